@@ -1,0 +1,173 @@
+"""Pods, nodes and PodGroups as the scheduler sees them.
+
+Law: these are extracts of API objects, holding only what decisions look at, so that an update which changes nothing
+here compares equal and costs nothing. They do *not* keep the API object; decoding is `kube.decode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from gangsched.model.resources import ResourceVector
+
+NOTHING: Mapping[str, str] = {}
+
+
+class Phase(StrEnum):
+    """Pod phases of the core API."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    """A node taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class Toleration(msgspec.Struct, frozen=True, gc=False):
+    """A pod toleration; an empty `effect` matches every effect, an empty `key` with Exists every key."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    """One node selector requirement: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False):
+    """Requirements that must all hold; a term with none matches nothing."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class PreferredTerm(msgspec.Struct, frozen=True, gc=False):
+    """A preferred node selector term and its weight, 1-100."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Everything about a pod that filters and scores look at; identical pods share one object.
+
+    Compared and hashed by identity: the decoder interns shapes, so masks can be cached per shape.
+    `requests` holds no zero entries and always counts the pod itself (`pods`: 1).
+    `required` is None when the pod states no required node affinity; an empty tuple matches no node.
+    `unsupported` names, in words for people, features of the pod that this version cannot honour yet.
+    """
+
+    requests: ResourceVector
+    node_name: str = ""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    required: tuple[NodeSelectorTerm, ...] | None = None
+    preferred: tuple[PreferredTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+class ScheduledCondition(msgspec.Struct, frozen=True, gc=False):
+    """The pod's PodScheduled condition as the API server holds it."""
+
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One pod. `marks` are the labels and annotations of `api.keys` it carries, as sorted (key, value) pairs.
+
+    `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch;
+    `timed_out` is true when the pod carries the timeout annotation (semantics T2).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    creation_s: int
+    shape: Shape
+    scheduler_name: str = ""
+    node_name: str = ""
+    phase: Phase = Phase.PENDING
+    deleting: bool = False
+    gated: bool = False
+    priority: int = 0
+    marks: tuple[tuple[str, str], ...] = ()
+    timed_out: bool = False
+    native_group: str = ""
+    labels: Mapping[str, str] = NOTHING
+    status_reason: str = ""
+    condition: ScheduledCondition | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for people and for tie-breaks; pods are keyed by uid everywhere else."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def live(self) -> bool:
+        """Neither Succeeded nor Failed."""
+        return self.phase not in TERMINAL
+
+
+class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One node. Fit looks at `allocatable`, never at capacity."""
+
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = NOTHING
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    allocatable: ResourceVector = ()
+
+
+class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A PodGroup object of any supported API group, its spec values already checked (`api.podgroup`).
+
+    `min_member` is None when the spec has none or a bad one; `schedule_timeout_s` is None for absent, 0 and bad.
+    `problems` are sentences about values that were not understood (semantics E4).
+    `status` is the status as stored, so that writes that change nothing are skipped.
+    """
+
+    api_group: str
+    version: str
+    namespace: str
+    name: str
+    uid: str
+    creation_s: int
+    generation: int = 0
+    resource_version: str = ""
+    deleting: bool = False
+    marks: tuple[tuple[str, str], ...] = ()
+    min_member: int | None = None
+    min_resources: ResourceVector = ()
+    schedule_timeout_s: int | None = None
+    problems: tuple[str, ...] = ()
+    status: Mapping[str, object] = msgspec.field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The id of the gang this object describes: `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
