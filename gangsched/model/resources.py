@@ -1,0 +1,212 @@
+"""Exact amounts of resources: the Kubernetes quantity grammar, resource vectors, and what a pod requests.
+
+Law: an amount is a Python int, never a float: milli-CPU for `cpu`, base units (bytes, counts) for everything else.
+A fraction of a unit is rounded away from zero, as the API server's `Quantity` does. A vector is sorted by name and
+holds neither zeros nor negatives, so equal requests compare equal. This module does *not* compare requests with nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+ResourceVector: TypeAlias = tuple[tuple[str, int], ...]
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+HUGEPAGES_PREFIX: Final = "hugepages-"
+
+QUANTITY_LIMIT: Final = 2**63 - 1
+"""Quantities saturate here, as in Kubernetes."""
+AMOUNT_LIMIT: Final = 2**53
+"""Entries of a vector saturate here (8 PiB): a thousand absurd pods still sum up within int64 columns."""
+
+_ACCELERATOR_NAMES: Final = frozenset({
+    "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/pgpu", "nvidia.com/vgpu",
+    "amd.com/gpu", "google.com/tpu", "habana.ai/gaudi", "metax-tech.com/gpu", "mthreads.com/gpu", "mthreads.com/vgpu",
+    "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "volcano.sh/vgpu-number", "cambricon.com/mlu", "cambricon.com/vmlu",
+    "hygon.com/dcu", "hygon.com/dcunum", "enflame.com/gcu", "iluvatar.ai/gpu", "kunlunxin.com/xpu",
+    "tenstorrent.com/n150", "tenstorrent.com/n300", "qualcomm.com/qaic", "cerebras.net/cs", "furiosa.ai/npu",
+})  # fmt: skip
+_ACCELERATOR_PREFIXES: Final = (
+    "nvidia.com/mig-", "nvidia.com/gpu-", "nvidia.com/GH", "amd.com/gpu-", "amd.com/cpx", "amd.com/spx",
+    "gpu.intel.com/", "habana.ai/gaudi", "huawei.com/Ascend", "huawei.com/npu", "aws.amazon.com/neuron",
+    "cloud-tpus.google.com/", "koordinator.sh/gpu", "rebellions.ai/", "furiosa.ai/",
+)  # fmt: skip
+
+_NUMBER: Final = re.compile(
+    r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]+))?"
+)
+_DECIMAL_EXPONENT: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_FACTOR: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_LONGEST_QUANTITY: Final = 256
+_BEYOND_ANY_LIMIT: Final = 40  # 10**40 saturates in every unit, and 10**-40 of the largest unit rounds up to one
+
+
+class QuantityError(ValueError):
+    """A text is not a Kubernetes quantity; the message is one sentence."""
+
+
+def is_accelerator(name: str) -> bool:
+    """Whether `name` is a resource that makes a node expensive to waste: a GPU, a slice of one, a TPU, an NPU."""
+    return "/" in name and (name in _ACCELERATOR_NAMES or name.startswith(_ACCELERATOR_PREFIXES))
+
+
+def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
+    """The amount `text` stands for, in units or (`milli`) thousandths, a fraction rounded away from zero.
+
+    Negative quantities are in the grammar; callers clamp. Raises `QuantityError` for anything outside the grammar.
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise QuantityError(f"{_shown(text)} is not a quantity.")
+    if isinstance(text, int):
+        text = max(-QUANTITY_LIMIT, min(text, QUANTITY_LIMIT))
+    # Texts, not numbers, key the cache: 1 and 1.0 would otherwise share an entry.
+    return _parse(text if isinstance(text, str) else repr(text), milli)
+
+
+@lru_cache(maxsize=16_384)
+def _parse(text: str, milli: bool) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 15:
+        return int(text) * 1000 if milli else int(text)
+    text = text.strip()
+    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_QUANTITY else None
+    if match is None:
+        raise QuantityError(f'{_shown(text)} is not a quantity (examples: "500m", "2", "16Gi").')
+    sign, whole, fraction, bare_fraction, suffix, exponent_text = match.groups()
+    fraction = fraction or bare_fraction or ""
+    exponent = int(exponent_text) if exponent_text else _DECIMAL_EXPONENT.get(suffix or "", 0)
+    amount = _scaled(
+        int((whole or "") + fraction),
+        factor=_BINARY_FACTOR.get(suffix or "", 1),
+        exponent=exponent - len(fraction) + (3 if milli else 0),
+    )
+    return -amount if sign == "-" else amount
+
+
+def _scaled(digits: int, *, factor: int, exponent: int) -> int:
+    """`digits * factor * 10**exponent` rounded up and capped, without ever building an astronomical number."""
+    if digits == 0:
+        return 0
+    if exponent >= _BEYOND_ANY_LIMIT:
+        return QUANTITY_LIMIT
+    if exponent >= 0:
+        return min(digits * factor * int(10**exponent), QUANTITY_LIMIT)
+    if exponent < -_LONGEST_QUANTITY - _BEYOND_ANY_LIMIT:
+        return 1
+    return min(-(-digits * factor // int(10**-exponent)), QUANTITY_LIMIT)
+
+
+def parse_resources(raw: Mapping[str, object] | None) -> ResourceVector:
+    """The vector of a resource list of the API (requests, allocatable, minResources); negatives count as nothing.
+
+    Raises `QuantityError` naming the first resource whose amount is not a quantity.
+    """
+    if not raw:
+        return ()
+    amounts = []
+    for name, text in raw.items():
+        if text is None:  # the API's decoder reads null as zero
+            continue
+        try:
+            amount = parse_quantity(text, milli=name == CPU)  # type: ignore[arg-type]  # it refuses other types itself
+        except QuantityError as error:
+            raise QuantityError(f"{name}: {error}") from None
+        if amount > 0:
+            amounts.append((name, min(amount, AMOUNT_LIMIT)))
+    amounts.sort()
+    return tuple(amounts)
+
+
+def from_dict(amounts: Mapping[str, int]) -> ResourceVector:
+    """The vector of these amounts (milli-CPU, base units); zeros and negatives are left out."""
+    return tuple(sorted((name, min(amount, AMOUNT_LIMIT)) for name, amount in amounts.items() if amount > 0))
+
+
+def to_dict(vector: ResourceVector) -> dict[str, int]:
+    """The vector as a dictionary of its own."""
+    return dict(vector)
+
+
+def add(a: ResourceVector, b: ResourceVector) -> ResourceVector:
+    """The sum, resource by resource."""
+    if not a:
+        return b
+    if not b:
+        return a
+    total = dict(a)
+    _add_into(total, b)
+    return from_dict(total)
+
+
+def pod_requests(
+    *,
+    containers: Iterable[ResourceVector],
+    init_containers: Sequence[tuple[ResourceVector, bool]] = (),
+    pod_level: ResourceVector = (),
+    overhead: ResourceVector = (),
+) -> ResourceVector:
+    """What a pod takes from its node, itself included (`pods`: 1), as kube-scheduler counts it (PodRequests, KEP-753).
+
+    `init_containers` are (requests, restartPolicy is Always) in their order in the pod: a plain one runs beside the
+    sidecars started before it and before the containers; a sidecar runs on. `pod_level` (KEP-2837) replaces cpu, memory
+    and hugepages only; the API server refuses one that is below the containers' sum.
+    """
+    total: dict[str, int] = {}
+    for requests in containers:
+        _add_into(total, requests)
+    if init_containers:
+        sidecars: dict[str, int] = {}
+        peak: dict[str, int] = {}
+        for requests, restart_always in init_containers:
+            if restart_always:
+                _add_into(total, requests)
+                _add_into(sidecars, requests)
+            else:
+                running = dict(sidecars)
+                _add_into(running, requests)
+                _raise_to(peak, running)
+        _raise_to(total, peak)
+    total.update(
+        (name, amount) for name, amount in pod_level if name in {CPU, MEMORY} or name.startswith(HUGEPAGES_PREFIX)
+    )
+    _add_into(total, overhead)
+    total[PODS] = 1
+    return from_dict(total)
+
+
+def _add_into(total: dict[str, int], vector: ResourceVector) -> None:
+    for name, amount in vector:
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
+    for name, amount in least.items():
+        if amount > total.get(name, 0):
+            total[name] = amount
+
+
+def format_quantity(name: str, amount: int) -> str:
+    """`amount` of resource `name` for people: the shortest exact text ("2500m" or "3" cpu, "16Gi" or "5G" memory)."""
+    if name == CPU:
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if name not in {MEMORY, EPHEMERAL_STORAGE} and not name.startswith(HUGEPAGES_PREFIX):
+        return str(amount)
+    candidates = [str(amount)]
+    if amount:
+        candidates += [f"{amount // factor}{unit}" for unit, factor in _BINARY_FACTOR.items() if amount % factor == 0]
+        candidates += [
+            f"{amount // 10**exponent}{unit}"
+            for unit, exponent in _DECIMAL_EXPONENT.items()
+            if exponent > 0 and amount % 10**exponent == 0
+        ]
+    return min(candidates, key=len)
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
