@@ -1,0 +1,132 @@
+"""Gangs and gang groups as one plan sees them.
+
+Law: a `Gang` is a photograph of one gang's members and settings, a `Group` of the gangs that are decided together
+(semantics: a gang without siblings is a group of one, a plain pod a gang of one). They are rebuilt by the state when
+something changed, never edited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gangsched.model.objects import Pod
+from gangsched.model.reasons import Reason
+from gangsched.model.resources import ResourceVector
+
+
+class Mode(StrEnum):
+    """What one member that does not fit means for the others (semantics R2, R3)."""
+
+    STRICT = "Strict"
+    NON_STRICT = "NonStrict"
+
+
+class MatchPolicy(StrEnum):
+    """Which members Permit counts (semantics B1)."""
+
+    ONCE_SATISFIED = "once-satisfied"
+    ONLY_WAITING = "only-waiting"
+    WAITING_AND_RUNNING = "waiting-and-running"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A pod and the name of the node it is meant for."""
+
+    pod: Pod
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something is not scheduled now: a reason for machines and a sentence for people."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """One gang. Counts are of live members; `pending` is in placing order (semantics Q5).
+
+    `pending` pods are ours, unbound, ungated, not terminating, not held and not in `retry`; `retry` are members that
+    Permit already let through and whose bind failed (semantics B3): they go as plain pods whatever the match policy.
+    `bound` counts bound and being-bound members that are not terminating, `present` all live ungated members of ours
+    or bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
+    settings yet. A `plain` gang is pods without any mark: each goes alone.
+    """
+
+    id: str
+    min_member: int = 1
+    total: int = 1
+    mode: Mode = Mode.STRICT
+    match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    wait_time_s: float = 600.0
+    min_resources: ResourceVector = ()
+    pending: tuple[Pod, ...] = ()
+    retry: tuple[Pod, ...] = ()
+    held: tuple[Placement, ...] = ()
+    bound: int = 0
+    gated: int = 0
+    terminating: int = 0
+    foreign: tuple[str, ...] = ()
+    succeeded: int = 0
+    timed_out: tuple[str, ...] = ()
+    satisfied: bool = False
+    plain: bool = False
+    uninitialised: Refusal | None = None
+
+    @property
+    def free_running(self) -> bool:
+        """Members go as plain pods: no gang rule holds (any more) (semantics P3)."""
+        return self.plain or (self.satisfied and self.match_policy is MatchPolicy.ONCE_SATISFIED)
+
+    @property
+    def quorum(self) -> int:
+        """Members that P1 counts against `min_member`."""
+        done = self.succeeded if self.free_running else 0
+        return len(self.pending) + len(self.retry) + len(self.held) + self.bound + done
+
+    def counted(self, placed: int) -> int:
+        """Members that Permit counts when `placed` of the pending ones have found a node (semantics B1)."""
+        ready = placed + len(self.held)
+        return ready if self.match_policy is MatchPolicy.ONLY_WAITING else ready + self.bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Gangs decided together, sorted by id.
+
+    `refusal` is a fault of the group's declaration (semantics I4). `clock_started_s` is the monotonic second its first
+    hold was taken (T1), None while it holds nothing. `yielded_to` names the group it gave its holds up for (D1).
+    `avoid` are nodes whose kubelet rejected a member lately (B6). `generation` changes with every change of the group.
+    `rounds` is how many rounds it has had.
+    """
+
+    id: str
+    gangs: tuple[Gang, ...]
+    priority: int = 0
+    creation_s: int = 0
+    broken: bool = False
+    refusal: Refusal | None = None
+    clock_started_s: float | None = None
+    yielded_to: str = ""
+    avoid: frozenset[str] = frozenset()
+    generation: int = 0
+    rounds: int = 0
+
+    @property
+    def strict(self) -> bool:
+        """One Strict gang makes the whole group Strict (semantics R3)."""
+        return any(gang.mode is Mode.STRICT for gang in self.gangs)
+
+    @property
+    def holds(self) -> bool:
+        """Whether any member is held."""
+        return any(gang.held for gang in self.gangs)
+
+    @property
+    def wait_time_s(self) -> float:
+        """The shortest wait time of its gangs: the group gives up together (semantics T1)."""
+        return min(gang.wait_time_s for gang in self.gangs)

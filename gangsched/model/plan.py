@@ -1,0 +1,82 @@
+"""What `core.cycle.plan` answers: for every group looked at, one Verdict.
+
+Law: a Plan is a proposal. Nothing of it has happened until the state commits it, and the state may refuse any verdict
+whose group or nodes have changed since the snapshot (semantics B2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gangsched.model.gang import Placement
+from gangsched.model.objects import Shape
+from gangsched.model.reasons import Reason
+
+
+class RoundOutcome(StrEnum):
+    """How a round closed (semantics R1)."""
+
+    PERMITTED = "permitted"
+    REFUSED = "refused"
+    HOLDING = "holding"
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One pass over a group's pending members; it opens and closes within one plan (semantics R1, R4)."""
+
+    number: int
+    present: int
+    attempted: int
+    placed: int
+    outcome: RoundOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Room that must exist before a refused group is worth another look: `count` pods of `shape` (semantics Q3)."""
+
+    shape: Shape
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodNote:
+    """What to tell about one pod, where it differs from what is told about its group."""
+
+    uid: str
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The decision about one group.
+
+    `binds` are committed together (B1), earlier holds among them included; `holds` are new reservations (R3),
+    `releases` uids of holds given back. `needs` are what must have room before trying again; empty with
+    `wants_room` means any growth on a usable node. `yields_to` is the group that profits from the releases (D1).
+    """
+
+    group: str
+    generation: int
+    reason: Reason
+    message: str = ""
+    round: Round | None = None
+    binds: tuple[Placement, ...] = ()
+    holds: tuple[Placement, ...] = ()
+    releases: tuple[str, ...] = ()
+    notes: tuple[PodNote, ...] = ()
+    needs: tuple[Need, ...] = ()
+    wants_room: bool = False
+    yields_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Verdicts in the order they were reached. `left` are groups not looked at because the cycle was full."""
+
+    verdicts: tuple[Verdict, ...]
+    left: tuple[str, ...] = ()
+    pods_tried: int = 0

@@ -1,0 +1,78 @@
+"""What `plan` sees: nodes as columns, and the groups worth a look.
+
+Law: a snapshot never changes. Node columns are sorted by node name, so "lowest index" is "first by name" and no
+decision depends on the order in which events arrived. The memo tables on `NodeTable` only remember what pure functions
+of it returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gangsched.model.gang import Group
+from gangsched.model.objects import Node, Shape
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelColumn:
+    """One label key over all nodes: `codes[node]` indexes `values`; -1 where the node lacks the label."""
+
+    codes: Codes
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StaticFit:
+    """What filters say of one shape on every node, room aside.
+
+    `mask[node]` is true where the shape may run; `refused_by[node]` is 0 there and else 1 + the index of the first
+    filter that refused. `penalty[node]` is lower where soft preferences are met better.
+    """
+
+    mask: Bools
+    refused_by: Codes
+    penalty: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeTable:
+    """The nodes' attributes that filters read, room aside; a new table is made when any of them changes."""
+
+    nodes: tuple[Node, ...]
+    names: tuple[str, ...]
+    index: Mapping[str, int]
+    label_columns: dict[str, LabelColumn] = field(default_factory=dict)
+    static_fits: dict[Shape, StaticFit] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> NodeTable:
+        """Sort `nodes` by name."""
+        ordered = tuple(sorted(nodes, key=lambda node: node.name))
+        names = tuple(node.name for node in ordered)
+        return cls(ordered, names, {name: index for index, name in enumerate(names)})
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """One consistent picture: `allocatable[r][n]` and `free[r][n]` in exact units, r as in `resources`, n as in `table`.
+
+    `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
+    `groups` are all groups to be considered, in any order; groups that hold anything are always among them.
+    """
+
+    table: NodeTable
+    resources: Mapping[str, int]
+    allocatable: Ints
+    free: Ints
+    groups: tuple[Group, ...]
