@@ -1,0 +1,94 @@
+"""Every label and annotation key that makes a gang, per era, in one table (semantics I2, I3).
+
+Law: a key is spelled here and nowhere else. An identity key counts only in the place its era defined (label or
+annotation); a value key counts in both, and the annotation wins, since labels cannot hold every value. What a key's
+value *means* is not known here (see `gang_spec`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
+
+Marks: TypeAlias = tuple[tuple[str, str], ...]
+
+X_K8S: Final = "scheduling.x-k8s.io"
+SIGS: Final = "scheduling.sigs.k8s.io"
+NATIVE: Final = "scheduling.k8s.io"
+"""API groups with a PodGroup: scheduler-plugins today, Koordinator and older scheduler-plugins, Kubernetes >= 1.36."""
+
+K: Final = "gang.scheduling.koordinator.sh/"
+_LEGACY: Final = "pod-group.scheduling.sigs.k8s.io"
+
+NAME: Final = K + "name"
+TIMEOUT: Final = K + "timeout"
+"""Written by us to the unbound pods of a timed-out gang (semantics T2), "true"; never part of a pod's marks."""
+
+
+class Identity(NamedTuple):
+    """A key that names a pod's gang; `needs_pod_group`: a PodGroup object of that name must exist (I2)."""
+
+    key: str
+    label: bool
+    needs_pod_group: bool
+
+
+IDENTITIES: Final = (
+    Identity("scheduling.x-k8s.io/pod-group", label=True, needs_pod_group=True),
+    Identity(_LEGACY, label=True, needs_pod_group=True),
+    Identity(_LEGACY + "/name", label=True, needs_pod_group=False),
+    Identity(NAME, label=False, needs_pod_group=False),
+    Identity("scheduling.k8s.io/group-name", label=False, needs_pod_group=False),
+    Identity("pod-group/name", label=True, needs_pod_group=False),
+)
+"""In order of precedence: the first one present and not empty names the gang."""
+
+MIN: Final = (
+    K + "min-available",
+    _LEGACY + "/min-available",
+    "scheduling.k8s.io/group-min-member",
+    "scheduling.k8s.io/group-pod-num",
+    "pod-group/min-available",
+)
+TOTAL: Final = (K + "total-number",)
+MODE: Final = (K + "mode",)
+WAIT_TIME: Final = (K + "waiting-time",)
+GROUPS: Final = (K + "groups",)
+MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
+
+VALUE_KEYS: Final = frozenset((*MIN, *TOTAL, *MODE, *WAIT_TIME, *GROUPS, *MATCH_POLICY))
+GANG_LABELS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if identity.label}
+GANG_ANNOTATIONS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if not identity.label}
+
+
+def pod_marks(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Marks:
+    """The gang marks of a pod, sorted by key, one entry a key; equal marks are one object.
+
+    An annotation wins over a label of the same key, unless it is empty. An empty identity is no mark; an empty value
+    is kept, because it is a bad value to be told about (semantics E4).
+    """
+    if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
+        return ()
+    marks = {key: value for key, value in labels.items() if key in GANG_LABELS}
+    marks.update((key, value) for key, value in annotations.items() if key in GANG_ANNOTATIONS and value)
+    for key, value in annotations.items():
+        if key in VALUE_KEYS:
+            marks.setdefault(key, value)
+    return _interned(tuple(sorted((key, value) for key, value in marks.items() if value or key in VALUE_KEYS)))
+
+
+def pod_group_marks(annotations: Mapping[str, str]) -> Marks:
+    """The value annotations of a PodGroup (I3), sorted by key; its labels and its identity keys mean nothing."""
+    return tuple(sorted((key, value) for key, value in annotations.items() if key in VALUE_KEYS))
+
+
+def is_timed_out(annotations: Mapping[str, str]) -> bool:
+    """Whether the pod carries the timeout annotation, which keeps its gang from being scheduled (semantics P2, T3)."""
+    return annotations.get(TIMEOUT) == "true"
+
+
+@lru_cache(maxsize=65_536)
+def _interned(marks: Marks) -> Marks:
+    """The first tuple seen that equals `marks`."""
+    return marks

@@ -1,0 +1,245 @@
+"""PodGroup objects: their spec as read, their status as written, for every API group that has one (semantics E3, E4).
+
+Law: a PodGroup with a name and a uid is always readable; a spec value that is not understood is left out and told in a
+sentence, whatever the CRD of this cluster lets through. Nothing here writes, and nothing here knows the time.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
+from pydantic.alias_generators import to_camel
+
+from gangsched.api import keys
+from gangsched.api.problem import bad_value, quoted
+from gangsched.api.values import INT32_MAX
+from gangsched.model.objects import PodGroup
+from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
+
+M = TypeVar("M", bound="_Model")
+Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
+
+_ABSENT: Final = "no value"
+_TIMESTAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z", re.ASCII)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class PodGroupSpec(_Model):
+    """The spec of `scheduling.x-k8s.io` and `scheduling.sigs.k8s.io` PodGroups; a timeout of 0 means the default."""
+
+    min_member: Count | None = None
+    schedule_timeout_seconds: Count | None = None
+    min_resources: dict[str, Any] | None = None
+
+
+class GangPolicy(_Model):
+    """All or nothing, from `min_count` members on."""
+
+    min_count: Count | None = None
+
+
+class SchedulingPolicy(_Model):
+    """One of: `basic`, every member alone; `gang`."""
+
+    basic: dict[str, Any] | None = None
+    gang: GangPolicy | None = None
+
+
+class NativePodGroupSpec(_Model):
+    """The spec of a `scheduling.k8s.io` PodGroup (v1alpha2 and later, KEP-4671)."""
+
+    scheduling_policy: SchedulingPolicy | None = None
+
+    @property
+    def min_member(self) -> int | None:
+        """The minimum the policy amounts to; None without a policy."""
+        policy = self.scheduling_policy
+        if policy is None:
+            return None
+        if policy.gang is not None:
+            return policy.gang.min_count
+        return 0 if policy.basic is not None else None
+
+
+class PodGroupPhase(StrEnum):
+    """Where a gang is in its life (semantics E3)."""
+
+    PENDING = "Pending"
+    PRE_SCHEDULING = "PreScheduling"
+    SCHEDULING = "Scheduling"
+    SCHEDULED = "Scheduled"
+    RUNNING = "Running"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class Condition(_Model):
+    """A metav1.Condition; `last_transition_time` is RFC 3339, `status` is True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str
+    message: str = ""
+    last_transition_time: str
+    observed_generation: StrictInt | None = None
+
+
+class PodGroupStatus(_Model):
+    """The status of a PodGroup; None means "leave it as stored". `occupied_by` is sorted "ns/owner", comma-separated."""
+
+    phase: PodGroupPhase | None = None
+    occupied_by: str | None = None
+    scheduled: Count | None = None
+    running: Count | None = None
+    succeeded: Count | None = None
+    failed: Count | None = None
+    schedule_start_time: str | None = None
+    observed_generation: StrictInt | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON object for a merge patch: camelCase, without None."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def stored_conditions(status: Mapping[str, object]) -> tuple[Condition, ...]:
+    """The conditions of a status as stored; those that are no conditions are left out."""
+    raw = status.get("conditions")
+    conditions = []
+    for entry in raw if isinstance(raw, Sequence) and not isinstance(raw, str) else ():
+        try:
+            conditions.append(Condition.model_validate(entry))
+        except ValidationError:
+            continue
+    return tuple(conditions)
+
+
+def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
+    """`conditions` with `new` in place of the one of its type, which keeps its transition time if its status stays."""
+    result = []
+    for old in conditions:
+        if old.type == new.type:
+            if old.status == new.status:
+                new = new.model_copy(update={"last_transition_time": old.last_transition_time})
+        else:
+            result.append(old)
+    return (*result, new)
+
+
+def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: str = "") -> PodGroup:
+    """The PodGroup of an API object; `api_group` and `version` are for list items, which may lack apiVersion.
+
+    Raises ValueError for a body without metadata.name, namespace or uid, or without an apiVersion from either side;
+    any other bad value becomes a sentence in `problems`.
+    """
+    metadata = _mapping(body.get("metadata"))
+    name, namespace, uid = (metadata.get(key) for key in ("name", "namespace", "uid"))
+    if not (
+        isinstance(name, str) and isinstance(namespace, str) and isinstance(uid, str) and name and namespace and uid
+    ):
+        raise ValueError(f"A PodGroup without metadata.name, namespace or uid: {quoted(dict(metadata))}.")
+    stated_group, _, stated_version = str(body.get("apiVersion") or "").rpartition("/")
+    api_group, version = stated_group or api_group, stated_version or version
+    if not api_group or not version:
+        raise ValueError(f"PodGroup {namespace}/{name} has no apiVersion.")
+    where = f"PodGroup {namespace}/{name}"
+    problems: list[str] = []
+    if api_group == keys.NATIVE:
+        min_member = _read(NativePodGroupSpec, body.get("spec"), where, problems).min_member
+        spec = PodGroupSpec()
+    else:
+        spec = _read(PodGroupSpec, body.get("spec"), where, problems)
+        min_member = spec.min_member
+    return PodGroup(
+        api_group=api_group,
+        version=version,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        creation_s=_epoch_s(metadata.get("creationTimestamp"), where, problems),
+        generation=generation if isinstance(generation := metadata.get("generation"), int) else 0,
+        resource_version=str(metadata.get("resourceVersion") or ""),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        marks=keys.pod_group_marks(_texts(metadata.get("annotations"))),
+        min_member=min_member,
+        min_resources=_resources(spec.min_resources or {}, where, problems),
+        schedule_timeout_s=spec.schedule_timeout_seconds or None,
+        problems=tuple(problems),
+        status=dict(_mapping(body.get("status"))),
+    )
+
+
+def _read(model: type[M], raw: object, where: str, problems: list[str]) -> M:
+    """`raw` as `model`, every value that does not validate left out and noted."""
+    if raw is not None and not isinstance(raw, Mapping):
+        problems.append(bad_value(key="spec", value=raw, why="is not an object", used=_ABSENT, where=where).text)
+    data: dict[str, object] = dict(_mapping(raw))
+    while True:
+        try:
+            return model.model_validate(data)
+        except ValidationError as refusal:
+            # Every pass leaves out at least one value, so this ends; a valid rest remains, at worst an empty one.
+            for error in refusal.errors(include_url=False, include_context=False):
+                path = tuple(str(step) for step in error["loc"])
+                key = ".".join(("spec", *path))
+                why = f"is not accepted ({error['msg']})"
+                problems.append(bad_value(key=key, value=error["input"], why=why, used=_ABSENT, where=where).text)
+                data = _without(data, path)
+
+
+def _without(data: Mapping[str, object], path: tuple[str, ...]) -> dict[str, object]:
+    """A copy of `data` without the value at `path`, or without the nearest thing around it that is an object's entry."""
+    rest = dict(data)
+    inner = rest.get(path[0]) if path else None
+    if len(path) > 1 and isinstance(inner, Mapping) and path[1] in inner:
+        rest[path[0]] = _without(inner, path[1:])
+    elif path and path[0] in rest:
+        del rest[path[0]]
+    else:
+        rest.clear()
+    return rest
+
+
+def _resources(raw: Mapping[str, object], where: str, problems: list[str]) -> ResourceVector:
+    total: ResourceVector = ()
+    for name, amount in raw.items():
+        try:
+            total = add(total, parse_resources({name: amount}))
+        except QuantityError:
+            key = f"spec.minResources.{name}"
+            why = "is not a quantity"
+            problems.append(bad_value(key=key, value=amount, why=why, used=_ABSENT, where=where).text)
+            continue
+        if isinstance(amount, int | float | str) and str(amount).strip().startswith("-"):
+            key = f"spec.minResources.{name}"
+            problems.append(bad_value(key=key, value=amount, why="is negative", used="0", where=where).text)
+    return total
+
+
+def _epoch_s(raw: object, where: str, problems: list[str]) -> int:
+    match = _TIMESTAMP.fullmatch(raw) if isinstance(raw, str) else None
+    try:
+        if match is not None:
+            return calendar.timegm(tuple(int(part) for part in match.groups()))  # type: ignore[arg-type]
+    except ValueError:  # a thirteenth month
+        pass
+    key = "metadata.creationTimestamp"
+    problems.append(bad_value(key=key, value=raw, why="is not a time", used="1970", where=where).text)
+    return 0
+
+
+def _mapping(raw: object) -> Mapping[str, Any]:
+    return raw if isinstance(raw, Mapping) else {}
+
+
+def _texts(raw: object) -> dict[str, str]:
+    return {key: value for key, value in _mapping(raw).items() if isinstance(key, str) and isinstance(value, str)}

@@ -1,0 +1,42 @@
+"""How a bad value is told (semantics E4): key, value, why it is bad, and what is used instead, in one sentence.
+
+Law: a problem is a value, not an exception, and its text is fit for an Event: bounded in length, printable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_LONGEST_SHOWN: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One value that was not taken as written; `value` and `used` are as shown to people, `pod` is "" or ns/name."""
+
+    key: str
+    value: str
+    used: str
+    text: str
+    pod: str = ""
+
+
+def bad_value(*, key: str, value: object, why: str, used: str, where: str, pod: str = "") -> Problem:
+    """The problem of `value` under `key` on `where`; `why` completes "the value …", `used` completes "instead, …"."""
+    shown = quoted(value)
+    return Problem(key, shown, used, f"{key} of {where} {why}: {shown}; {used} is used instead.", pod)
+
+
+def quoted(value: object) -> str:
+    """`value` in double quotes, cut to 80 characters, everything unprintable replaced."""
+    text = value if isinstance(value, str) else _plain(value)
+    text = "".join(char if char.isprintable() else "�" for char in text[: _LONGEST_SHOWN + 1])
+    return f'"{text[:_LONGEST_SHOWN]}…"' if len(text) > _LONGEST_SHOWN else f'"{text}"'
+
+
+def _plain(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # an int of more digits than Python prints
+        return "a very large number"

@@ -1,0 +1,110 @@
+"""The grammars of what users write in annotations: counts, Go durations, lists of gangs (semantics I3).
+
+Law: a text is a value of its grammar or raises `BadValue`, whatever the text. What is used instead of a bad value is
+not known here (see `gang_spec`).
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from gangsched.api.problem import quoted
+
+INT32_MAX: Final = 2**31 - 1
+
+_COUNT: Final = re.compile(r"\+?0*([0-9]{1,10})")
+_DURATION: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+")
+_DURATION_TERM: Final = re.compile(r"([0-9]*)\.?([0-9]*)(ns|us|µs|μs|ms|s|m|h)")
+_UNIT_NS: Final = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,  # U+00B5, the micro sign
+    "μs": 10**3,  # U+03BC, the Greek letter
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+_LONGEST_DURATION: Final = 128
+_GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
+
+
+class BadValue(ValueError):  # noqa: N818  # it is a finding about a user's text, not an error of ours
+    """A text outside its grammar; the message completes the sentence "the value …"."""
+
+
+class Mode(StrEnum):
+    """What a gang does when a member finds no room: give everything back, or hold what it has (semantics R2, R3)."""
+
+    STRICT = "Strict"
+    NON_STRICT = "NonStrict"
+
+
+class MatchPolicy(StrEnum):
+    """Which members count towards the minimum at Permit (semantics B1)."""
+
+    ONCE_SATISFIED = "once-satisfied"
+    ONLY_WAITING = "only-waiting"
+    WAITING_AND_RUNNING = "waiting-and-running"
+
+
+def parse_count(text: str) -> int:
+    """A number of pods, 0 to 2^31-1."""
+    match = _COUNT.fullmatch(text)
+    if match is None or (count := int(match[1])) > INT32_MAX:
+        raise BadValue(f"is not an integer from 0 to {INT32_MAX}")
+    return count
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a Go duration ("30s", "1h30m", "1.5h", "100ms"; "0" needs no unit); it may be negative."""
+    if text.lstrip("+-") == "0" and len(text) <= 2:
+        return 0.0
+    if len(text) > _LONGEST_DURATION or not _DURATION.fullmatch(text):
+        raise BadValue('is not a duration (examples: "30s", "1h30m")')
+    total_ns = 0
+    for whole, fraction, unit in _DURATION_TERM.findall(text):
+        total_ns += int(whole + fraction) * _UNIT_NS[unit] // int(10 ** len(fraction))
+    if total_ns >= 2**63:
+        raise BadValue("is longer than the longest duration there is, 292 years")
+    return (-total_ns if text.startswith("-") else total_ns) / 10**9
+
+
+def parse_wait_time(text: str) -> float | None:
+    """A wait time in seconds; None for zero, which means "as if it were not there"."""
+    seconds = parse_duration(text)
+    if seconds < 0:
+        raise BadValue("is negative")
+    return seconds or None
+
+
+def parse_groups(text: str) -> tuple[str, ...] | None:
+    """The gang ids of a JSON list of "namespace/name", sorted, each once; None for an empty list."""
+    try:
+        ids = msgspec.json.decode(text, type=list[str])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise BadValue('is not a JSON list of "namespace/name"') from None
+    for gang in ids:
+        if not _GANG_ID.fullmatch(gang):
+            raise BadValue(f'is not a JSON list of "namespace/name" (it lists {quoted(gang)})')
+    return tuple(sorted(set(ids))) or None
+
+
+def parse_mode(text: str) -> Mode:
+    """Strict or NonStrict, as spelled."""
+    try:
+        return Mode(text)
+    except ValueError:
+        raise BadValue(f"is neither {Mode.STRICT} nor {Mode.NON_STRICT}") from None
+
+
+def parse_match_policy(text: str) -> MatchPolicy:
+    """One of the three match policies, as spelled."""
+    try:
+        return MatchPolicy(text)
+    except ValueError:
+        raise BadValue(f"is none of {', '.join(MatchPolicy)}") from None
