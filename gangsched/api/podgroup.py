@@ -29,7 +29,12 @@ _TIMESTAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+
+
+class _WrittenModel(_Model):
+    # Only what we write ourselves may be built by its Python names; users spell min_member as minMember or not at all.
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class PodGroupSpec(_Model):
@@ -82,7 +87,7 @@ class PodGroupPhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(_Model):
+class Condition(_WrittenModel):
     """A metav1.Condition; `last_transition_time` is RFC 3339, `status` is True, False or Unknown."""
 
     type: str
@@ -93,8 +98,8 @@ class Condition(_Model):
     observed_generation: StrictInt | None = None
 
 
-class PodGroupStatus(_Model):
-    """The status of a PodGroup; None means "leave it as stored". `occupied_by` is sorted "ns/owner", comma-separated."""
+class PodGroupStatus(_WrittenModel):
+    """The status of a PodGroup; None means "leave it as stored". `occupied_by`: sorted "ns/owner", comma-separated."""
 
     phase: PodGroupPhase | None = None
     occupied_by: str | None = None
@@ -187,17 +192,17 @@ def _read(model: type[M], raw: object, where: str, problems: list[str]) -> M:
         try:
             return model.model_validate(data)
         except ValidationError as refusal:
-            # Every pass leaves out at least one value, so this ends; a valid rest remains, at worst an empty one.
-            for error in refusal.errors(include_url=False, include_context=False):
-                path = tuple(str(step) for step in error["loc"])
-                key = ".".join(("spec", *path))
-                why = f"is not accepted ({error['msg']})"
-                problems.append(bad_value(key=key, value=error["input"], why=why, used=_ABSENT, where=where).text)
-                data = _without(data, path)
+            # Every pass leaves out one value, so this ends; a valid rest remains, at worst an empty one.
+            error = refusal.errors(include_url=False, include_context=False)[0]
+            path = tuple(str(step) for step in error["loc"])
+            key = ".".join(("spec", *path))
+            why = f"is not accepted ({error['msg']})"
+            problems.append(bad_value(key=key, value=error["input"], why=why, used=_ABSENT, where=where).text)
+            data = _without(data, path)
 
 
 def _without(data: Mapping[str, object], path: tuple[str, ...]) -> dict[str, object]:
-    """A copy of `data` without the value at `path`, or without the nearest thing around it that is an object's entry."""
+    """A copy of `data` without the value at `path`, or without what is around it where the path leads nowhere."""
     rest = dict(data)
     inner = rest.get(path[0]) if path else None
     if len(path) > 1 and isinstance(inner, Mapping) and path[1] in inner:
@@ -229,7 +234,7 @@ def _epoch_s(raw: object, where: str, problems: list[str]) -> int:
     match = _TIMESTAMP.fullmatch(raw) if isinstance(raw, str) else None
     try:
         if match is not None:
-            return calendar.timegm(tuple(int(part) for part in match.groups()))  # type: ignore[arg-type]
+            return calendar.timegm(tuple(int(part) for part in match.groups()))
     except ValueError:  # a thirteenth month
         pass
     key = "metadata.creationTimestamp"
