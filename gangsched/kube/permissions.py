@@ -1,0 +1,92 @@
+"""What the daemon must be allowed to do, and asking whether it is.
+
+Law: the table is the whole of it; `manifests/rbac.yaml` grants exactly this. Asking is one SelfSubjectAccessReview
+per line, which every authenticated user may send (system:basic-user).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from gangsched.kube.faults import FORBIDDEN, UNAUTHORIZED, ApiFault, Fault, Misconfigured
+
+PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class Permission(NamedTuple):
+    """One verb on one resource, in every namespace."""
+
+    verb: str
+    api_group: str
+    resource: str
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        return f"{self.verb} {resource}" + (f" in {self.api_group}" if self.api_group else "")
+
+
+POD_GROUPS = tuple(
+    permission
+    for api_group in ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io")
+    for permission in (
+        Permission("list", api_group, "podgroups"),
+        Permission("watch", api_group, "podgroups"),
+        Permission("patch", api_group, "podgroups"),
+        Permission("patch", api_group, "podgroups", "status"),
+    )
+)
+PERMISSIONS = (
+    Permission("get", "", "pods"),
+    Permission("list", "", "pods"),
+    Permission("watch", "", "pods"),
+    Permission("list", "", "nodes"),
+    Permission("watch", "", "nodes"),
+    Permission("create", "", "pods", "binding"),
+    Permission("patch", "", "pods", "status"),
+    *POD_GROUPS,
+    Permission("create", "events.k8s.io", "events"),
+    Permission("patch", "events.k8s.io", "events"),
+)
+
+
+class Requests(Protocol):
+    """What of the client is needed here."""
+
+    async def request_json(self, method: str, path: str, body: bytes | None = None) -> Any:
+        """Send one request; the decoded answer."""
+
+
+async def check_permissions(client: Requests) -> None:
+    """Raise Misconfigured naming every permission that is missing; returns when all are granted."""
+    try:
+        granted = await asyncio.gather(*(_granted(client, permission) for permission in PERMISSIONS))
+    except ApiFault as fault:
+        if fault.status in {UNAUTHORIZED, FORBIDDEN}:
+            raise Misconfigured(f"The API server does not accept our credentials ({fault}): renew them.") from fault
+        raise Misconfigured(f"The API server cannot say what we may do: {fault}.") from fault
+    except Fault as fault:
+        raise Misconfigured(f"The API server cannot say what we may do: {fault}") from fault
+    missing = [str(permission) for permission, yes in zip(PERMISSIONS, granted, strict=True) if not yes]
+    if missing:
+        raise Misconfigured(f"The scheduler may not {'; '.join(missing)}: apply manifests/rbac.yaml.")
+
+
+async def _granted(client: Requests, permission: Permission) -> bool:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {
+                "verb": permission.verb,
+                "group": permission.api_group,
+                "resource": permission.resource,
+                "subresource": permission.subresource,
+            }
+        },
+    }
+    answer = await client.request_json("POST", PATH, msgspec.json.encode(review))
+    return bool(answer.get("status", {}).get("allowed"))

@@ -1,0 +1,36 @@
+"""The shapes of what is handed in: where messages go, and what stands in for time.
+
+Law: types only. The defaults a daemon uses are named here once, so that every class of the package takes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from gangsched.model.messages import Message
+
+Sink: TypeAlias = Callable[[Message], None]
+"""Where messages go: synchronous, never blocks, called from the event loop only."""
+
+Report: TypeAlias = Callable[[str], None]
+"""Says one sentence to the operator of the daemon (a log line)."""
+
+Now: TypeAlias = Callable[[], float]
+"""Monotonic seconds."""
+
+Wall: TypeAlias = Callable[[], datetime]
+"""The time of day, for what is written into API objects; always aware, UTC."""
+
+Sleep: TypeAlias = Callable[[float], Awaitable[object]]
+"""`asyncio.sleep`, or what a simulator puts in its place."""
+
+
+def utc_now() -> datetime:
+    """The time of day in UTC."""
+    return datetime.now(UTC)
+
+
+def silent(sentence: str) -> None:
+    """Report nothing: for parts that are used without a log."""
