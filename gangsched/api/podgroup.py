@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 from pydantic.alias_generators import to_camel
 
 from gangsched.api import keys
-from gangsched.api.problem import bad_value, quoted
+from gangsched.api.problem import quoted
 from gangsched.api.values import INT32_MAX
 from gangsched.model.objects import PodGroup
 from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
@@ -24,7 +24,6 @@ from gangsched.model.resources import QuantityError, ResourceVector, add, parse_
 M = TypeVar("M", bound="_Model")
 Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
-_ABSENT: Final = "no value"
 _TIMESTAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z", re.ASCII)
 
 
@@ -186,7 +185,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
 def _read(model: type[M], raw: object, where: str, problems: list[str]) -> M:
     """`raw` as `model`, every value that does not validate left out and noted."""
     if raw is not None and not isinstance(raw, Mapping):
-        problems.append(bad_value(key="spec", value=raw, why="is not an object", used=_ABSENT, where=where).text)
+        problems.append(_left_out("spec", raw, "is not an object", where))
     data: dict[str, object] = dict(_mapping(raw))
     while True:
         try:
@@ -197,7 +196,7 @@ def _read(model: type[M], raw: object, where: str, problems: list[str]) -> M:
             path = tuple(str(step) for step in error["loc"])
             key = ".".join(("spec", *path))
             why = f"is not accepted ({error['msg']})"
-            problems.append(bad_value(key=key, value=error["input"], why=why, used=_ABSENT, where=where).text)
+            problems.append(_left_out(key, error["input"], why, where))
             data = _without(data, path)
 
 
@@ -220,13 +219,10 @@ def _resources(raw: Mapping[str, object], where: str, problems: list[str]) -> Re
         try:
             total = add(total, parse_resources({name: amount}))
         except QuantityError:
-            key = f"spec.minResources.{name}"
-            why = "is not a quantity"
-            problems.append(bad_value(key=key, value=amount, why=why, used=_ABSENT, where=where).text)
+            problems.append(_left_out(f"spec.minResources.{name}", amount, "is not a quantity", where))
             continue
         if isinstance(amount, int | float | str) and str(amount).strip().startswith("-"):
-            key = f"spec.minResources.{name}"
-            problems.append(bad_value(key=key, value=amount, why="is negative", used="0", where=where).text)
+            problems.append(_left_out(f"spec.minResources.{name}", amount, "is negative", where))
     return total
 
 
@@ -237,9 +233,13 @@ def _epoch_s(raw: object, where: str, problems: list[str]) -> int:
             return calendar.timegm(tuple(int(part) for part in match.groups()))
     except ValueError:  # a thirteenth month
         pass
-    key = "metadata.creationTimestamp"
-    problems.append(bad_value(key=key, value=raw, why="is not a time", used="1970", where=where).text)
+    problems.append(_left_out("metadata.creationTimestamp", raw, "is not a time", where))
     return 0
+
+
+def _left_out(key: str, value: object, why: str, where: str) -> str:
+    # What is used instead depends on the pods, too: `gang_spec` names every value's source.
+    return f"{key} of {where} {why}: {quoted(value)}; it counts as not set."
 
 
 def _mapping(raw: object) -> Mapping[str, Any]:
