@@ -69,7 +69,7 @@ class PreferredTerm(msgspec.Struct, frozen=True, gc=False):
     term: NodeSelectorTerm
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Shape:
     """Everything about a pod that filters and scores look at; identical pods share one object.
 

@@ -1,0 +1,179 @@
+"""Shapes: what filters and scores look at, taken out of a pod's spec and shared between identical pods.
+
+Law: two pods with the same scheduling-relevant spec get the same `Shape` object for as long as any pod holds it, since
+masks are cached per shape by identity. Weak references keep the table as small as the cluster's variety; names, nodes,
+images, environments and volumes' names are not part of the key.
+
+What this version cannot honour is put in words (`Shape.unsupported`) rather than ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from gangsched.kube.wire import (
+    Affinity,
+    Condition,
+    Container,
+    ContainerStatus,
+    NodeAffinity,
+    PodSpec,
+    PodStatus,
+    Term,
+)
+from gangsched.model.objects import NodeSelectorTerm, PreferredTerm, Shape
+from gangsched.model.resources import ResourceVector, parse_resources, pod_requests
+
+_encode = msgspec.msgpack.Encoder().encode
+_statuses_decoder = msgspec.json.Decoder(list[ContainerStatus])
+_conditions_decoder = msgspec.json.Decoder(list[Condition])
+
+ALWAYS = "Always"
+NULL = b"null"
+
+_Vectors: TypeAlias = list[ResourceVector]
+
+
+class ShapeTable:
+    """Interns shapes. Not thread-safe; one per process."""
+
+    def __init__(self) -> None:
+        self._shapes: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def shape(self, spec: PodSpec, status: PodStatus) -> Shape:
+        """The shape of a pod. Raises QuantityError for an amount that is none.
+
+        `spec.node_name` is not part of it: a pod that has one is bound, and is never filtered again.
+        """
+        resized = _resized(spec, status) if spec.node_name else None
+        key = _encode(
+            (
+                [(c.resources, c.ports) for c in spec.containers or ()],
+                [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers or ()],
+                spec.resources,
+                spec.overhead,
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                spec.topology_spread_constraints,
+                [v for v in spec.volumes or () if v.persistent_volume_claim is not None or v.ephemeral is not None],
+                spec.resource_claims,
+                resized,
+            )
+        )
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = _shape(spec, resized)
+        return shape
+
+
+def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None) -> Shape:
+    affinity = (spec.affinity.node_affinity if spec.affinity is not None else None) or NodeAffinity()
+    required = affinity.required
+    return Shape(
+        requests=_requests(spec, resized),
+        node_selector=tuple(sorted((spec.node_selector or {}).items())),
+        required=None if required is None else tuple(_term(term) for term in required.node_selector_terms or ()),
+        preferred=tuple(PreferredTerm(p.weight, _term(p.preference)) for p in affinity.preferred or ()),
+        tolerations=spec.tolerations or (),
+        unsupported=tuple(_unsupported(spec)),
+    )
+
+
+def _term(term: Term) -> NodeSelectorTerm:
+    return NodeSelectorTerm(labels=term.match_expressions, fields=term.match_fields)
+
+
+def _requests(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None) -> ResourceVector:
+    containers, inits = resized or (_vectors(spec.containers), _vectors(spec.init_containers))
+    always = [container.restart_policy == ALWAYS for container in spec.init_containers or ()]
+    return pod_requests(
+        containers=containers,
+        init_containers=list(zip(inits, always, strict=True)),
+        pod_level=parse_resources(spec.resources.requests) if spec.resources is not None else (),
+        overhead=parse_resources(spec.overhead),
+    )
+
+
+def _vectors(containers: Iterable[Container] | None) -> _Vectors:
+    return [parse_resources(c.resources.requests if c.resources is not None else None) for c in containers or ()]
+
+
+def _resized(spec: PodSpec, status: PodStatus) -> tuple[_Vectors, _Vectors] | None:
+    """The containers' requests while they are resized in place; None when they have what the spec says.
+
+    The largest of wanted, actual and allocated counts; what can never be given (`Infeasible`) does not count as
+    wanted (kube-scheduler NodeResourcesFit, KEP-1287). Only sidecars among the init containers can be resized.
+    """
+    if b'"resources"' not in bytes(status.container_statuses) + bytes(status.init_container_statuses):
+        return None
+    has = {s.name: s for raw in _raw_statuses(status) for s in _statuses_decoder.decode(raw) if s.resources is not None}
+    infeasible: bool | None = None
+    differs = False
+    counted: tuple[_Vectors, _Vectors] = ([], [])
+    for vectors, containers, resizable in (
+        (counted[0], spec.containers or (), True),
+        (counted[1], spec.init_containers or (), False),
+    ):
+        for container, wanted in zip(containers, _vectors(containers), strict=True):
+            own = has.get(container.name) if resizable or container.restart_policy == ALWAYS else None
+            vector = wanted
+            if own is not None and own.resources is not None:
+                actual = _largest(parse_resources(own.resources.requests), parse_resources(own.allocated_resources))
+                if actual != wanted:
+                    infeasible = _infeasible(status) if infeasible is None else infeasible
+                    vector = actual if infeasible else _largest(wanted, actual)
+            differs = differs or vector != wanted
+            vectors.append(vector)
+    return counted if differs else None
+
+
+def _raw_statuses(status: PodStatus) -> Iterable[msgspec.Raw]:
+    return (raw for raw in (status.container_statuses, status.init_container_statuses) if bytes(raw) not in {b"", NULL})
+
+
+def _largest(a: ResourceVector, b: ResourceVector) -> ResourceVector:
+    larger = dict(a)
+    for name, amount in b:
+        larger[name] = max(amount, larger.get(name, 0))
+    return tuple(sorted(larger.items()))
+
+
+def _infeasible(status: PodStatus) -> bool:
+    return any(
+        condition.type == "PodResizePending" and condition.status == "True" and condition.reason == "Infeasible"
+        for condition in conditions(status)
+    )
+
+
+def conditions(status: PodStatus) -> list[Condition]:
+    """The pod's conditions, decoded now."""
+    raw = bytes(status.conditions)
+    return [] if raw in {b"", NULL} else _conditions_decoder.decode(raw)
+
+
+def _unsupported(spec: PodSpec) -> Iterable[str]:
+    """What this version cannot honour, in words for people."""
+    affinity = spec.affinity or Affinity()
+    if affinity.pod_affinity is not None and affinity.pod_affinity.required:
+        yield "required pod affinity"
+    if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required:
+        yield "required pod anti-affinity"
+    if any(spread.when_unsatisfiable == "DoNotSchedule" for spread in spec.topology_spread_constraints or ()):
+        yield "topology spread constraints"
+    sidecars = [container for container in spec.init_containers or () if container.restart_policy == ALWAYS]
+    if any(port.host_port for container in [*(spec.containers or ()), *sidecars] for port in container.ports or ()):
+        yield "host ports"
+    if any(volume.persistent_volume_claim is not None for volume in spec.volumes or ()):
+        yield "persistent volume claims"
+    if any(volume.ephemeral is not None for volume in spec.volumes or ()):
+        yield "ephemeral volumes"
+    if spec.resource_claims:
+        yield "resource claims"
