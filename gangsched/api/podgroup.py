@@ -129,14 +129,12 @@ def stored_conditions(status: Mapping[str, object]) -> tuple[Condition, ...]:
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
     """`conditions` with `new` in place of the one of its type, which keeps its transition time if its status stays."""
-    result = []
-    for old in conditions:
+    for place, old in enumerate(conditions):
         if old.type == new.type:
             if old.status == new.status:
                 new = new.model_copy(update={"last_transition_time": old.last_transition_time})
-        else:
-            result.append(old)
-    return (*result, new)
+            return (*conditions[:place], new, *conditions[place + 1 :])
+    return (*conditions, new)
 
 
 def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: str = "") -> PodGroup:
