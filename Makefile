@@ -1,0 +1,63 @@
+# Every target does its own set-up; `make help` lists them. Python >= 3.11 and make are all that must be there.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+UV := .cache/uv/bin/uv
+RUN := .venv/bin/
+CONTROL_PLANE := .cache/control-plane/bin/kube-apiserver
+N ?= 500
+SEED ?= 1
+
+.PHONY: help install control-plane lint format types imports unit e2e test check demo trace kind-demo lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
+
+$(UV):
+	@hack/ensure-python.sh $(PYTHON)
+	@$(PYTHON) -m venv .cache/uv && .cache/uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+
+.venv/.installed: uv.lock pyproject.toml hack/control-plane/pyproject.toml | $(UV)
+	@UV_PROJECT_ENVIRONMENT=.venv $(UV) sync --quiet --locked --python $(PYTHON)
+	@touch $@
+
+install: .venv/.installed ## Install the project, editable, with its tools into .venv from uv.lock
+
+control-plane: ## Build etcd, kube-apiserver, kube-scheduler and kwok into .cache (minutes, once)
+	@hack/ensure-python.sh $(PYTHON)
+	@$(PYTHON) hack/control-plane/build.py
+
+lint: install ## Check style (ruff) and formatting of imports
+	@$(RUN)ruff check .
+
+types: install ## Check types (mypy --strict)
+	@$(RUN)mypy
+
+imports: install ## Check which package may import which (import-linter)
+	@$(RUN)lint-imports
+
+unit: install ## Run the tests that need no control plane
+	@$(RUN)pytest -q -m 'not e2e'
+
+e2e: install control-plane ## Run the tests on a real etcd and kube-apiserver
+	@$(RUN)pytest -q -m e2e
+
+test: lint types imports unit e2e ## All checks and all tests; exactly what CI runs
+
+check: test ## The same as test
+
+demo: install control-plane ## Watch gangs being scheduled on a real API server; KEEP=1 leaves it running
+	@KEEP=$(KEEP) $(RUN)python -m demo
+
+trace: install control-plane ## Replay N jobs of TRACE=file.csv (or a small generated trace) through the running system
+	@$(RUN)python -m bench.trace --jobs $(N) --seed $(SEED) $(TRACE)
+
+kind-demo: ## The same scenes on kind; needs Docker, kind and kubectl
+	@hack/kind/demo.sh
+
+lock: $(UV) ## Update uv.lock after a change of dependencies
+	@$(UV) lock
+
+clean: ## Remove the virtual environment and caches, but not the built control plane
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
