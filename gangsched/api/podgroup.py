@@ -181,7 +181,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
 
 
 def _read(model: type[M], raw: object, where: str, problems: list[str]) -> M:
-    """`raw` as `model`, every value that does not validate left out and noted."""
+    """`raw` as `model`, every field with something in it that does not validate left out and noted."""
     if raw is not None and not isinstance(raw, Mapping):
         problems.append(_left_out("spec", raw, "is not an object", where))
     data: dict[str, object] = dict(_mapping(raw))
@@ -189,26 +189,13 @@ def _read(model: type[M], raw: object, where: str, problems: list[str]) -> M:
         try:
             return model.model_validate(data)
         except ValidationError as refusal:
-            # Every pass leaves out one value, so this ends; a valid rest remains, at worst an empty one.
+            # Every field is optional, so each pass leaves out the field of one error, and an empty rest is valid.
             error = refusal.errors(include_url=False, include_context=False)[0]
             path = tuple(str(step) for step in error["loc"])
             key = ".".join(("spec", *path))
             why = f"is not accepted ({error['msg']})"
             problems.append(_left_out(key, error["input"], why, where))
-            data = _without(data, path)
-
-
-def _without(data: Mapping[str, object], path: tuple[str, ...]) -> dict[str, object]:
-    """A copy of `data` without the value at `path`, or without what is around it where the path leads nowhere."""
-    rest = dict(data)
-    inner = rest.get(path[0]) if path else None
-    if len(path) > 1 and isinstance(inner, Mapping) and path[1] in inner:
-        rest[path[0]] = _without(inner, path[1:])
-    elif path and path[0] in rest:
-        del rest[path[0]]
-    else:
-        rest.clear()
-    return rest
+            del data[path[0]]
 
 
 def _resources(raw: Mapping[str, object], where: str, problems: list[str]) -> ResourceVector:
