@@ -115,24 +115,33 @@ def _resized(spec: PodSpec, status: PodStatus) -> tuple[_Vectors, _Vectors] | No
     if b'"resources"' not in bytes(status.container_statuses) + bytes(status.init_container_statuses):
         return None
     has = {s.name: s for raw in _raw_statuses(status) for s in _statuses_decoder.decode(raw) if s.resources is not None}
-    infeasible: bool | None = None
-    differs = False
-    counted: tuple[_Vectors, _Vectors] = ([], [])
-    for vectors, containers, resizable in (
-        (counted[0], spec.containers or (), True),
-        (counted[1], spec.init_containers or (), False),
-    ):
-        for container, wanted in zip(containers, _vectors(containers), strict=True):
-            own = has.get(container.name) if resizable or container.restart_policy == ALWAYS else None
-            vector = wanted
-            if own is not None and own.resources is not None:
-                actual = _largest(parse_resources(own.resources.requests), parse_resources(own.allocated_resources))
-                if actual != wanted:
-                    infeasible = _infeasible(status) if infeasible is None else infeasible
-                    vector = actual if infeasible else _largest(wanted, actual)
-            differs = differs or vector != wanted
-            vectors.append(vector)
-    return counted if differs else None
+    sidecars = [c for c in spec.init_containers or () if c.restart_policy == ALWAYS]
+    if all(_has_what_it_wants(c, has.get(c.name)) for c in (*(spec.containers or ()), *sidecars)):
+        return None
+    infeasible = _infeasible(status)
+
+    def counted(container: Container, wanted: ResourceVector) -> ResourceVector:
+        own = has.get(container.name)
+        if own is None or own.resources is None:
+            return wanted
+        actual = _largest(parse_resources(own.resources.requests), parse_resources(own.allocated_resources))
+        return actual if infeasible else _largest(wanted, actual)
+
+    containers = list(map(counted, spec.containers or (), _vectors(spec.containers)))
+    inits = [
+        counted(container, wanted) if container.restart_policy == ALWAYS else wanted
+        for container, wanted in zip(spec.init_containers or (), _vectors(spec.init_containers), strict=True)
+    ]
+    same = containers == _vectors(spec.containers) and inits == _vectors(spec.init_containers)
+    return None if same else (containers, inits)
+
+
+def _has_what_it_wants(container: Container, own: ContainerStatus | None) -> bool:
+    """The quick and usual answer, without parsing an amount; false may still turn out to be equal."""
+    if own is None or own.resources is None:
+        return True
+    wanted = (container.resources.requests if container.resources is not None else None) or {}
+    return (own.resources.requests or {}) == wanted and (own.allocated_resources or wanted) == wanted
 
 
 def _raw_statuses(status: PodStatus) -> Iterable[msgspec.Raw]:

@@ -21,13 +21,18 @@ class Wire(msgspec.Struct, gc=False, rename="camel"):
     """Base of the wire structs."""
 
 
-class Meta(Wire):
-    """metav1.ObjectMeta."""
+class Identity(Wire):
+    """The part of metav1.ObjectMeta that says which object this is."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+
+
+class Meta(Identity):
+    """metav1.ObjectMeta."""
+
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
@@ -37,8 +42,7 @@ class Meta(Wire):
 class Identified(Wire):
     """Any object, as far as needed to say which one it is."""
 
-    kind: str = ""
-    metadata: Meta = msgspec.field(default_factory=Meta)
+    metadata: Identity = msgspec.field(default_factory=Identity)
 
 
 Amounts = dict[str, str | int | float]
