@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from control_plane import ControlPlane, ControlPlaneError
 
@@ -29,7 +30,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--scheduler-config", type=Path, metavar="FILE", help="its configuration; @KUBECONFIG@ stands for ours"
     )
-    many = {"action": "append", "default": []}
+    many: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("--feature-gate", type=gate, metavar="NAME=true", help="repeatable", **many)
     parser.add_argument("--runtime-config", metavar="GROUP/VERSION=true", help="switch on an API; repeatable", **many)
     parser.add_argument("--for-load", action="store_true", help="no limit on requests in flight")

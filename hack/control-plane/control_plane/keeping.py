@@ -23,11 +23,16 @@ class Keeping:
 
     def __init__(self, log: Path) -> None:
         # The pidfd names this very process, so that a reused pid cannot be mistaken for it.
+        if not hasattr(os, "pidfd_open"):
+            raise ControlPlaneError(
+                "The control plane needs Linux: nothing else can promise to leave no process behind."
+            )
         owner = os.pidfd_open(os.getpid())
         try:
             with log.open("ab") as err:
                 self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", str(KEEPER), str(owner)],
+                    bufsize=0,  # nothing may be left to flush when the keeper is gone
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=err,
@@ -80,7 +85,6 @@ class Keeping:
         with self._lock:
             try:
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
-                self._process.stdin.flush()
                 line = self._process.stdout.readline()
             except (OSError, ValueError):
                 line = b""

@@ -62,6 +62,7 @@ class ControlPlane:
         self._ready_timeout_s = ready_timeout_s
         self._deadline_s = 0.0
         self._keeping: Keeping | None = None
+        self._temporary: Path | None = None
         self._layout: Layout | None = None
         self._rest: Rest | None = None
         #: Component name → pid, for tests that hurt one.
@@ -140,19 +141,22 @@ class ControlPlane:
         self._check_binaries()
         self._deadline_s = time.monotonic() + self._ready_timeout_s
         given = self._given_workdir
-        workdir = given.resolve() if given else Path(tempfile.mkdtemp(prefix="gangsched-control-plane-"))
+        if given is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="gangsched-control-plane-"))
+        workdir = self._temporary or Path(given or ".").resolve()
         try:
             (workdir / "logs").mkdir(parents=True, exist_ok=True)
             self._keeping = Keeping(workdir / "logs" / "keeper.log")
-            if given is None:
-                self._keeping.remove_at_end(workdir)
+            if self._temporary:
+                self._keeping.remove_at_end(self._temporary)
             self._layout = self._lay_out(workdir)
             self._rest = Rest(self._layout.ports[APISERVER], self.ssl_context())
-            self._start_components(self._layout, self._rest)
+            # All command lines first: a bad configuration is found before anything runs.
+            command_lines = {name: self._argv(name, self._layout) for name in self._names()}
+            for name, argv in command_lines.items():
+                self._start_one(name, argv, self._layout, self._rest)
         except BaseException:
             self.stop()
-            if given is None:
-                shutil.rmtree(workdir, ignore_errors=True)
             raise
 
     def stop(self) -> None:
@@ -160,6 +164,9 @@ class ControlPlane:
         if self._keeping is not None:
             self._keeping.close()
         self._keeping = None
+        if self._temporary is not None:  # the keeper has done it, unless it was killed
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        self._temporary = None
         self.pids = {}
 
     def __enter__(self) -> Self:
@@ -185,7 +192,7 @@ class ControlPlane:
         """Start one component again and wait until it serves."""
         self._deadline_s = time.monotonic() + self._ready_timeout_s
         assert self._rest is not None
-        self._start_one(name, self._started, self._rest)
+        self._start_one(name, self._argv(name, self._started), self._started, self._rest)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -233,27 +240,24 @@ class ControlPlane:
         )
         return layout
 
-    def _start_components(self, layout: Layout, rest: Rest) -> None:
-        for name in self._names():
-            self._start_one(name, layout, rest)
-
-    def _start_one(self, name: str, layout: Layout, rest: Rest) -> None:
-        """Start one component and wait for what proves that it works."""
-        argv: list[str]
+    def _argv(self, name: str, layout: Layout) -> list[str]:
+        """The command line of one component."""
         match name:
             case components.ETCD:
-                argv = components.etcd(layout)
+                return components.etcd(layout)
             case components.APISERVER:
-                argv = components.apiserver(layout)
+                return components.apiserver(layout)
             case components.KCM:
-                argv = components.controller_manager(layout)
+                return components.controller_manager(layout)
             case components.SCHEDULER:
-                config = self._scheduler if isinstance(self._scheduler, Path) else None
-                argv = components.scheduler(layout, config)
+                return components.scheduler(layout, self._scheduler if isinstance(self._scheduler, Path) else None)
             case components.KWOK:
-                argv = components.kwok(layout)
+                return components.kwok(layout)
             case _:
                 raise ControlPlaneError(f"There is no component {name!r}.")
+
+    def _start_one(self, name: str, argv: Sequence[str], layout: Layout, rest: Rest) -> None:
+        """Start one component and wait for what proves that it works."""
         self.pids[name] = self._running.start(name, argv, layout.workdir / "logs" / f"{name}.log")
         self._await(name, self._proof(name, layout, rest))
 
