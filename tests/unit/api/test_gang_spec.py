@@ -78,7 +78,7 @@ def test_plain_pod_is_in_no_gang() -> None:
     assert gang_id(pod(marks={MIN: "3"})) is None
 
 
-@pytest.mark.parametrize(("stronger", "weaker"), itertools.combinations(keys.IDENTITIES, 2))
+@pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(keys.IDENTITIES, 2)))
 def test_first_identity_wins(stronger: keys.Identity, weaker: keys.Identity) -> None:
     """I2: of several names the first in the table counts, and it says whether a PodGroup must exist."""
     marks = {stronger.key: "strong", weaker.key: "weak"}
@@ -138,7 +138,7 @@ def test_zero_is_a_minimum() -> None:
     assert (spec.min_member, spec.total, spec.waiting_for) == (0, 0, None)
 
 
-@pytest.mark.parametrize(("stronger", "weaker"), itertools.pairwise(keys.MIN))
+@pytest.mark.parametrize(("stronger", "weaker"), list(itertools.pairwise(keys.MIN)))
 def test_first_minimum_key_wins(stronger: str, weaker: str) -> None:
     """I3: of several keys for the minimum on one pod the first in the table counts."""
     assert spec_of(pod(marks={stronger: "4", weaker: "5"})).min_member == 4
