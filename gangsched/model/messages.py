@@ -98,7 +98,7 @@ class BindGone(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindFailed(msgspec.Struct, frozen=True, gc=False):
-    """The bind was refused or lost and the pod was read back unbound: try again on a fresh plan (403, 422, 429, 5xx)."""
+    """The bind was refused or lost and the pod was read back unbound: plan it anew (403, 422, 429, 5xx)."""
 
     uid: str
     node: str
@@ -141,7 +141,7 @@ class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
 
 
 class MarkTimedOut(msgspec.Struct, frozen=True, gc=False):
-    """Write the timeout annotation to an unbound pod through pods/status, retried until done or the pod is gone (T2)."""
+    """Write the timeout annotation to an unbound pod through pods/status, until done or the pod is gone (T2)."""
 
     uid: str
     namespace: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gangsched.model.gang import Placement
+from gangsched.model.gang import Placement, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.reasons import Reason
 
@@ -55,8 +55,10 @@ class Verdict:
     """The decision about one group.
 
     `binds` are committed together (B1), earlier holds among them included; `holds` are new reservations (R3),
-    `releases` uids of holds given back. `needs` are what must have room before trying again; empty with
-    `wants_room` means any growth on a usable node. `yields_to` is the group that profits from the releases (D1).
+    `releases` uids of holds given back. What is told: `gangs` has (gang id, refusal) and `notes` single pods where that
+    differs from `reason` and `message`. `needs` are what must have room before trying again, on nodes the named shapes
+    may use; empty means that room cannot help. `expired` is true when the wait time ran out just now (T2);
+    `yields_to` names the group that profits from the releases (D1).
     """
 
     group: str
@@ -69,7 +71,8 @@ class Verdict:
     releases: tuple[str, ...] = ()
     notes: tuple[PodNote, ...] = ()
     needs: tuple[Need, ...] = ()
-    wants_room: bool = False
+    gangs: tuple[tuple[str, Refusal], ...] = ()
+    expired: bool = False
     yields_to: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What `plan` sees: nodes as columns, and the groups worth a look.
+"""What `plan` sees of the cluster: nodes as columns.
 
 Law: a snapshot never changes. Node columns are sorted by node name, so "lowest index" is "first by name" and no
 decision depends on the order in which events arrived. The memo tables on `NodeTable` only remember what pure functions
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from gangsched.model.gang import Group
 from gangsched.model.objects import Node, Shape
 
 Ints = npt.NDArray[np.int64]
@@ -65,14 +64,12 @@ class NodeTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One consistent picture: `allocatable[r][n]` and `free[r][n]` in exact units, r as in `resources`, n as in `table`.
+    """One consistent picture: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
 
     `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
-    `groups` are all groups to be considered, in any order; groups that hold anything are always among them.
     """
 
     table: NodeTable
     resources: Mapping[str, int]
     allocatable: Ints
     free: Ints
-    groups: tuple[Group, ...]

@@ -1,0 +1,170 @@
+"""The cycle: `plan`, the numbered steps of one look at the queue.
+
+Law: groups are looked at in queue order and a refused group never stops one behind it (semantics Q4); each sees the
+room that those before it left. The result depends on nothing but the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gangsched.core import post_filter, pre_filter, rounds, sentences
+from gangsched.core.queue_sort import group_key
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Gang, Group, Placement, Refusal
+from gangsched.model.objects import Pod
+from gangsched.model.plan import Need, Plan, PodNote, Round, RoundOutcome, Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one plan looks at, by count and not by clock, so that the caller's loop never stalls (decision 8)."""
+
+    groups: int = 400
+    pods: int = 5_000
+
+
+def plan(snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Limits | None = None) -> Plan:
+    """Decide every group of `queue` on one ledger, at monotonic second `now_s`.
+
+    Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at.
+    """
+    limits = limits or Limits()
+    # 1. QueueSort.
+    ordered = sorted(queue, key=group_key)
+    ledger, totals = Ledger(snapshot), Ledger(snapshot, empty=True)
+    verdicts: dict[str, Verdict] = {}
+    tried = 0
+    for position, group in enumerate(ordered):
+        if verdicts and (position >= limits.groups or tried >= limits.pods):
+            break
+        # 2.-6. PreFilter, Filter, Score, Reserve, Permit, group by group.
+        verdict = decide(group, ledger, totals, now_s=now_s)
+        verdicts[group.id] = verdict
+        tried += verdict.round.attempted if verdict.round else 1
+    # 7. PostFilter: end a deadlock of holds, if there is one and the whole queue was seen.
+    if len(verdicts) == len(ordered):
+        verdicts |= post_filter.yield_holds(ordered, verdicts, ledger)
+    left = tuple(group.id for group in ordered if group.id not in verdicts)
+    return Plan(tuple(verdicts.values()), left, tried)
+
+
+def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
+    """One group's verdict; on refusal `ledger` is left as found, but for holds that ran out."""
+    # 2. The clock (T2), and holds that lost their node (R3).
+    if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
+        return _expire(group, ledger)
+    lost = tuple(held for gang in group.gangs for held in gang.held if not ledger.fits_still(held.pod.shape, held.node))
+    if lost:
+        return _drop(group, lost, ledger)
+    if group.yielded_to:
+        return _verdict(group, Reason.YIELDED, sentences.yielded(group.yielded_to))
+    # 3. PreFilter: members (P1, P2).
+    refused = pre_filter.refusals(group)
+    if refused:
+        own = next(refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG
+                   or refusal is refused[0][1])  # fmt: skip
+        return _verdict(group, own.reason, own.message, gangs=refused)
+    # 4. Members that no gang rule holds back go alone (P3); the others are tried in a round.
+    bound_by_rules = [gang for gang in group.gangs if not gang.free_running]
+    alone = [pod for gang in group.gangs for pod in (*gang.retry, *(gang.pending if gang.free_running else ()))]
+    verdict = _round(group, bound_by_rules, ledger, totals) if bound_by_rules else None
+    return _with_alone(group, verdict, alone, ledger) if alone or verdict is None else verdict
+
+
+def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> Verdict:
+    """PreFilter by arithmetic (P4), then a round: Filter, Score, Reserve and Permit (R1-R3, B1)."""
+    hopeless = pre_filter.arithmetic(group, gangs, ledger, totals)
+    if hopeless is not None:
+        refusal, needs = hopeless
+        return _verdict(group, refusal.reason, refusal.message, needs=needs)
+    trial, round_ = rounds.run_round(group, gangs, ledger)
+    needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending))
+    notes = tuple(PodNote(pod.uid, refusal.reason, refusal.message) for pod, refusal in trial.failed)
+    match round_.outcome:
+        case RoundOutcome.REFUSED:
+            assert trial.refusal is not None
+            return _verdict(group, trial.refusal.reason, trial.refusal.message, round_=round_, needs=needs)
+        case RoundOutcome.PERMITTED:
+            held = tuple(placement for gang in gangs for placement in gang.held)
+            binds = (*held, *trial.placements)
+            return _verdict(
+                group, Reason.SCHEDULED, sentences.permitted(len(binds)), round_=round_, binds=binds, notes=notes,
+                needs=needs if notes else (),
+            )  # fmt: skip
+        case RoundOutcome.HOLDING:
+            return _hold(group, gangs, trial, round_, needs, notes)
+
+
+def _hold(
+    group: Group, gangs: list[Gang], trial: rounds.Trial, round_: Round, needs: tuple[Need, ...],
+    notes: tuple[PodNote, ...],
+) -> Verdict:  # fmt: skip
+    lack = sentences.lacking(gangs, trial.counts)
+    held = (*(placement for gang in gangs for placement in gang.held), *trial.placements)
+    holding = (PodNote(p.pod.uid, Reason.HOLDING, sentences.holding(p.pod, p.node, lack)) for p in held)
+    message = sentences.holds_summary(len(held), lack)
+    reason = Reason.HOLDING if held else Reason.UNSCHEDULABLE
+    return _verdict(
+        group, reason, message, round_=round_, holds=trial.placements, needs=needs, notes=(*notes, *holding)
+    )
+
+
+def _with_alone(group: Group, verdict: Verdict | None, pods: list[Pod], ledger: Ledger) -> Verdict:
+    """Place `pods` one by one and add the result to the verdict of the group's round, if it had one."""
+    trial = rounds.place_alone(pods, group, ledger)
+    notes = tuple(PodNote(pod.uid, refusal.reason, refusal.message) for pod, refusal in trial.failed)
+    needs = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
+    if len(needs) > 1:
+        needs = tuple(Need(need.shape, 0) for need in needs)
+    if verdict is None:
+        present, placed = len(pods), len(trial.placements)
+        outcome = RoundOutcome.PERMITTED if not trial.failed else RoundOutcome.REFUSED
+        round_ = Round(group.rounds + 1, present, trial.attempted, placed, outcome) if pods else None
+        reason, message = Reason.SCHEDULED, sentences.permitted(placed)
+        if trial.failed:
+            reason, message = trial.failed[0][1].reason, trial.failed[0][1].message
+        return _verdict(
+            group, reason, message, round_=round_, binds=trial.placements, notes=notes, needs=needs
+        )
+    return _verdict(
+        group, verdict.reason, verdict.message, round_=verdict.round, binds=(*verdict.binds, *trial.placements),
+        holds=verdict.holds, notes=(*verdict.notes, *notes), needs=(*verdict.needs, *needs), gangs=verdict.gangs,
+    )  # fmt: skip
+
+
+def _expire(group: Group, ledger: Ledger) -> Verdict:
+    """Release every hold of the group and say so; the state marks the pods (T2)."""
+    held = tuple(placement for gang in group.gangs for placement in gang.held)
+    return _released(group, held, ledger, Reason.TIMED_OUT, sentences.wait_time_over(group), expired=True)
+
+
+def _drop(group: Group, lost: tuple[Placement, ...], ledger: Ledger) -> Verdict:
+    """Release holds whose node went away or no longer fits; the group is looked at again in the next plan."""
+    message = sentences.holds_lost(sorted({placement.node for placement in lost}))
+    return _released(group, lost, ledger, Reason.UNSCHEDULABLE, message, expired=False)
+
+
+def _released(
+    group: Group, held: tuple[Placement, ...], ledger: Ledger, reason: Reason, message: str, *, expired: bool
+) -> Verdict:
+    for placement in held:
+        ledger.release(placement.pod.shape, placement.node)
+    uids = tuple(placement.pod.uid for placement in held)
+    return Verdict(
+        group=group.id, generation=group.generation, reason=reason, message=message, releases=uids, expired=expired
+    )
+
+
+def _verdict(
+    group: Group, reason: Reason, message: str, *, round_: Round | None = None, binds: tuple[Placement, ...] = (),
+    holds: tuple[Placement, ...] = (), notes: tuple[PodNote, ...] = (), needs: tuple[Need, ...] = (),
+    gangs: tuple[tuple[str, Refusal], ...] = (),
+) -> Verdict:  # fmt: skip
+    return Verdict(
+        group=group.id, generation=group.generation, reason=reason, message=message, round=round_, binds=binds,
+        holds=holds, notes=notes, needs=needs, gangs=gangs,
+    )  # fmt: skip

@@ -1,0 +1,54 @@
+"""kube-scheduler's TaintToleration: NoSchedule and NoExecute taints must be tolerated, PreferNoSchedule are avoided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gangsched.model.objects import Shape, Taint, Toleration
+from gangsched.model.snapshot import Bools, Ints, NodeTable
+
+REFUSED = "node(s) had untolerated taint(s)"
+HARD = frozenset({"NoSchedule", "NoExecute"})
+SOFT = frozenset({"PreferNoSchedule"})
+PENALTY_PER_TAINT = 100
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether one toleration covers one taint, as `v1.Toleration.ToleratesTaint` says it."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in {"Equal", ""} and toleration.value == taint.value
+
+
+def allowed(shape: Shape, table: NodeTable) -> Bools:
+    """`allowed[node]`: every NoSchedule and NoExecute taint of the node is tolerated."""
+    mask: Bools = _untolerated(shape, table, HARD) == 0
+    return mask
+
+
+def penalty(shape: Shape, table: NodeTable) -> Ints:
+    """`penalty[node]`: 100 for each PreferNoSchedule taint that is not tolerated."""
+    return _untolerated(shape, table, SOFT) * PENALTY_PER_TAINT
+
+
+def _untolerated(shape: Shape, table: NodeTable, effects: frozenset[str]) -> Ints:
+    """Count untolerated taints with one of `effects` per node; nodes share few distinct taint lists."""
+    counts = np.zeros(len(table), dtype=np.int64)
+    count = _counter(shape.tolerations, effects)
+    seen: dict[tuple[Taint, ...], int] = {}
+    for index, node in enumerate(table.nodes):
+        if node.taints:
+            if node.taints not in seen:
+                seen[node.taints] = sum(map(count, node.taints))
+            counts[index] = seen[node.taints]
+    return counts
+
+
+def _counter(tolerations: tuple[Toleration, ...], effects: frozenset[str]) -> Callable[[Taint], bool]:
+    return lambda taint: taint.effect in effects and not any(tolerates(each, taint) for each in tolerations)

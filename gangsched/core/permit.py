@@ -1,0 +1,23 @@
+"""Permit: may everything that found a node be bound now?
+
+Law: a group is permitted when each of its gangs has what it needs, and then all placed and held members go together
+(semantics B1). Nothing ever waits inside Permit; a group that is not permitted is refused or holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gangsched.model.gang import Gang
+
+
+def missing(gang: Gang, placed: int) -> int:
+    """How many more members the gang needs when `placed` of its pending ones have found a node; 0 = enough."""
+    if gang.free_running:
+        return 0
+    return max(0, gang.min_member - gang.counted(placed))
+
+
+def permitted(gangs: Sequence[Gang], placed: Mapping[str, int]) -> bool:
+    """Whether every gang has enough, where `placed` counts newly placed members by gang id."""
+    return all(missing(gang, placed.get(gang.id, 0)) == 0 for gang in gangs)

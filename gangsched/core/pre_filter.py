@@ -1,0 +1,117 @@
+"""PreFilter: refusals that need no look at single nodes.
+
+Law: nothing is reserved and no round is consumed here. `refusals` asks about the members (P1, P2, I4), `arithmetic`
+whether the cluster can hold enough of them at all (P4); both leave the ledger as they found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gangsched.core import sentences
+from gangsched.core.filter import static_fit
+from gangsched.core.permit import missing
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Gang, Group, Refusal
+from gangsched.model.objects import Shape
+from gangsched.model.plan import Need
+from gangsched.model.reasons import Reason
+from gangsched.model.resources import format_quantity
+
+
+def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
+    """Why the gangs of `group` are not ready, as (gang id, refusal) of every gang; empty when all are (P1, P2, I4).
+
+    When one gang is not ready its siblings wait for it, and each is told about the first that is not.
+    """
+    if group.refusal is not None:
+        return tuple((gang.id, group.refusal) for gang in group.gangs)
+    own = {gang.id: refusal for gang in group.gangs if (refusal := _not_ready(gang)) is not None}
+    if not own:
+        return ()
+    first, cause = next(iter(own.items()))
+    waiting = Refusal(Reason.WAITING_FOR_GANG, sentences.waiting_for_sibling(first, cause.message))
+    return tuple((gang.id, own.get(gang.id, waiting)) for gang in group.gangs)
+
+
+def _not_ready(gang: Gang) -> Refusal | None:
+    if gang.uninitialised is not None:
+        return gang.uninitialised
+    if gang.timed_out:
+        return Refusal(Reason.TIMED_OUT, sentences.timed_out(gang))
+    if not gang.free_running and gang.quorum < gang.min_member:
+        return Refusal(Reason.WAITING_FOR_MEMBERS, sentences.waiting_for_members(gang))
+    return None
+
+
+def arithmetic(
+    group: Group, gangs: Sequence[Gang], ledger: Ledger, totals: Ledger
+) -> tuple[Refusal, tuple[Need, ...]] | None:
+    """Refuse a group that cannot fit whatever the placing order (P4), with the room it needs before another try.
+
+    `gangs` are those that still must satisfy their minimum. A Strict group is held against the free room of `ledger`;
+    a NonStrict one collects room over time, so only against `totals`, the empty cluster.
+    """
+    for gang in gangs:
+        short = _min_resources_short(gang, ledger)
+        if short:
+            needs = tuple(Need(shape, 0) for shape in _counts(gang))
+            return Refusal(Reason.UNSCHEDULABLE, sentences.min_resources_short(gang, short)), needs
+        refusal = _room_short(gang, group, ledger if group.strict else totals)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tuple[Need, ...]] | None:
+    counts = _counts(gang)
+    needed = missing(gang, 0) if group.strict else max(0, gang.min_member - gang.bound)
+    rooms = {shape: usable_room(shape, ledger, group) for shape in counts}
+    room = sum(min(count, rooms[shape]) for shape, count in counts.items())
+    room += 0 if group.strict else len(gang.held)
+    if room >= needed:
+        return None
+    shape = min(counts, key=lambda each: rooms[each] - counts[each])
+    first = next(pod for pod in gang.pending if pod.shape is shape)
+    if shape.unsupported:
+        return Refusal(Reason.UNSUPPORTED, sentences.unsupported(first)), ()
+    nodes = sentences.nodes_available(shape, ledger, group.avoid, filled=True)
+    needs = (Need(shape, needed),) if len(counts) == 1 else tuple(Need(each, 0) for each in counts)
+    return Refusal(Reason.UNSCHEDULABLE, sentences.no_room_for_all(gang, room, needed, nodes)), needs
+
+
+def usable_room(shape: Shape, ledger: Ledger, group: Group) -> int:
+    """How many pods of `shape` fit in all, the nodes that the group avoids left out (B6)."""
+    room = ledger.room(shape)
+    avoided = [ledger.table.index[name] for name in group.avoid if name in ledger.table.index]
+    return int(room.sum()) - int(room[avoided].sum())
+
+
+def _counts(gang: Gang) -> dict[Shape, int]:
+    counts: dict[Shape, int] = {}
+    for pod in gang.pending:
+        counts[pod.shape] = counts.get(pod.shape, 0) + 1
+    return counts
+
+
+def _min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
+    """Amounts of `minResources` missing on the nodes that any member may use, its own holds counted as free."""
+    if not gang.min_resources or not gang.pending:
+        return []
+    usable = np.zeros(len(ledger.table), dtype=np.bool_)
+    for shape in _counts(gang):
+        usable |= static_fit(shape, ledger.table).mask
+    held: dict[str, int] = {}
+    for placement in gang.held:
+        for name, amount in placement.pod.shape.requests:
+            held[name] = held.get(name, 0) + amount
+    short = []
+    for name, amount in gang.min_resources:
+        row = ledger.resources.get(name)
+        free = 0 if row is None else int(np.maximum(ledger.free[row][usable], 0).sum())
+        lack = amount - free - held.get(name, 0)
+        if lack > 0:
+            short.append(f"{format_quantity(name, lack)} {name}")
+    return short

@@ -1,0 +1,27 @@
+"""QueueSort: who is looked at first.
+
+Law: the order is total and depends on nothing but the groups themselves (semantics Q1, Q2, Q5).
+"""
+
+from __future__ import annotations
+
+from gangsched.model.gang import Group
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.resources import CPU, MEMORY, is_accelerator
+
+
+def group_key(group: Group) -> tuple[bool, int, int, str]:
+    """Broken groups first (Q2), then priority, age, id (Q1); smaller sorts first."""
+    return (not group.broken, -group.priority, group.creation_s, group.id)
+
+
+def member_key(pod: Pod) -> tuple[int, tuple[int, int, int], str, str]:
+    """Members of a gang: priority, larger request first, name (Q5); smaller sorts first."""
+    return (-pod.priority, size_key(pod.shape), pod.name, pod.uid)
+
+
+def size_key(shape: Shape) -> tuple[int, int, int]:
+    """Larger requests sort first: accelerators, then cpu, then memory."""
+    amounts = dict(shape.requests)
+    accelerators = sum(amount for name, amount in shape.requests if is_accelerator(name))
+    return (-accelerators, -amounts.get(CPU, 0), -amounts.get(MEMORY, 0))

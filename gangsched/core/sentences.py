@@ -1,0 +1,130 @@
+"""Every sentence that a decision tells people, in one place.
+
+Law: a sentence names what is short, how much of it, and whose it is; it ends without a full stop where more may follow.
+Refusals by Filter are worded, counted and sorted as kube-scheduler does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from gangsched.core.filter import PLUGINS, static_fit
+from gangsched.core.filter.node_resources_fit import insufficient
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Gang, Group
+from gangsched.model.objects import Pod, Shape
+
+NO_NODES = "no nodes available to schedule pods"
+AVOIDED = "node(s) rejected a member lately"
+
+
+def nodes_available(shape: Shape, ledger: Ledger, avoid: Iterable[str] = (), *, filled: bool = False) -> str:
+    """kube-scheduler's sentence: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
+
+    With `filled`, as it would read for the pod after the last one that fits.
+    """
+    total = len(ledger.table)
+    if not total:
+        return NO_NODES
+    fit = static_fit(shape, ledger.table)
+    counts = {
+        PLUGINS[code - 1][0]: int(count)
+        for code, count in zip(*np.unique(fit.refused_by[fit.refused_by > 0], return_counts=True), strict=True)
+    }
+    open_nodes = fit.refused_by == 0
+    avoided = [ledger.table.index[name] for name in avoid if name in ledger.table.index]
+    if any(open_nodes[avoided]):
+        counts[AVOIDED] = int(open_nodes[avoided].sum())
+        open_nodes = open_nodes.copy()
+        open_nodes[avoided] = False
+    free = ledger.free
+    if filled:
+        free = free.copy()
+        for name, amount in shape.requests:
+            if name in ledger.resources:
+                free[ledger.resources[name]] -= ledger.room(shape) * amount
+    counts |= insufficient(shape, free, ledger.resources, open_nodes)
+    return f"0/{total} nodes are available: " + ", ".join(sorted(f"{n} {text}" for text, n in counts.items())) + "."
+
+
+def unsupported(pod: Pod) -> str:
+    """A feature that cannot be honoured yet is a refusal, never a guess."""
+    return f"pod {pod.key} uses {', '.join(pod.shape.unsupported)}, which gangsched cannot place yet"
+
+
+def gang_failed(pod: Pod, reason: str, placed: int, needed: int) -> str:
+    """Whose turn failed, why, and how far the gang had come (semantics R2)."""
+    return f"pod {pod.key}: {reason.removesuffix('.')}; {placed} of {needed} had found a node"
+
+
+def no_room_for_all(gang: Gang, room: int, needed: int, nodes: str) -> str:
+    """The arithmetic refusal before anything is placed (semantics P4)."""
+    return f"gang {gang.id} needs room for {needed} more pods and there is room for {room}: {nodes}"
+
+
+def min_resources_short(gang: Gang, short: Iterable[str]) -> str:
+    """`short` has entries like `3 nvidia.com/gpu` (semantics P4)."""
+    return f"gang {gang.id}: minResources are not free on the nodes its members may use: {', '.join(short)} missing"
+
+
+def waiting_for_members(gang: Gang) -> str:
+    """Counts for P1: `3 of 5 members of ns/g exist; 2 missing; 1 gated`."""
+    text = f"{gang.quorum} of {gang.min_member} members of {gang.id} exist; {gang.min_member - gang.quorum} missing"
+    if gang.gated:
+        text += f"; {gang.gated} gated"
+    if gang.terminating:
+        text += f"; {gang.terminating} terminating"
+    if gang.foreign:
+        text += f"; {len(gang.foreign)} with another schedulerName"
+    return text
+
+
+def timed_out(gang: Gang) -> str:
+    """Told while members carry the timeout annotation (semantics T3)."""
+    return (
+        f"gang {gang.id} timed out earlier: delete the pods or remove the timeout annotation from them to try again "
+        f"({len(gang.timed_out)} carry it)"
+    )
+
+
+def wait_time_over(group: Group) -> str:
+    """Told when the wait time ends (semantics T2)."""
+    return f"the wait time of {group.wait_time_s:g} s is over, {lacking(group.gangs, {})}; all held nodes were released"
+
+
+def holding(pod: Pod, node: str, lack: str) -> str:
+    """Told on a held pod (semantics R3)."""
+    return f"pod {pod.key} holds room on node {node}, {lack}"
+
+
+def holds_summary(held: int, lack: str) -> str:
+    """Told on a group that holds (semantics R3)."""
+    return f"{held} members hold a node, {lack}"
+
+
+def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
+    """How many members each gang still needs, `placed` newly placed ones (by gang id) counted."""
+    short = {gang.id: gang.min_member - gang.counted(placed.get(gang.id, 0)) for gang in gangs}
+    return "waiting for " + (", ".join(f"{n} more of {name}" for name, n in short.items() if n > 0) or "its group")
+
+
+def holds_lost(nodes: Iterable[str]) -> str:
+    """Told when held room went away with its node (semantics R3)."""
+    return f"held room was lost on {', '.join(nodes)}; the members are placed anew"
+
+
+def yielded(beneficiary: str) -> str:
+    """Told on a group that gave its holds up (semantics D1)."""
+    return f"gave up its held nodes so that {beneficiary} could start"
+
+
+def waiting_for_sibling(gang_id: str, message: str) -> str:
+    """Told on the other gangs of a group when one of them is not ready."""
+    return f"waiting for gang {gang_id} of the same group: {message}"
+
+
+def permitted(placed: int) -> str:
+    """Told when a group starts."""
+    return f"{placed} pods have found a node and are bound together"
