@@ -165,7 +165,7 @@ class Reflector(Generic[W, T]):
                         useful = True
                         self._recovered()
         finally:
-            # A list alone does not reset the backoff, or a server that refuses every watch would be listed at full speed.
+            # A list alone does not reset the backoff: a server that refuses every watch would be listed at full speed.
             useful = useful or self._now() - began_s > LIVELY_S
             if useful:
                 self._refused_watches = 0

@@ -1,0 +1,199 @@
+"""Outbox: orders waiting to be written, the newest per object, never ahead of a bind.
+
+Law: an order replaces an older unsent one of the same key; one key is written by one worker at a time, in order; a
+fault is retried with backoff until the order is done, replaced or dropped. While binds are under way an order waits,
+but not longer than `patience_s` (semantics E1: told within a second). What is written is the business of `send`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from gangsched.kube.backoff import Backoff
+from gangsched.kube.faults import CONFLICT, NOT_FOUND, UNPROCESSABLE, ApiFault, Fault
+from gangsched.kube.ports import Now, Report, Sleep
+from gangsched.kube.waiting import wait_for_event
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+PATIENCE_S = 0.7
+BAD_REQUEST = 400
+
+
+class NotYet(Fault):
+    """Raised by a `send` whose time has not come; the order is tried again shortly and nobody is told."""
+
+
+@dataclass(slots=True)
+class OutboxCounts:
+    """What happened so far, for metrics. `skipped` orders would have changed nothing."""
+
+    ordered: int = 0
+    written: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    faults: int = 0
+
+
+@dataclass(slots=True)
+class _Order(Generic[V]):
+    value: V
+    put_s: float
+    backoff: Backoff
+
+
+class Outbox(Generic[K, V]):
+    """`put` never blocks; `run` never returns. `send` gives true when it wrote, false when there was nothing to do."""
+
+    def __init__(
+        self,
+        send: Callable[[V], Awaitable[bool]],
+        *,
+        noun: str,
+        binds_idle: asyncio.Event,
+        report: Report,
+        workers: int = 8,
+        patience_s: float = PATIENCE_S,
+        now: Now = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`noun` names what is written, in reports; `binds_idle` is the binder's `idle`."""
+        self.counts = OutboxCounts()
+        self.empty = asyncio.Event()
+        self.empty.set()
+        self._send = send
+        self._noun = noun
+        self._binds_idle = binds_idle
+        self._report = report
+        self._workers = workers
+        self._patience_s = patience_s
+        self._now = now
+        self._sleep = sleep
+        self._rng = rng or random.Random()
+        self._orders: dict[K, _Order[V]] = {}
+        self._ready: deque[K] = deque()
+        self._wake = asyncio.Event()
+        self._in_flight: set[K] = set()
+        self._later: dict[K, asyncio.Task[None]] = {}
+        self._trouble: str | None = None
+
+    def __len__(self) -> int:
+        """Orders not yet done."""
+        return len(self._orders) + len(self._in_flight - self._orders.keys())
+
+    def put(self, key: K, value: V) -> None:
+        """Order `value` to be written for `key`, in place of an older order that was not sent yet."""
+        self.counts.ordered += 1
+        old = self._orders.get(key)
+        # A replaced order keeps its age, so that a verdict that changes all the time is still told in time.
+        put_s = old.put_s if old is not None else self._now()
+        self._orders[key] = _Order(value, put_s, Backoff(0.25, 10.0, rng=self._rng))
+        self.empty.clear()
+        later = self._later.pop(key, None)
+        if later is not None:
+            later.cancel()
+        if key not in self._in_flight and (old is None or later is not None):
+            self._enqueue(key)
+
+    def drop(self, key: K) -> None:
+        """Forget an order that was not sent yet."""
+        if self._orders.pop(key, None) is not None:
+            self.counts.dropped += 1
+            self._settle()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self._noun} writer {number}")
+
+    async def drain(self, timeout_s: float) -> int:
+        """Wait until everything ordered is written, at most `timeout_s`; how much is not."""
+        await wait_for_event(self.empty, timeout_s, sleep=self._sleep)
+        return len(self)
+
+    def _enqueue(self, key: K) -> None:
+        self._ready.append(key)
+        self._wake.set()
+
+    async def _work(self) -> None:
+        while True:
+            while not self._ready:
+                self._wake.clear()
+                await self._wake.wait()
+            key = self._ready.popleft()
+            order = self._orders.get(key)
+            if order is None or key in self._in_flight:
+                continue
+            await self._let_binds_go_first(order)
+            order = self._orders.pop(key, None)
+            if order is None or key in self._in_flight:
+                continue
+            self._in_flight.add(key)
+            try:
+                await self._write(key, order)
+            finally:
+                self._in_flight.discard(key)
+                if key in self._orders and key not in self._later:
+                    self._enqueue(key)
+                self._settle()
+
+    async def _let_binds_go_first(self, order: _Order[V]) -> None:
+        if not self._binds_idle.is_set():
+            await wait_for_event(self._binds_idle, order.put_s + self._patience_s - self._now(), sleep=self._sleep)
+
+    async def _write(self, key: K, order: _Order[V]) -> None:
+        try:
+            if await self._send(order.value):
+                self.counts.written += 1
+                self._trouble = None
+            else:
+                self.counts.skipped += 1
+        except NotYet:
+            self._again(key, order, 0.1)
+        except Fault as fault:
+            self.counts.faults += 1
+            if self._is_final(fault):
+                self.counts.dropped += 1
+                return
+            self._complain(fault, "trying again")
+            self._again(key, order, order.backoff.next_s(fault))
+
+    def _is_final(self, fault: Fault) -> bool:
+        """Whether trying again cannot help: the object is gone or another's, or the order itself is refused."""
+        if not isinstance(fault, ApiFault):
+            return False
+        if fault.status in {BAD_REQUEST, UNPROCESSABLE} and "metadata.uid" not in fault.message:
+            self._complain(fault, "giving up on it")
+            return True
+        return fault.status in {NOT_FOUND, CONFLICT, UNPROCESSABLE}
+
+    def _again(self, key: K, order: _Order[V], delay_s: float) -> None:
+        if key in self._orders:  # a newer one came meanwhile
+            return
+        self._orders[key] = order
+
+        async def later() -> None:
+            await self._sleep(delay_s)
+            self._later.pop(key, None)
+            self._enqueue(key)
+
+        self._later[key] = asyncio.create_task(later(), name=f"{self._noun} again")
+
+    def _complain(self, fault: Fault, then: str) -> None:
+        sentence = f"Cannot write {self._noun}: {str(fault).rstrip('.')}; {then}."
+        if sentence != self._trouble:
+            self._trouble = sentence
+            self._report(sentence)
+
+    def _settle(self) -> None:
+        if not self._orders and not self._in_flight:
+            self.empty.set()
