@@ -178,6 +178,7 @@ class Binder:
     async def _read_back(self, bind: Bind, why: Fault) -> Outcome:
         """The outcome of a bind that was refused or lost, from the pod itself; asks until it is answered."""
         backoff = Backoff(0.1, 5.0, rng=self._rng)
+        again: Fault
         while True:
             try:
                 answer = await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s)

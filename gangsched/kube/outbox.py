@@ -171,10 +171,12 @@ class Outbox(Generic[K, V]):
         """Whether trying again cannot help: the object is gone or another's, or the order itself is refused."""
         if not isinstance(fault, ApiFault):
             return False
-        if fault.status in {BAD_REQUEST, UNPROCESSABLE} and "metadata.uid" not in fault.message:
-            self._complain(fault, "giving up on it")
+        names_uid = "uid" in fault.message.lower()
+        if fault.status in {BAD_REQUEST, UNPROCESSABLE}:
+            if not names_uid:
+                self._complain(fault, "giving up on it")
             return True
-        return fault.status in {NOT_FOUND, CONFLICT, UNPROCESSABLE}
+        return fault.status == NOT_FOUND or (fault.status == CONFLICT and names_uid)
 
     def _again(self, key: K, order: _Order[V], delay_s: float) -> None:
         if key in self._orders:  # a newer one came meanwhile
