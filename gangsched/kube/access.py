@@ -50,7 +50,6 @@ class Access:
         self.server = ""
         self.authorization = ""
         self.tls: ssl.SSLContext | None = None
-        self.tls_server_name: str | None = None
         self.proxy: str | None = None
         self.settings: Any = None
         self._loader: Any = None
@@ -78,7 +77,6 @@ class Access:
             raise Misconfigured(f"Cannot use {self.name}: {said.rstrip('.')}.") from error
         self.settings = settings
         self.server = str(settings.host).rstrip("/")
-        self.tls_server_name = settings.tls_server_name
         self.proxy = settings.proxy
         self._take_token()
 
@@ -105,13 +103,35 @@ class Access:
         self._renewed_s = self._now()
 
 
+class _NamedContext(ssl.SSLContext):
+    """A TLS context that checks for a given name whatever the address: the kubeconfig's `tls-server-name`."""
+
+    name: str | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """As asyncio calls it for a new connection."""
+        return super().wrap_bio(incoming, outgoing, server_side, self.name or server_hostname, session)
+
+
 def _tls(settings: Any) -> ssl.SSLContext | None:
     """The TLS context of a loaded configuration; None for plain http."""
     if not str(settings.host).startswith("https"):
         return None
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
-    # Python 3.13 asks for extensions that the CAs of many running clusters lack.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # Unlike create_default_context this does not ask for VERIFY_X509_STRICT, for whose extensions many running
+    # clusters have CAs that are too old.
+    context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.name = settings.tls_server_name
+    if settings.ssl_ca_cert:
+        context.load_verify_locations(cafile=settings.ssl_ca_cert)
+    else:
+        context.load_default_certs()
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
     if not settings.verify_ssl:

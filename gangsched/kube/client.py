@@ -57,13 +57,7 @@ class ApiClient:
         self._now = now
         self._reloading = asyncio.Lock()
         self._reloaded_s = float("-inf")
-        # The server would spend CPU on gzip for every page above 128 KiB, and we on undoing it.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
-            read_bufsize=READ_BUFFER_BYTES,
-            headers={"Accept-Encoding": "identity", "Accept": JSON, "User-Agent": "gangsched"},
-            skip_auto_headers=("Content-Type",),
-        )
+        self._session = _session(aiohttp.TCPConnector(limit=0, ttl_dns_cache=60), {})
 
     async def __aenter__(self) -> ApiClient:
         return self
@@ -95,7 +89,7 @@ class ApiClient:
                     fault = _fault(response.status, answer, response.headers.get("Retry-After"))
             except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
                 raise Unreachable(f"No answer from {self.access.server}: {_said(error)}.") from error
-            if fault.status != UNAUTHORIZED or attempt == 2 or not await self._reload():
+            if fault.status != UNAUTHORIZED or attempt == 2 or not await self.reload():
                 raise fault
         raise AssertionError("unreachable")
 
@@ -121,7 +115,7 @@ class ApiClient:
                 if response.status >= 400:
                     fault = _fault(response.status, await response.read(), response.headers.get("Retry-After"))
                     if fault.status == UNAUTHORIZED:
-                        await self._reload()
+                        await self.reload()
                     raise fault
                 async for chunk in response.content.iter_any():
                     yield chunk
@@ -129,6 +123,26 @@ class ApiClient:
             raise Silent(f"The watch on {self.access.server} was silent for {silence_s:g} s.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(f"The watch on {self.access.server} broke off: {_said(error)}.") from error
+
+    async def reload(self) -> bool:
+        """Read the credentials again; false when they cannot be read."""
+        asked_s = self._now()
+        async with self._reloading:
+            if self._reloaded_s >= asked_s - RELOAD_AT_MOST_EVERY_S:
+                return True
+            try:
+                await self.access.load()
+            except Fault:
+                return False
+            self._reloaded_s = self._now()
+            return True
+
+    def session(self) -> aiohttp.ClientSession:
+        """A session of its own with today's credentials, for a library that brings its own requests; close it."""
+        access = self.access
+        tls = access.tls if access.tls is not None else True
+        headers = {"Authorization": access.authorization} if access.authorization else {}
+        return _session(aiohttp.TCPConnector(limit=0, ssl=tls), headers, proxy=access.proxy)
 
     async def check(self) -> None:
         """Make sure that the server answers and lets us do our work.
@@ -167,22 +181,8 @@ class ApiClient:
             timeout=limits,
             allow_redirects=False,
             ssl=access.tls if access.tls is not None else True,
-            server_hostname=access.tls_server_name,
             proxy=access.proxy,
         )
-
-    async def _reload(self) -> bool:
-        """Read the credentials again; false when they cannot be read."""
-        asked_s = self._now()
-        async with self._reloading:
-            if self._reloaded_s >= asked_s - RELOAD_AT_MOST_EVERY_S:
-                return True
-            try:
-                await self.access.load()
-            except Fault:
-                return False
-            self._reloaded_s = self._now()
-            return True
 
 
 async def connect(kubeconfig: Path | None = None, *, now: Now = time.monotonic) -> ApiClient:
@@ -194,6 +194,20 @@ async def connect(kubeconfig: Path | None = None, *, now: Now = time.monotonic) 
     access = Access(None if inside else kubeconfig_path(kubeconfig), now=now)
     await access.load()
     return ApiClient(access, now=now)
+
+
+def _session(
+    connector: aiohttp.TCPConnector, headers: dict[str, str], *, proxy: str | None = None
+) -> aiohttp.ClientSession:
+    # The server would spend CPU on gzip for every page above 128 KiB, and we on undoing it.
+    common = {"Accept-Encoding": "identity", "Accept": JSON, "User-Agent": "gangsched"}
+    return aiohttp.ClientSession(
+        connector=connector,
+        read_bufsize=READ_BUFFER_BYTES,
+        headers=common | headers,
+        skip_auto_headers=("Content-Type",),
+        proxy=proxy,
+    )
 
 
 def _fault(status: int, body: bytes, retry_after: str | None) -> ApiFault:

@@ -53,13 +53,23 @@ class PodGroupStore:
         if known is not None:
             self._sink(PodGroupGone(self.api_group, known.namespace, known.name, uid))
 
-    def replace(self, bodies: Iterable[Mapping[str, Any]], resource_version: str, version: str) -> None:
-        """A complete list as of `resource_version`; the first one is always told, a later one if it changes anything."""
+    def read(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
+        """One object of a list, for `replace`; None (reported) for one that is no PodGroup."""
+        metadata = body.get("metadata") or {}
+        known = self._known.get(str(metadata.get("uid", "")))
+        # Most of a periodic list is known; parsing costs a hundred times the comparison.
+        if known is not None and known.resource_version == metadata.get("resourceVersion"):
+            return known
+        return self.parse(body, version)
+
+    def replace(self, pod_groups: Iterable[PodGroup], resource_version: str) -> None:
+        """A complete list as of `resource_version`; the first is always told, a later one if it changes anything."""
         listed: dict[str, PodGroup] = {}
-        for body in bodies:
-            pod_group = self._from_list(body, version)
-            if pod_group is not None:
-                listed[pod_group.uid] = pod_group
+        for pod_group in pod_groups:
+            known = self._known.get(pod_group.uid, pod_group)
+            at = revision(pod_group.resource_version)
+            if self._deleted.get(pod_group.uid, -1) < at:
+                listed[pod_group.uid] = known if revision(known.resource_version) >= at else pod_group
         at = revision(resource_version)
         for uid, known in self._known.items():
             if uid not in listed and revision(known.resource_version) > at:
@@ -79,16 +89,6 @@ class PodGroupStore:
         except ValueError as error:
             self._report(str(error))
             return None
-
-    def _from_list(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
-        metadata = body.get("metadata") or {}
-        uid = str(metadata.get("uid", ""))
-        at = revision(str(metadata.get("resourceVersion", "")))
-        if self._deleted.get(uid, -1) >= at:
-            return None
-        known = self._known.get(uid)
-        # Most of a periodic list is known; parsing costs a hundred times the comparison.
-        return known if known is not None and revision(known.resource_version) >= at else self.parse(body, version)
 
     def _tell(self, listed: dict[str, PodGroup]) -> None:
         # Equal revisions are the same object here, so identity is enough.
