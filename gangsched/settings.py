@@ -1,0 +1,200 @@
+"""Settings: one frozen model of everything an administrator may choose.
+
+Law: a flag wins over the environment, that over the file, that over the default; what is not understood is refused
+with one sentence, never ignored. Every number has its unit in its name and a bound. What is *not* done here: look for
+files on its own, or judge whether the values fit the cluster.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings import (
+    SettingsError as UnreadableSetting,
+)
+
+from gangsched.model.gang import MatchPolicy
+
+ENV_PREFIX = "GANGSCHED_"
+
+
+class SettingsError(ValueError):
+    """The settings cannot be followed; `str()` is one sentence that names the setting and where it comes from."""
+
+
+class LogFormat(StrEnum):
+    """How log lines look: JSON for machines, console for people."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class LogLevel(StrEnum):
+    """The least important lines that are still written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+SchedulerName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
+
+
+class Settings(BaseSettings):
+    """The daemon's settings. Made directly it takes only its arguments; `load_settings` reads file and environment."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, env_prefix=ENV_PREFIX)
+
+    kubeconfig: Path | None = Field(
+        default=None,
+        description="Kubeconfig to use; without it the pod's service account, then KUBECONFIG, ~/.kube/config.",
+    )
+    scheduler_names: Annotated[tuple[SchedulerName, ...], NoDecode] = Field(
+        default=("gangsched",), min_length=1, description="Pods whose spec.schedulerName is one of these are ours (I1)."
+    )
+    health_host: str = Field(default="0.0.0.0", min_length=1, description="Address that the health port listens on.")
+    health_port: int = Field(
+        default=8080, ge=0, le=65535, description="Port of /livez, /readyz and /metrics; 0 is off."
+    )
+    log_format: LogFormat = Field(default=LogFormat.JSON, description="json or console.")
+    log_level: LogLevel = Field(default=LogLevel.INFO, description="debug, info, warning or error.")
+    wait_time_s: float = Field(
+        default=600.0, gt=0, description="How long a gang may hold room when it does not say (I3, T2)."
+    )
+    match_policy: MatchPolicy = Field(
+        default=MatchPolicy.ONCE_SATISFIED, description="Which members Permit counts when a gang does not say (I3, B1)."
+    )
+    bind_connections: int = Field(default=48, ge=1, le=256, description="Binds in flight at a time.")
+    plan_groups: int = Field(default=400, ge=1, le=100_000, description="Groups that one plan looks at.")
+    plan_pods: int = Field(default=5_000, ge=1, le=1_000_000, description="Pods that one plan tries.")
+    settle_ms: int = Field(
+        default=250, ge=0, le=1_000, description="How long a verdict must stand before it is told (E1)."
+    )
+    kubelet_rejection_avoid_s: float = Field(
+        default=60.0,
+        ge=0,
+        le=86_400,
+        description="How long a gang keeps off a node whose kubelet rejected a member (B6).",
+    )
+    podgroup_sweep_s: float = Field(
+        default=60.0, ge=1, le=3_600, description="Time between full lists of the PodGroups."
+    )
+    shutdown_s: float = Field(default=10.0, gt=0, le=300, description="Time to finish binds and reports after SIGTERM.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take arguments only: `load_settings` merges the sources itself, so that it can name them in errors."""
+        return (init_settings,)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_booleans(cls, value: object) -> object:
+        # YAML reads `on` and `yes` as true, and pydantic would read that as the number 1.
+        if isinstance(value, bool):
+            raise ValueError("it is a boolean, and no setting is")
+        return value
+
+    @field_validator("scheduler_names", mode="before")
+    @classmethod
+    def _split_names(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = [name.strip() for name in value.split(",") if name.strip()]
+        return value
+
+    @field_validator("scheduler_names")
+    @classmethod
+    def _unique_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(value))
+
+
+def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Settings:
+    """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags), the last one winning.
+
+    Overrides that are None count as not given. Raises SettingsError with one sentence that names each setting that is
+    wrong, its value, its bound and its source. Variables that name no setting are left alone: Kubernetes itself sets
+    GANGSCHED_SERVICE_HOST and the like in pods beside a Service called gangsched.
+    """
+    file = f"the file {config}"
+    layers: list[tuple[str, Mapping[str, object]]] = [
+        (file, _read_file(config) if config is not None else {}),
+        ("the environment", _read_environment()),
+        ("the flags", {name: value for name, value in overrides.items() if value is not None}),
+    ]
+    merged: dict[str, Any] = {name: value for _, values in layers for name, value in values.items()}
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        found = [_complaint(detail, layers) for detail in error.errors()]
+        raise SettingsError("; ".join(dict.fromkeys(found)) + ".") from None
+
+
+def _read_file(config: Path) -> dict[str, object]:
+    """The file's mapping; an empty file is an empty mapping."""
+    try:
+        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError(f"Cannot read the file {config} named by --config: {said}.") from error
+    except yaml.YAMLError as error:
+        said = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise SettingsError(f"The file {config} is not YAML: {said}.") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"The file {config} must hold settings as `name: value`, not a {type(content).__name__}.")
+    return {str(name): value for name, value in content.items()}
+
+
+def _read_environment() -> dict[str, Any]:
+    try:
+        return EnvSettingsSource(Settings)()
+    except UnreadableSetting as error:
+        raise SettingsError(f"Cannot read the environment's {ENV_PREFIX}* variables: {error}.") from error
+
+
+def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object]]]) -> str:
+    """What is wrong with one setting, as part of a sentence."""
+    name = str(detail["loc"][0])
+    origin, value = next((origin, values[name]) for origin, values in reversed(layers) if name in values)
+    if detail["type"] == "extra_forbidden":
+        nearest = _nearest(name)
+        return f'{origin} has "{name}", which is no setting' + (f' (did you mean "{nearest}"?)' if nearest else "")
+    cause = detail.get("ctx", {}).get("error")
+    said = str(cause) if cause is not None else detail["msg"].replace("Input should", "it should", 1)
+    if origin == "the environment":
+        origin = f"the environment variable {ENV_PREFIX}{name.upper()}"
+    return f"{name} is {_shown(value)} in {origin}: {said}"
+
+
+def _nearest(name: str) -> str | None:
+    """The setting that was probably meant, whether written snake_case, kebab-case or camelCase."""
+    plain = {known.replace("_", ""): known for known in Settings.model_fields}
+    close = difflib.get_close_matches(name.lower().replace("_", "").replace("-", ""), plain, n=1)
+    return plain[close[0]] if close else None
+
+
+def _shown(value: object) -> str:
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else text[:79] + "…"

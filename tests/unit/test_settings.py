@@ -1,0 +1,181 @@
+"""Settings: where they come from, who wins, and what is said about those that cannot be followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from gangsched.model.gang import MatchPolicy
+from gangsched.settings import ENV_PREFIX, LogFormat, Settings, SettingsError, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of the machine that runs the tests takes part."""
+    for name in Settings.model_fields:
+        monkeypatch.delenv(ENV_PREFIX + name.upper(), raising=False)
+
+
+def write(folder: Path, text: str) -> Path:
+    """A configuration file."""
+    path = folder / "gangsched.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(config: Path | None = None, **overrides: object) -> str:
+    """The sentence that loading ends with."""
+    with pytest.raises(SettingsError) as caught:
+        load_settings(config, overrides)
+    return str(caught.value)
+
+
+def test_defaults_are_those_promised() -> None:
+    """Without file, variables and flags the documented defaults hold."""
+    settings = load_settings(None, {})
+    assert settings == Settings()
+    assert settings.scheduler_names == ("gangsched",)
+    assert (settings.wait_time_s, settings.health_port) == (600.0, 8080)
+    assert settings.match_policy is MatchPolicy.ONCE_SATISFIED
+
+
+def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layer replaces the one below it, setting by setting."""
+    config = write(tmp_path, "plan_pods: 1\nplan_groups: 1\nbind_connections: 1\n")
+    monkeypatch.setenv("GANGSCHED_PLAN_GROUPS", "2")
+    monkeypatch.setenv("GANGSCHED_BIND_CONNECTIONS", "2")
+    settings = load_settings(config, {"bind_connections": 3, "plan_pods": None})
+    assert (settings.plan_pods, settings.plan_groups, settings.bind_connections) == (1, 2, 3)
+
+
+def test_file_of_every_kind_of_value(tmp_path: Path) -> None:
+    """A YAML file may hold every setting, lists and words included."""
+    config = write(
+        tmp_path,
+        "kubeconfig: /etc/kube\nscheduler_names: [a, b, a]\nlog_format: console\nmatch_policy: only-waiting\n"
+        "wait_time_s: 30\n",
+    )
+    settings = load_settings(config, {})
+    assert settings.kubeconfig == Path("/etc/kube")
+    assert settings.scheduler_names == ("a", "b")
+    assert settings.log_format is LogFormat.CONSOLE
+    assert settings.match_policy is MatchPolicy.ONLY_WAITING
+    assert settings.wait_time_s == 30.0
+
+
+def test_empty_file_changes_nothing(tmp_path: Path) -> None:
+    """A file with only a comment is a file of defaults."""
+    assert load_settings(write(tmp_path, "# nothing yet\n"), {}) == Settings()
+
+
+def test_names_from_the_environment_are_split_at_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable holds several scheduler names as people write lists in variables."""
+    monkeypatch.setenv("GANGSCHED_SCHEDULER_NAMES", "gangsched, scheduler-plugins-scheduler")
+    assert load_settings(None, {}).scheduler_names == ("gangsched", "scheduler-plugins-scheduler")
+
+
+def test_variables_of_kubernetes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Service called gangsched puts variables with our prefix into every pod; they are not settings."""
+    monkeypatch.setenv("GANGSCHED_SERVICE_HOST", "10.0.0.7")
+    monkeypatch.setenv("GANGSCHED_PORT_8080_TCP", "tcp://10.0.0.7:8080")
+    assert load_settings(None, {}) == Settings()
+
+
+@pytest.mark.parametrize("wrong", ["wait_times_s", "waitTimeS", "wait-time-s", "waittime"])
+def test_unknown_field_is_named_with_the_nearest(tmp_path: Path, wrong: str) -> None:
+    """A misspelt setting is an error that names it, its file, and what was probably meant."""
+    config = write(tmp_path, f"{wrong}: 30\n")
+    assert refusal(config) == f'the file {config} has "{wrong}", which is no setting (did you mean "wait_time_s"?).'
+
+
+def test_unknown_field_unlike_any_other(tmp_path: Path) -> None:
+    """Nothing is suggested where nothing is near."""
+    config = write(tmp_path, "zzz: 30\n")
+    assert refusal(config) == f'the file {config} has "zzz", which is no setting.'
+
+
+def test_value_out_of_bounds_names_field_value_bound_and_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sentence says which setting, which value, where from, and what would be right."""
+    config = write(tmp_path, "bind_connections: 300\n")
+    assert refusal(config) == (f"bind_connections is 300 in the file {config}: it should be less than or equal to 256.")
+    assert refusal(health_port=70_000) == (
+        "health_port is 70000 in the flags: it should be less than or equal to 65535."
+    )
+    monkeypatch.setenv("GANGSCHED_WAIT_TIME_S", "-5")
+    assert refusal() == (
+        'wait_time_s is "-5" in the environment variable GANGSCHED_WAIT_TIME_S: it should be greater than 0.'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("wait_time_s: soon", 'wait_time_s is "soon"'),
+        ("wait_time_s: .inf", "wait_time_s is inf"),
+        ("wait_time_s: .nan", "wait_time_s is nan"),
+        ("wait_time_s:", "wait_time_s is None"),
+        ("health_port: yes", "health_port is True"),
+        ("health_port: 80.5", "health_port is 80.5"),
+        ("settle_ms: 1001", "settle_ms is 1001"),
+        ("log_format: xml", "should be 'json' or 'console'"),
+        ("log_level: loud", 'log_level is "loud"'),
+        ("match_policy: never", 'match_policy is "never"'),
+        ("scheduler_names: []", "scheduler_names is []"),
+        ("scheduler_names: ['a b']", "scheduler_names is ['a b']"),
+        ("scheduler_names: ''", 'scheduler_names is ""'),
+        ("shutdown_s: 0", "shutdown_s is 0"),
+    ],
+)
+def test_bad_values_are_refused_by_name(tmp_path: Path, text: str, part: str) -> None:
+    """Wrong types, words out of the list, infinities and YAML's surprising booleans are all refused."""
+    sentence = refusal(write(tmp_path, text))
+    assert part in sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+
+
+def test_every_wrong_setting_is_named_at_once(tmp_path: Path) -> None:
+    """One start shows everything there is to mend."""
+    sentence = refusal(write(tmp_path, "plan_pods: 0\nplan_grops: 3\n"), shutdown_s=-1)
+    assert all(name in sentence for name in ("plan_pods is 0", '"plan_groups"', "shutdown_s is -1"))
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"a: [1", "is not YAML"),
+        (b"- a\n- b\n", "not a list"),
+        (b"\xff\xfe\x00", "it is not UTF-8"),
+        (b"a: !!python/object:os.system {}", "is not YAML"),
+    ],
+)
+def test_unreadable_file_is_one_sentence(tmp_path: Path, content: bytes, part: str) -> None:
+    """A file that is no YAML mapping is refused in one line that names it."""
+    config = tmp_path / "gangsched.yaml"
+    config.write_bytes(content)
+    sentence = refusal(config)
+    assert part in sentence
+    assert str(config) in sentence
+    assert "\n" not in sentence
+
+
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
+    """A file that was asked for and is not there is never taken for defaults."""
+    assert refusal(tmp_path / "none.yaml") == (
+        f"Cannot read the file {tmp_path / 'none.yaml'} named by --config: No such file or directory."
+    )
+
+
+def test_settings_are_frozen() -> None:
+    """Nobody changes a setting while the daemon runs."""
+    with pytest.raises(ValidationError):
+        Settings().plan_pods = 1
+
+
+def test_every_setting_is_described() -> None:
+    """An administrator can read what each setting means."""
+    assert all(field.description for field in Settings.model_fields.values())
