@@ -16,14 +16,13 @@ from gangsched.api import keys
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.values import (
     BadValue,
-    MatchPolicy,
-    Mode,
     parse_count,
     parse_groups,
     parse_match_policy,
     parse_mode,
     parse_wait_time,
 )
+from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.resources import ResourceVector
 

@@ -7,12 +7,12 @@ not known here (see `gang_spec`).
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Final
 
 import msgspec
 
 from gangsched.api.problem import quoted
+from gangsched.model.gang import MatchPolicy, Mode
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -35,21 +35,6 @@ _GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
 
 class BadValue(ValueError):  # noqa: N818  # it is a finding about a user's text, not an error of ours
     """A text outside its grammar; the message completes the sentence "the value …"."""
-
-
-class Mode(StrEnum):
-    """What a gang does when a member finds no room: give everything back, or hold what it has (semantics R2, R3)."""
-
-    STRICT = "Strict"
-    NON_STRICT = "NonStrict"
-
-
-class MatchPolicy(StrEnum):
-    """Which members count towards the minimum at Permit (semantics B1)."""
-
-    ONCE_SATISFIED = "once-satisfied"
-    ONLY_WAITING = "only-waiting"
-    WAITING_AND_RUNNING = "waiting-and-running"
 
 
 def parse_count(text: str) -> int:

@@ -100,7 +100,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod. `marks` are the labels and annotations of `api.keys` it carries, as sorted (key, value) pairs.
 
     `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch;
-    `timed_out` is true when the pod carries the timeout annotation (semantics T2).
+    `timed_out` is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name.
     """
 
     uid: str
@@ -117,6 +117,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     marks: tuple[tuple[str, str], ...] = ()
     timed_out: bool = False
     native_group: str = ""
+    owner: str = ""
     labels: Mapping[str, str] = NOTHING
     status_reason: str = ""
     condition: ScheduledCondition | None = None

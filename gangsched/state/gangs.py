@@ -1,0 +1,180 @@
+"""One gang as it is remembered between plans: its members, what they hold, and what it was told to be.
+
+Law: a record only remembers; what it means is photographed into a `Gang` by `view`, which reads nothing else. Members
+are keyed by uid, so a pod recreated under the same name is another member (semantics I6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from gangsched.api import keys
+from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_spec
+from gangsched.core.queue_sort import size_key
+from gangsched.model.gang import Gang, Placement, Refusal
+from gangsched.model.objects import Phase, Pod, PodGroup, Shape
+from gangsched.model.reasons import Reason
+
+API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
+
+
+@dataclass(slots=True, kw_only=True)
+class GangRecord:
+    """What is remembered of one gang.
+
+    `held` and `assumed` map uids to nodes; `retry` are permitted members whose bind failed (B3), `ghosts` members that
+    the API server says are gone though no event has said so yet. `spec_of` is what `spec` was made from.
+    """
+
+    id: str
+    plain: bool = False
+    members: dict[str, Pod] = field(default_factory=dict)
+    pod_groups: dict[str, PodGroup] = field(default_factory=dict)
+    held: dict[str, str] = field(default_factory=dict)
+    assumed: dict[str, str] = field(default_factory=dict)
+    retry: set[str] = field(default_factory=set)
+    ghosts: set[str] = field(default_factory=set)
+    satisfied: bool = False
+    spec: GangSpec | None = None
+    spec_of: object = None
+    native: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is left to remember (semantics I6)."""
+        return not self.members and not self.pod_groups
+
+    @property
+    def pod_group(self) -> PodGroup | None:
+        """The PodGroup that describes the gang: of the API group its members name, else in a fixed order (I2)."""
+        if self.native:
+            return self.pod_groups.get(keys.NATIVE)
+        return next((self.pod_groups[group] for group in API_GROUP_ORDER if group in self.pod_groups), None)
+
+    @property
+    def creation_s(self) -> int:
+        """The PodGroup's creation, else the oldest member's, in whole epoch seconds (semantics Q1)."""
+        if (pod_group := self.pod_group) is not None:
+            return pod_group.creation_s
+        return min((pod.creation_s for pod in self.members.values()), default=0)
+
+    def oldest(self) -> Pod | None:
+        """The member that speaks for the gang where there is no PodGroup."""
+        return min(self.members.values(), key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
+
+    def forget_member(self, uid: str) -> None:
+        """Drop everything known of one member."""
+        self.members.pop(uid, None)
+        self.held.pop(uid, None)
+        self.assumed.pop(uid, None)
+        self.retry.discard(uid)
+        self.ghosts.discard(uid)
+
+    def read_spec(self, *, needs_pod_group: bool, defaults: GangDefaults) -> bool:
+        """Bring `spec` up to date; True when it changed. The oldest pod of each distinct declaration is asked."""
+        declared: dict[tuple[tuple[str, str], ...], Pod] = {}
+        for pod in self.members.values():
+            if not pod.live:
+                continue
+            known = declared.get(pod.marks)
+            if known is None or (pod.creation_s, pod.name) < (known.creation_s, known.name):
+                declared[pod.marks] = pod
+        asked = tuple(sorted(declared.values(), key=lambda pod: (pod.creation_s, pod.name, pod.uid)))
+        pod_group = self.pod_group
+        spec_of = (tuple((pod.uid, pod.marks) for pod in asked), _declaration(pod_group), needs_pod_group)
+        if spec_of == self.spec_of:
+            return False
+        self.spec_of = spec_of
+        spec = gang_spec(self.id, asked, pod_group, needs_pod_group=needs_pod_group, defaults=defaults)
+        changed = spec != self.spec
+        self.spec = spec
+        return changed
+
+    def view(self, names: frozenset[str]) -> Gang:
+        """Photograph the gang; `names` are our scheduler names (semantics I1, P1)."""
+        count = _count(self, names)
+        live = sum(pod.live for pod in self.members.values())
+        if count.seen_bound:
+            self.satisfied = True  # B4: seen bound, e.g. after a restart
+        elif not live:
+            self.satisfied = False  # I6
+        spec = self.spec
+        counted = Gang(
+            id=self.id, plain=True, pending=count.pending, retry=count.retry, held=count.held, bound=count.bound,
+            gated=count.gated, terminating=count.terminating, foreign=tuple(sorted(count.foreign)),
+            succeeded=count.succeeded, timed_out=tuple(sorted(count.timed_out)), satisfied=self.satisfied,
+        )  # fmt: skip
+        if self.plain or spec is None:
+            return counted
+        return replace(
+            counted, plain=False, min_member=spec.min_member or 0, total=spec.total, mode=spec.mode,
+            match_policy=spec.match_policy, wait_time_s=spec.wait_time_s, min_resources=spec.min_resources,
+            uninitialised=_uninitialised(spec),
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Count:
+    pending: tuple[Pod, ...] = ()
+    retry: tuple[Pod, ...] = ()
+    held: tuple[Placement, ...] = ()
+    bound: int = 0
+    seen_bound: bool = False
+    gated: int = 0
+    terminating: int = 0
+    succeeded: int = 0
+    foreign: list[str] = field(default_factory=list)
+    timed_out: list[str] = field(default_factory=list)
+
+
+def _count(record: GangRecord, names: frozenset[str]) -> _Count:
+    """Sort the members into what they are to a plan; each is counted once."""
+    count = _Count()
+    pending, retry, held = [], [], []
+    for uid, pod in record.members.items():
+        if not pod.live:
+            count.succeeded += pod.phase is Phase.SUCCEEDED
+        elif pod.deleting or uid in record.ghosts:
+            count.terminating += 1
+        elif pod.node_name or uid in record.assumed:
+            count.bound += 1
+            count.seen_bound = count.seen_bound or bool(pod.node_name)
+        elif pod.scheduler_name not in names:
+            count.foreign.append(pod.key)
+        elif pod.gated:
+            count.gated += 1
+        elif uid in record.held:
+            held.append(Placement(pod, record.held[uid]))
+        elif uid in record.retry:
+            retry.append(pod)
+        else:
+            pending.append(pod)
+        if pod.timed_out and pod.live and not pod.node_name and not pod.deleting and pod.scheduler_name in names:
+            count.timed_out.append(pod.key)
+    count.pending, count.retry = _in_order(pending), _in_order(retry)
+    count.held = tuple(sorted(held, key=lambda placement: placement.pod.key))
+    return count
+
+
+def _in_order(pods: list[Pod]) -> tuple[Pod, ...]:
+    """As `core.queue_sort.member_key`, asking each shape for its size once."""
+    sizes: dict[Shape, tuple[int, int, int]] = {}
+    for pod in pods:
+        if pod.shape not in sizes:
+            sizes[pod.shape] = size_key(pod.shape)
+    return tuple(sorted(pods, key=lambda pod: (-pod.priority, sizes[pod.shape], pod.name, pod.uid)))
+
+
+def _uninitialised(spec: GangSpec) -> Refusal | None:
+    if spec.waiting_for is None:
+        return None
+    reason = Reason.POD_GROUP_MISSING if spec.pod_group_missing else Reason.INVALID_GANG
+    return Refusal(reason, spec.waiting_for)
+
+
+def _declaration(pod_group: PodGroup | None) -> object:
+    """What of a PodGroup a spec is made from; its status is not."""
+    if pod_group is None:
+        return None
+    return (pod_group.api_group, pod_group.uid, pod_group.generation, pod_group.marks, pod_group.min_member,
+            pod_group.min_resources, pod_group.schedule_timeout_s, pod_group.problems)  # fmt: skip

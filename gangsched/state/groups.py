@@ -1,0 +1,212 @@
+"""Gangs, and the groups they are decided in: who belongs together, and what a group remembers between rounds.
+
+Law: every gang is in exactly one group; a declared group exists only while all its gangs list the same set (semantics
+I4), and until then each of them is a group of its own that is refused. `refresh` alone rebuilds what changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from gangsched.api.gang_spec import GangDefaults
+from gangsched.model.gang import Gang, Group, Refusal
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+from gangsched.state.gangs import GangRecord
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupRecord:
+    """What a group remembers. `avoid` maps nodes to the monotonic second until which they are avoided (B6).
+
+    `accused` are gangs that the group's refusal blames. `generation` grows with every change of the group.
+    """
+
+    id: str
+    gangs: tuple[str, ...]
+    refusal: Refusal | None = None
+    accused: tuple[str, ...] = ()
+    rounds: int = 0
+    clock_s: float | None = None
+    yielded_to: str = ""
+    avoid: dict[str, float] = field(default_factory=dict)
+    generation: int = 0
+    verdict: Verdict | None = None
+    view: Group | None = None
+
+
+class Registry:
+    """All gangs and groups."""
+
+    def __init__(self, *, names: frozenset[str], defaults: GangDefaults) -> None:
+        self.gangs: dict[str, GangRecord] = {}
+        self.groups: dict[str, GroupRecord] = {}
+        self.group_of: dict[str, str] = {}
+        self._names = names
+        self._defaults = defaults
+        self._needs_pod_group: dict[str, bool] = {}
+        self._dirty: set[str] = set()
+        self._mentioned_by: dict[str, set[str]] = defaultdict(set)
+        self._views: dict[str, Gang] = {}
+
+    def gang(self, gang_id: str, *, plain: bool = False) -> GangRecord:
+        """The record of a gang, made if need be; it counts as changed."""
+        record = self.gangs.get(gang_id)
+        if record is None:
+            record = self.gangs[gang_id] = GangRecord(id=gang_id, plain=plain)
+        self._dirty.add(gang_id)
+        return record
+
+    def touch(self, gang_id: str) -> None:
+        """The gang changed: it is photographed anew at the next refresh."""
+        if gang_id in self.gangs:
+            self._dirty.add(gang_id)
+
+    def declare(self, gang_id: str, *, needs_pod_group: bool, native: bool) -> None:
+        """A member named the gang by a mark that does (not) need a PodGroup object (semantics I2)."""
+        record = self.gang(gang_id)
+        record.native = native
+        self._needs_pod_group[gang_id] = needs_pod_group
+
+    def view(self, gang_id: str) -> Gang:
+        """The gang as of the last refresh."""
+        return self._views[gang_id]
+
+    def group(self, group_id: str, now_s: float) -> Group:
+        """The group as of the last refresh, for a plan at `now_s`."""
+        record = self.groups[group_id]
+        if record.avoid:
+            kept = {node: until_s for node, until_s in record.avoid.items() if until_s > now_s}
+            if kept != record.avoid:
+                record.avoid, record.view = kept, None
+        if record.view is None:
+            gangs = tuple(self._views[gang_id] for gang_id in record.gangs)
+            pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
+            pods += [placement.pod for gang in gangs for placement in gang.held]
+            record.view = Group(
+                id=record.id, gangs=gangs, priority=max((pod.priority for pod in pods), default=0),
+                creation_s=min(self.gangs[gang_id].creation_s for gang_id in record.gangs),
+                broken=any(broken(gang) for gang in gangs), refusal=record.refusal, clock_started_s=record.clock_s,
+                yielded_to=record.yielded_to, avoid=frozenset(record.avoid), generation=record.generation,
+                rounds=record.rounds,
+            )  # fmt: skip
+        return record.view
+
+    def changed(self, group_id: str) -> None:
+        """The group's own memory changed (a round, a clock, a yield)."""
+        record = self.groups[group_id]
+        record.view = None
+        record.generation += 1
+
+    def refresh(self) -> tuple[set[str], set[str]]:
+        """Rebuild what changed; returns ids of the groups that changed or are new, and of those that are gone."""
+        regroup: set[str] = set()
+        changed: set[str] = set()
+        for gang_id in self._dirty:
+            record = self.gangs[gang_id]
+            if record.empty:
+                regroup |= {gang_id} | self._mentioned_by[gang_id] | self._siblings(gang_id)
+                self._forget(record)
+                continue
+            before = self._siblings(gang_id)
+            is_new = gang_id not in self._views
+            if not record.plain and record.read_spec(
+                needs_pod_group=self._needs_pod_group.get(gang_id, True), defaults=self._defaults
+            ):
+                self._mention(record, before)
+                regroup |= {gang_id} | before | self._siblings(gang_id) | self._mentioned_by[gang_id]
+            self._views[gang_id] = record.view(self._names)
+            if is_new:
+                regroup.add(gang_id)
+            changed.add(gang_id)
+        self._dirty.clear()
+        gone = self._regroup(regroup)
+        groups = {self.group_of[gang_id] for gang_id in changed | regroup if gang_id in self.group_of}
+        for group_id in groups:
+            self.changed(group_id)
+        return groups, gone - groups
+
+    def _siblings(self, gang_id: str) -> set[str]:
+        """Gangs listed by this one or decided with it."""
+        record = self.gangs.get(gang_id)
+        listed = set(record.spec.group) if record and record.spec else set()
+        group = self.groups.get(self.group_of.get(gang_id, ""))
+        return listed | set(group.gangs if group else ())
+
+    def _mention(self, record: GangRecord, before: set[str]) -> None:
+        for other in before:
+            self._mentioned_by[other].discard(record.id)
+        for other in record.spec.group if record.spec else ():
+            if other != record.id:
+                self._mentioned_by[other].add(record.id)
+
+    def _forget(self, record: GangRecord) -> None:
+        """Drop the state of a gang of which nothing is left (semantics I6)."""
+        for other in record.spec.group if record.spec else ():
+            self._mentioned_by[other].discard(record.id)
+        for known in (self.gangs, self._views, self._needs_pod_group):
+            known.pop(record.id, None)
+        if not self._mentioned_by[record.id]:
+            del self._mentioned_by[record.id]
+
+    def _regroup(self, gang_ids: set[str]) -> set[str]:
+        """Form the groups of these gangs anew; returns ids of groups that no longer exist."""
+        gone: set[str] = set()
+        for gang_id in sorted(gang_ids):
+            record = self.gangs.get(gang_id)
+            old_id = self.group_of.get(gang_id)
+            if record is None:
+                if old_id is not None:
+                    del self.group_of[gang_id]
+                    gone.add(old_id)
+                continue
+            members, refusal, accused = self._resolve(record)
+            group = self.groups.get(members[0])
+            if group is None or group.gangs != members:
+                old = self.groups.get(old_id) if old_id is not None else None
+                group = GroupRecord(id=members[0], gangs=members, clock_s=old.clock_s if old else None)
+                self.groups[members[0]] = group
+            group.refusal, group.accused = refusal, accused
+            if old_id is not None and old_id != group.id:
+                gone.add(old_id)
+            self.group_of[gang_id] = group.id
+        for group_id in list(gone):
+            if self.group_of.get(group_id) == group_id:  # a group is named after its first gang
+                gone.discard(group_id)
+            else:
+                self.groups.pop(group_id, None)
+        return gone
+
+    def _resolve(self, record: GangRecord) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...]]:
+        """(the gangs decided with this one, why they are refused as a group, who is to blame) (semantics I4)."""
+        alone = (record.id,)
+        spec = record.spec
+        if spec is None or spec.group == alone:
+            return alone, None, ()
+        if spec.group_problem is not None:
+            return alone, Refusal(Reason.INVALID_GANG, spec.group_problem), ()
+        absent = [other for other in spec.group if not self._declared(other)]
+        if absent:
+            text = f"gang {', '.join(absent)} of the group that {record.id} lists does not exist yet"
+            return alone, Refusal(Reason.WAITING_FOR_GANG, text), ()
+        differing = tuple(
+            other for other in spec.group if (found := self.gangs[other].spec) is None or found.group != spec.group
+        )
+        if differing:
+            text = f"gang {record.id} lists the group {', '.join(spec.group)} but {', '.join(differing)} does not"
+            return alone, Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"), differing
+        return spec.group, None, ()
+
+    def _declared(self, gang_id: str) -> bool:
+        """Whether the gang exists and its declaration is known (its PodGroup, if it needs one, is there)."""
+        record = self.gangs.get(gang_id)
+        return record is not None and record.spec is not None and not record.spec.pod_group_missing
+
+
+def broken(gang: Gang) -> bool:
+    """Started, but below its minimum, with members waiting to complete it (semantics Q2, B5)."""
+    if gang.plain or not gang.satisfied or not gang.bound:
+        return False
+    waiting = gang.pending or gang.retry or gang.held
+    return bool(waiting) and gang.bound + gang.succeeded < gang.min_member

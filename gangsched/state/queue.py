@@ -1,0 +1,112 @@
+"""The queue of groups: active, parked (refused), backing off; and what wakes whom (semantics Q3).
+
+Law: a refused group is looked at again only when something that could help it has changed, then at once; every group is
+looked at again after `SAFETY_NET_S` whatever happened. Order is not decided here (`core.queue_sort`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gangsched.core.filter import static_fit
+from gangsched.core.filter.node_resources_fit import room
+from gangsched.model.objects import Shape
+from gangsched.model.plan import Need
+from gangsched.model.snapshot import Snapshot
+
+SAFETY_NET_S = 60.0
+FIRST_BACK_OFF_S = 1.0
+LONGEST_BACK_OFF_S = 10.0
+
+
+class Queue:
+    """Which groups are worth a look."""
+
+    def __init__(self) -> None:
+        self._active: set[str] = set()
+        self._parked: dict[str, tuple[Need, ...]] = {}
+        self._until_s: dict[str, float] = {}
+        self._delay_s: dict[str, float] = {}
+        self._swept_s: float | None = None
+
+    def activate(self, group: str) -> None:
+        """Something about the group changed, or it is new."""
+        self._active.add(group)
+        self._parked.pop(group, None)
+
+    def park(self, group: str, needs: tuple[Need, ...]) -> None:
+        """The group was refused (or is done); room matters to it only as `needs` says, empty = not at all."""
+        self._active.discard(group)
+        self._parked[group] = needs
+
+    def back_off(self, group: str, now_s: float) -> None:
+        """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`."""
+        delay_s = self._delay_s.get(group, FIRST_BACK_OFF_S)
+        self._delay_s[group] = min(delay_s * 2, LONGEST_BACK_OFF_S)
+        self._until_s[group] = max(self._until_s.get(group, 0.0), now_s + delay_s)
+        self.activate(group)
+
+    def succeeded(self, group: str) -> None:
+        """A bind of the group went through: the next fault backs off from the start again."""
+        self._delay_s.pop(group, None)
+
+    def drop(self, group: str) -> None:
+        """The group is gone."""
+        self._active.discard(group)
+        for known in (self._parked, self._until_s, self._delay_s):
+            known.pop(group, None)
+
+    def ready(self, now_s: float) -> set[str]:
+        """Groups to look at now. Runs the safety net."""
+        if self._swept_s is None or now_s - self._swept_s >= SAFETY_NET_S:
+            self._active.update(self._parked)
+            self._parked.clear()
+            self._swept_s = now_s
+        for group in [group for group, until_s in self._until_s.items() if until_s <= now_s]:
+            del self._until_s[group]
+        return self._active - self._until_s.keys()
+
+    def wake(self, snapshot: Snapshot, grown: set[str]) -> None:
+        """Activate every parked group that the growth of these nodes may help.
+
+        A group is woken when one of its shapes may use a grown node and there is room in all for what it needs; this is
+        necessary for its next round to succeed, so nobody is left asleep wrongly. Costs one look per distinct shape.
+        """
+        indices = [snapshot.table.index[name] for name in grown if name in snapshot.table.index]
+        if not indices or not self._parked:
+            return
+        nodes = np.array(indices)
+        seen: dict[Shape, tuple[bool, int]] = {}
+        for group, needs in list(self._parked.items()):
+            if any(self._look(need.shape, snapshot, nodes, seen)[0] for need in needs) and all(
+                self._look(need.shape, snapshot, nodes, seen)[1] >= need.count for need in needs
+            ):
+                self.activate(group)
+
+    def next_deadline_s(self) -> float | None:
+        """When `ready` may answer more than now, if nothing else happens."""
+        deadlines = [*self._until_s.values()]
+        if self._parked and self._swept_s is not None:
+            deadlines.append(self._swept_s + SAFETY_NET_S)
+        return min(deadlines, default=None)
+
+    def sizes(self) -> dict[str, int]:
+        """How many groups are in each part, for metrics."""
+        return {
+            "active": len(self._active - self._until_s.keys()),
+            "backoff": len(self._until_s),
+            "parked": len(self._parked),
+        }
+
+    @staticmethod
+    def _look(
+        shape: Shape, snapshot: Snapshot, nodes: np.ndarray[tuple[int], np.dtype[np.intp]],
+        seen: dict[Shape, tuple[bool, int]],
+    ) -> tuple[bool, int]:  # fmt: skip
+        """(may the shape use a grown node, how many pods of it fit in all)."""
+        known = seen.get(shape)
+        if known is None:
+            mask = static_fit(shape, snapshot.table).mask
+            total = int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
+            known = seen[shape] = (bool(mask[nodes].any()), total)
+        return known

@@ -1,0 +1,192 @@
+"""What people are told: conditions on pods, the status of PodGroups, Events (semantics E1-E4).
+
+Law: a verdict is told once it stood for `settle_s` (a gang whose members are still being created changes its verdict
+with each of them), at most once, and only where it differs from what was told last. Telling never changes a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gangsched.model.gang import Gang, Refusal
+from gangsched.model.messages import ObjectRef, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
+from gangsched.model.objects import Pod
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import GroupRecord, Registry, broken
+from gangsched.state.status import status
+
+GANG_SCHEDULED, DEGRADED, MIXED_SCHEDULERS, FAILED_SCHEDULING = (
+    "GangScheduled", "Degraded", "MixedSchedulers", "FailedScheduling",
+)  # fmt: skip
+
+
+class Reports:
+    """Remembers what was told and when the next thing is due."""
+
+    def __init__(self, *, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self._due_s: dict[str, float] = {}
+        self._pods: dict[str, dict[str, tuple[str, str]]] = {}
+        self._events: dict[str, set[tuple[str, str]]] = {}
+        self._statuses: dict[tuple[str, str], object] = {}
+
+    def note(self, group_id: str, now_s: float) -> None:
+        """Something about the group changed: look at it when it has settled."""
+        self._due_s.setdefault(group_id, now_s + self._settle_s)
+
+    def forget(self, gang_ids: Mapping[str, object] | set[str]) -> None:
+        """The gangs are gone."""
+        for gang_id in gang_ids:
+            self._pods.pop(gang_id, None)
+            self._events.pop(gang_id, None)
+        self._statuses = {key: value for key, value in self._statuses.items() if key[0] not in gang_ids}
+
+    def next_deadline_s(self) -> float | None:
+        """When `take` has something to say."""
+        return min(self._due_s.values(), default=None)
+
+    def take(self, registry: Registry, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
+        """All that is due now (with `everything`, all that is waiting), in group order."""
+        due = sorted(group_id for group_id, due_s in self._due_s.items() if everything or due_s <= now_s)
+        reports: list[Report] = []
+        for group_id in due:
+            del self._due_s[group_id]
+            group = registry.groups.get(group_id)
+            if group is not None:
+                reports += self._group(group, registry, wall)
+        return reports
+
+    def _group(self, group: GroupRecord, registry: Registry, wall: str) -> Iterator[Report]:
+        for gang_id in group.gangs:
+            record, gang = registry.gangs[gang_id], registry.view(gang_id)
+            if group.verdict is not None:
+                yield from self._tell_pods(record, gang, group.verdict)
+            if record.plain:
+                continue
+            yield from self._tell_gang(record, gang, group)
+            yield from self._tell_status(record, gang, group.verdict, wall)
+        for accused in group.accused:
+            record = registry.gangs[accused]
+            assert group.refusal is not None
+            yield from self._event(record, Reason.INVALID_GANG.value, group.refusal.message, warning=True)
+
+    def _tell_pods(self, record: GangRecord, gang: Gang, verdict: Verdict) -> Iterator[Report]:
+        notes = {note.uid: Refusal(note.reason, note.message) for note in verdict.notes}
+        of_gang = dict(verdict.gangs).get(gang.id)
+        if of_gang is None and verdict.reason is not Reason.SCHEDULED:
+            of_gang = Refusal(verdict.reason, verdict.message)
+        told = self._pods.setdefault(gang.id, {})
+        waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in gang.held)]
+        for pod in waiting:
+            refusal = notes.get(pod.uid, of_gang)
+            if refusal is None:
+                continue
+            before = told.get(pod.uid) or _stored(pod)
+            now = (refusal.reason.value, refusal.message)
+            told[pod.uid] = now
+            if before == now:
+                continue
+            yield SetPodCondition(pod.uid, pod.namespace, pod.name, *now)
+            if gang.plain or before is None or before[0] != now[0]:
+                yield RecordEvent(pod_ref(pod), FAILED_SCHEDULING, refusal.message, warning=True)
+        if len(told) > 2 * len(record.members):
+            self._pods[gang.id] = {uid: said for uid, said in told.items() if uid in record.members}
+
+    def _tell_gang(self, record: GangRecord, gang: Gang, group: GroupRecord) -> Iterator[Report]:
+        """Events on the PodGroup (or the oldest pod): bad values, foreign members, and the change of verdict."""
+        for problem in record.spec.problems if record.spec else ():
+            yield from self._event(record, Reason.INVALID_GANG.value, problem.text, warning=True)
+        if gang.foreign:
+            named = ", ".join(gang.foreign[:5]) + (", …" if len(gang.foreign) > 5 else "")
+            text = f"{len(gang.foreign)} pending members have another schedulerName and do not count: {named}"
+            yield from self._event(record, MIXED_SCHEDULERS, text, warning=True)
+        if broken(gang):
+            text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
+            yield from self._event(record, DEGRADED, text, warning=True)
+        verdict = group.verdict
+        if verdict is None:
+            return
+        refusal = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
+        if refusal.reason is Reason.SCHEDULED:
+            if verdict.binds:
+                yield from self._event(record, GANG_SCHEDULED, refusal.message, warning=False, once=True)
+        else:
+            yield from self._event(record, refusal.reason.value, refusal.message, warning=True, once=True)
+
+    def _event(
+        self, record: GangRecord, reason: str, message: str, *, warning: bool, once: bool = False
+    ) -> Iterator[RecordEvent]:
+        """An Event on the gang, unless it was told; `once` things replace each other, so a return to them is news."""
+        told = self._events.setdefault(record.id, set())
+        if (reason, message) in told:
+            return
+        if once:
+            told.difference_update([said for said in told if said[0] not in _LASTING])
+        told.add((reason, message))
+        ref = gang_ref(record)
+        if ref is not None:
+            yield RecordEvent(ref, reason, message, warning=warning)
+
+    def _tell_status(
+        self, record: GangRecord, gang: Gang, verdict: Verdict | None, wall: str
+    ) -> Iterator[SetPodGroupStatus]:
+        pod_group = record.pod_group
+        if pod_group is None or pod_group.deleting:
+            return
+        wanted = status(record, pod_group, gang, verdict, wall=wall)
+        assert isinstance(wanted, dict)
+        key = (record.id, pod_group.uid)
+        if _unchanged(wanted, pod_group.status) or _unchanged(wanted, self._statuses.get(key)):
+            return
+        self._statuses[key] = wanted
+        yield SetPodGroupStatus(
+            pod_group.api_group, pod_group.version, pod_group.namespace, pod_group.name, pod_group.uid, wanted
+        )
+
+
+_LASTING = frozenset({Reason.INVALID_GANG.value, MIXED_SCHEDULERS})
+
+
+def pod_ref(pod: Pod) -> ObjectRef:
+    """A pod as the object of an Event."""
+    return ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+
+
+def gang_ref(record: GangRecord) -> ObjectRef | None:
+    """The PodGroup as the object of an Event, else the oldest pod (semantics E2)."""
+    pod_group = record.pod_group
+    if pod_group is not None:
+        version = f"{pod_group.api_group}/{pod_group.version}"
+        return ObjectRef(version, "PodGroup", pod_group.namespace, pod_group.name, pod_group.uid)
+    oldest = record.oldest()
+    return pod_ref(oldest) if oldest is not None else None
+
+
+def _stored(pod: Pod) -> tuple[str, str] | None:
+    """What the pod's condition says already, e.g. after a restart."""
+    if pod.condition is None or pod.condition.status != "False":
+        return None
+    return (pod.condition.reason, pod.condition.message)
+
+
+def _unchanged(wanted: dict[str, object], stored: object) -> bool:
+    """Whether every field to write is stored as wanted, transition times and the start time aside."""
+    if not isinstance(stored, Mapping):
+        return False
+    return all(_bare(key, value) == _bare(key, stored.get(key, _ABSENT.get(key))) for key, value in wanted.items())
+
+
+_ABSENT: dict[str, object] = {"occupiedBy": "", "scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}
+
+
+def _bare(key: str, value: object) -> object:
+    if key == "scheduleStartTime":
+        return value is not None
+    if key == "conditions" and isinstance(value, list):
+        return [
+            {name: entry[name] for name in entry if name != "lastTransitionTime"}
+            for entry in value if isinstance(entry, Mapping)
+        ]  # fmt: skip
+    return value

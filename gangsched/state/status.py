@@ -1,0 +1,124 @@
+"""The status of a PodGroup, computed from the members that are there (semantics E3).
+
+Law: pure; the same members and the same stored status give the same answer, so a write that changes nothing is seen as
+such. `wall` is the time to stamp new conditions with, RFC 3339.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gangsched.api import keys
+from gangsched.api.podgroup import Condition, PodGroupPhase, PodGroupStatus, stored_conditions, with_condition
+from gangsched.model.gang import Gang
+from gangsched.model.objects import Phase, PodGroup
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import EXPLANATIONS, Reason
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import broken
+
+SCHEDULED, DEGRADED, TIMED_OUT, INVALID_GANG = "Scheduled", "Degraded", "TimedOut", "InvalidGang"
+NATIVE_SCHEDULED = "PodGroupScheduled"
+LONGEST_MESSAGE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Members by what has become of them."""
+
+    live: int
+    scheduled: int
+    running: int
+    succeeded: int
+    failed: int
+
+
+def counts(record: GangRecord) -> Counts:
+    """Count the members; `scheduled` are bound ones, whatever has become of them since."""
+    pods = record.members.values()
+    return Counts(
+        live=sum(pod.live and not pod.deleting for pod in pods),
+        scheduled=sum(bool(pod.node_name) for pod in pods),
+        running=sum(pod.phase is Phase.RUNNING for pod in pods),
+        succeeded=sum(pod.phase is Phase.SUCCEEDED for pod in pods),
+        failed=sum(pod.phase is Phase.FAILED for pod in pods),
+    )
+
+
+def phase(count: Counts, min_member: int) -> PodGroupPhase:
+    """Where the gang is in its life; `Failed` only when its minimum is out of reach."""
+    needed = max(1, min_member)
+    if count.succeeded >= needed and count.live == 0:
+        return PodGroupPhase.FINISHED
+    if count.running + count.succeeded >= needed:
+        return PodGroupPhase.RUNNING
+    if count.failed and not count.live:
+        return PodGroupPhase.FAILED
+    if count.scheduled - count.failed >= needed:
+        return PodGroupPhase.SCHEDULED
+    if count.scheduled - count.failed > 0:
+        return PodGroupPhase.SCHEDULING
+    return PodGroupPhase.PRE_SCHEDULING if count.live >= needed else PodGroupPhase.PENDING
+
+
+def status(record: GangRecord, pod_group: PodGroup, gang: Gang, verdict: Verdict | None, *, wall: str) -> object:
+    """The whole status to store, as the JSON object of a merge patch."""
+    count = counts(record)
+    conditions = stored_conditions(pod_group.status)
+    for condition in _conditions(record, pod_group, gang, verdict, count, wall):
+        is_known = any(old.type == condition.type for old in conditions)
+        if condition.status == "True" or condition.type in {SCHEDULED, NATIVE_SCHEDULED} or is_known:
+            conditions = with_condition(conditions, condition)
+    if pod_group.api_group == keys.NATIVE:
+        return PodGroupStatus(conditions=conditions).to_dict()
+    now = phase(count, gang.min_member)
+    started = pod_group.status.get("scheduleStartTime")
+    if started is None and now not in {PodGroupPhase.PENDING}:
+        started = wall
+    owners = sorted({f"{pod.namespace}/{pod.owner}" for pod in record.members.values() if pod.owner})
+    return PodGroupStatus(
+        phase=now, occupied_by=",".join(owners), scheduled=count.scheduled, running=count.running,
+        succeeded=count.succeeded, failed=count.failed, schedule_start_time=str(started) if started else None,
+        conditions=conditions,
+    ).to_dict()  # fmt: skip
+
+
+def _conditions(
+    record: GangRecord, pod_group: PodGroup, gang: Gang, verdict: Verdict | None, count: Counts, wall: str
+) -> list[Condition]:
+    needed = max(1, gang.min_member)
+    scheduled = count.scheduled >= needed and count.scheduled > count.failed
+    reason, message = Reason.SCHEDULED.value, f"{count.scheduled} of {needed} members are bound"
+    if not scheduled:
+        refusal = dict(verdict.gangs).get(gang.id) if verdict else None
+        if refusal is not None:
+            reason, message = refusal.reason.value, refusal.message
+        elif verdict is not None and verdict.reason is not Reason.SCHEDULED:
+            reason, message = verdict.reason.value, verdict.message
+        elif not count.scheduled:
+            reason = Reason.WAITING_FOR_MEMBERS.value
+            message = f"{gang.quorum} of {gang.min_member} members of {gang.id} exist"
+        if verdict is not None and verdict.round is not None:
+            message += f" (round {verdict.round.number}: {verdict.round.placed} of {verdict.round.present} placed)"
+    is_broken = broken(gang)
+    timed_out = bool(gang.timed_out)
+    problems = [problem.text for problem in record.spec.problems] if record.spec else []
+    if verdict is not None:
+        problems += [refusal.message for gang_id, refusal in verdict.gangs
+                     if gang_id == gang.id and refusal.reason is Reason.INVALID_GANG]  # fmt: skip
+    is_native = pod_group.api_group == keys.NATIVE
+    entries = [
+        (NATIVE_SCHEDULED if is_native else SCHEDULED, scheduled, reason, message),
+        (DEGRADED, is_broken, "BelowMinimum" if is_broken else "Complete",
+         f"{gang.bound + gang.succeeded} of {gang.min_member} members run or are bound" if is_broken else ""),
+        (TIMED_OUT, timed_out, Reason.TIMED_OUT.value if timed_out else "NotTimedOut",
+         EXPLANATIONS[Reason.TIMED_OUT] if timed_out else ""),
+        (INVALID_GANG, bool(problems), Reason.INVALID_GANG.value if problems else "Valid", " ".join(problems)),
+    ]  # fmt: skip
+    return [
+        Condition(
+            type=kind, status="True" if is_true else "False", reason=reason, message=message[:LONGEST_MESSAGE],
+            last_transition_time=wall, observed_generation=pod_group.generation,
+        )
+        for kind, is_true, reason, message in entries
+    ]  # fmt: skip
