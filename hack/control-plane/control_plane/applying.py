@@ -1,0 +1,75 @@
+"""YAML files into the cluster, as `kubectl apply` does it, and the project's own manifests in their order.
+
+The law: when a function here returns, what it applied is usable; a definition (CRD) is served before anything that
+needs it is sent. Nothing is ever deleted here, and the Deployment is left out: the daemon runs as a process.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from pathlib import Path
+
+import yaml
+
+from control_plane.api import APPLY_PATCH, Api, ApiError, Object
+
+ROOT = Path(__file__).resolve().parents[3]
+FIELD_MANAGER = "gangsched-tools"
+
+
+def load_yaml(source: Path | str) -> list[Object]:
+    """The documents of a file, or of a text, that are not empty."""
+    text = source.read_text() if isinstance(source, Path) else source
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def apply(api: Api, body: Object, *, namespace: str = "default") -> Object:
+    """Create an object or bring it to what `body` says (server-side apply); the object as stored.
+
+    `namespace` is for namespaced objects that name none. A CRD is waited for until its objects can be listed.
+    """
+    path = f"{api.path_of(body, namespace=namespace)}/{body['metadata']['name']}"
+    query = f"fieldManager={FIELD_MANAGER}&force=true"
+    stored = api.patch(f"{path}?{query}", body, content_type=APPLY_PATCH)
+    if body["kind"] == "CustomResourceDefinition":
+        await_definition(api, stored)
+    return stored
+
+
+def apply_yaml(api: Api, source: Path | str, *, namespace: str = "default") -> list[Object]:
+    """Apply every document of a file (a Path) or of a text, in its order."""
+    return [apply(api, body, namespace=namespace) for body in load_yaml(source)]
+
+
+def await_definition(api: Api, definition: Object, *, within_s: float = 30.0) -> None:
+    """Wait until the objects of a CRD can be listed in every version it serves.
+
+    "Established" comes too early: a list is answered by 404, then by 429, for a second or two after it.
+    """
+    spec = definition["spec"]
+    deadline_s = time.monotonic() + within_s
+    for version in spec["versions"]:
+        path = f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+        while version["served"]:
+            try:
+                api.list(path)
+                break
+            except ApiError as error:
+                if error.status != http.client.NOT_FOUND or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(0.05)
+
+
+def apply_crds(api: Api) -> None:
+    """The PodGroup definitions of both API groups."""
+    for path in sorted((ROOT / "crds").glob("*_*.yaml")):
+        apply_yaml(api, path)
+
+
+def apply_manifests(api: Api, *, crds: bool = True) -> None:
+    """The definitions (unless `crds` is False), the namespace, the ServiceAccount and its rights."""
+    if crds:
+        apply_crds(api)
+    for path in [ROOT / "manifests" / "namespace.yaml", *sorted((ROOT / "manifests").glob("rbac*.yaml"))]:
+        apply_yaml(api, path)
