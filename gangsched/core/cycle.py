@@ -47,7 +47,8 @@ def plan(snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Li
         tried += verdict.round.attempted if verdict.round else 1
     # 7. PostFilter: end a deadlock of holds, if there is one and the whole queue was seen.
     if len(verdicts) == len(ordered):
-        verdicts |= post_filter.yield_holds(ordered, verdicts, ledger)
+        yields = post_filter.yield_holds(ordered, verdicts, ledger)
+        verdicts = yields | {group: verdict for group, verdict in verdicts.items() if group not in yields}
     left = tuple(group.id for group in ordered if group.id not in verdicts)
     return Plan(tuple(verdicts.values()), left, tried)
 

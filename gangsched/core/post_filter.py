@@ -16,7 +16,7 @@ from gangsched.model.reasons import Reason
 
 
 def yield_holds(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger) -> dict[str, Verdict]:
-    """Verdicts that replace those of one deadlock's groups, or nothing when there is none.
+    """Verdicts that replace those of one deadlock's groups, those that yield first; empty when there is none.
 
     A deadlock is: two or more groups hold, and no group progressed (placed, bound or released anything) in this plan.
     """
@@ -34,7 +34,7 @@ def yield_holds(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledge
                 yielding = _fewest(beneficiary, candidate, ledger)
                 permitted = _permitted_without(beneficiary, yielding, ledger)
                 assert permitted is not None
-                return {permitted.group: permitted} | {group.id: _yields(group, beneficiary) for group in yielding}
+                return {group.id: _yields(group, beneficiary) for group in yielding} | {permitted.group: permitted}
     return {}
 
 

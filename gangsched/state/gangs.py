@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gangsched.api import keys
-from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_spec
+from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec
 from gangsched.core.queue_sort import size_key
 from gangsched.model.gang import Gang, Placement, Refusal
 from gangsched.model.objects import Phase, Pod, PodGroup, Shape
@@ -70,18 +70,21 @@ class GangRecord:
         self.retry.discard(uid)
         self.ghosts.discard(uid)
 
-    def read_spec(self, *, needs_pod_group: bool, defaults: GangDefaults) -> bool:
+    def read_spec(self, *, defaults: GangDefaults) -> bool:
         """Bring `spec` up to date; True when it changed. The oldest pod of each distinct declaration is asked."""
         declared: dict[tuple[tuple[str, str], ...], Pod] = {}
         for pod in self.members.values():
-            if not pod.live:
+            if not pod.live or pod.deleting:
                 continue
             known = declared.get(pod.marks)
             if known is None or (pod.creation_s, pod.name) < (known.creation_s, known.name):
                 declared[pod.marks] = pod
         asked = tuple(sorted(declared.values(), key=lambda pod: (pod.creation_s, pod.name, pod.uid)))
+        mark = gang_id(asked[0]) if asked else None
+        self.native = mark is not None and mark.native
+        needs_pod_group = mark is None or mark.needs_pod_group
         pod_group = self.pod_group
-        spec_of = (tuple((pod.uid, pod.marks) for pod in asked), _declaration(pod_group), needs_pod_group)
+        spec_of = (tuple((pod.uid, pod.marks) for pod in asked), _declaration(pod_group))
         if spec_of == self.spec_of:
             return False
         self.spec_of = spec_of

@@ -36,6 +36,15 @@ class GroupRecord:
     view: Group | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """Ids of groups that changed or are new, of groups that are gone, and of gangs that are forgotten."""
+
+    changed: set[str]
+    gone: set[str]
+    forgotten: set[str]
+
+
 class Registry:
     """All gangs and groups."""
 
@@ -45,7 +54,6 @@ class Registry:
         self.group_of: dict[str, str] = {}
         self._names = names
         self._defaults = defaults
-        self._needs_pod_group: dict[str, bool] = {}
         self._dirty: set[str] = set()
         self._mentioned_by: dict[str, set[str]] = defaultdict(set)
         self._views: dict[str, Gang] = {}
@@ -62,12 +70,6 @@ class Registry:
         """The gang changed: it is photographed anew at the next refresh."""
         if gang_id in self.gangs:
             self._dirty.add(gang_id)
-
-    def declare(self, gang_id: str, *, needs_pod_group: bool, native: bool) -> None:
-        """A member named the gang by a mark that does (not) need a PodGroup object (semantics I2)."""
-        record = self.gang(gang_id)
-        record.native = native
-        self._needs_pod_group[gang_id] = needs_pod_group
 
     def view(self, gang_id: str) -> Gang:
         """The gang as of the last refresh."""
@@ -99,8 +101,9 @@ class Registry:
         record.view = None
         record.generation += 1
 
-    def refresh(self) -> tuple[set[str], set[str]]:
-        """Rebuild what changed; returns ids of the groups that changed or are new, and of those that are gone."""
+    def refresh(self) -> Refreshed:
+        """Rebuild what changed."""
+        forgotten: set[str] = set()
         regroup: set[str] = set()
         changed: set[str] = set()
         for gang_id in self._dirty:
@@ -108,12 +111,11 @@ class Registry:
             if record.empty:
                 regroup |= {gang_id} | self._mentioned_by[gang_id] | self._siblings(gang_id)
                 self._forget(record)
+                forgotten.add(gang_id)
                 continue
             before = self._siblings(gang_id)
             is_new = gang_id not in self._views
-            if not record.plain and record.read_spec(
-                needs_pod_group=self._needs_pod_group.get(gang_id, True), defaults=self._defaults
-            ):
+            if not record.plain and record.read_spec(defaults=self._defaults):
                 self._mention(record, before)
                 regroup |= {gang_id} | before | self._siblings(gang_id) | self._mentioned_by[gang_id]
             self._views[gang_id] = record.view(self._names)
@@ -125,7 +127,7 @@ class Registry:
         groups = {self.group_of[gang_id] for gang_id in changed | regroup if gang_id in self.group_of}
         for group_id in groups:
             self.changed(group_id)
-        return groups, gone - groups
+        return Refreshed(groups, gone - groups, forgotten)
 
     def _siblings(self, gang_id: str) -> set[str]:
         """Gangs listed by this one or decided with it."""
@@ -145,8 +147,8 @@ class Registry:
         """Drop the state of a gang of which nothing is left (semantics I6)."""
         for other in record.spec.group if record.spec else ():
             self._mentioned_by[other].discard(record.id)
-        for known in (self.gangs, self._views, self._needs_pod_group):
-            known.pop(record.id, None)
+        del self.gangs[record.id]
+        self._views.pop(record.id, None)
         if not self._mentioned_by[record.id]:
             del self._mentioned_by[record.id]
 

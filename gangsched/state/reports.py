@@ -30,18 +30,18 @@ class Reports:
         self._due_s: dict[str, float] = {}
         self._pods: dict[str, dict[str, tuple[str, str]]] = {}
         self._events: dict[str, set[tuple[str, str]]] = {}
-        self._statuses: dict[tuple[str, str], object] = {}
+        self._statuses: dict[str, tuple[str, object]] = {}
 
     def note(self, group_id: str, now_s: float) -> None:
         """Something about the group changed: look at it when it has settled."""
         self._due_s.setdefault(group_id, now_s + self._settle_s)
 
-    def forget(self, gang_ids: Mapping[str, object] | set[str]) -> None:
+    def forget(self, gang_ids: set[str]) -> None:
         """The gangs are gone."""
         for gang_id in gang_ids:
             self._pods.pop(gang_id, None)
             self._events.pop(gang_id, None)
-        self._statuses = {key: value for key, value in self._statuses.items() if key[0] not in gang_ids}
+            self._statuses.pop(gang_id, None)
 
     def next_deadline_s(self) -> float | None:
         """When `take` has something to say."""
@@ -137,10 +137,12 @@ class Reports:
             return
         wanted = status(record, pod_group, gang, verdict, wall=wall)
         assert isinstance(wanted, dict)
-        key = (record.id, pod_group.uid)
-        if _unchanged(wanted, pod_group.status) or _unchanged(wanted, self._statuses.get(key)):
+        uid, written = self._statuses.get(record.id, ("", None))
+        if uid == pod_group.uid and _unchanged(wanted, written):
             return
-        self._statuses[key] = wanted
+        if written is None and _unchanged(wanted, pod_group.status):
+            return
+        self._statuses[record.id] = (pod_group.uid, wanted)
         yield SetPodGroupStatus(
             pod_group.api_group, pod_group.version, pod_group.namespace, pod_group.name, pod_group.uid, wanted
         )

@@ -1,0 +1,223 @@
+"""The state behind the loop: messages in, a queue and a snapshot out, plans committed, reports due.
+
+Law: `apply` and `commit` are the only ways it changes, both synchronous; a verdict is committed whole or, when anything
+it rests on has changed since its snapshot, not at all (semantics B2). Time is an argument, in monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gangsched.api.gang_spec import GangDefaults
+from gangsched.core.filter import static_fit
+from gangsched.model.gang import Group, Placement
+from gangsched.model.messages import Action, Bind, MarkTimedOut, Message, RecordEvent, Report
+from gangsched.model.plan import Plan, Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.cluster import Cluster
+from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.intake import Intake
+from gangsched.state.queue import Queue
+from gangsched.state.reports import Reports
+
+WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an administrator may set; times in seconds."""
+
+    scheduler_names: frozenset[str] = frozenset({"gangsched"})
+    defaults: GangDefaults = field(default_factory=GangDefaults)
+    settle_s: float = 0.25
+    avoid_s: float = 60.0
+
+
+class SchedulingState:
+    """Everything that is known between two plans."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self.cluster = Cluster()
+        self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults)
+        self.queue = Queue()
+        self.reports = Reports(settle_s=rules.settle_s)
+        self._intake = Intake(
+            self.cluster, self.registry, self.queue, names=rules.scheduler_names, avoid_s=rules.avoid_s
+        )
+        self._clocked: set[str] = set()
+        self._yielded: set[str] = set()
+
+    def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
+        """Take in one message; returns Events that are due whatever is decided next."""
+        return self._intake.apply(message, now_s=now_s)
+
+    # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
+
+    def refresh(self, now_s: float) -> None:
+        """Bring groups and queue up to date with all messages applied so far."""
+        refreshed = self.registry.refresh()
+        for group_id in refreshed.gone:
+            self.queue.drop(group_id)
+        self._clocked -= refreshed.gone
+        self._yielded -= refreshed.gone
+        self.reports.forget(refreshed.forgotten)
+        self._release_yielded(refreshed.gone)
+        for group_id in refreshed.changed:
+            group = self.registry.groups[group_id]
+            self._keep_clock(group, now_s)
+            self.queue.activate(group_id)
+            self.reports.note(group_id, now_s)
+        grown = self.cluster.take_grown()
+        if grown:
+            self.queue.wake(self.cluster.snapshot(), grown)
+
+    def ready(self, now_s: float) -> tuple[Group, ...]:
+        """The groups to plan now, with every group that holds; empty when there is nothing to decide."""
+        expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
+        groups = []
+        for group_id in self.queue.ready(now_s) | expired:
+            group = self.registry.group(group_id, now_s)
+            if any(gang.pending or gang.retry or gang.held for gang in group.gangs):
+                groups.append(group)
+            else:
+                self.queue.park(group_id, ())
+        if not groups:
+            return ()
+        chosen = {group.id for group in groups}
+        groups += [self.registry.group(group_id, now_s) for group_id in self._clocked - chosen]
+        return tuple(groups)
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as of now."""
+        return self.cluster.snapshot()
+
+    def commit(self, plan: Plan, snapshot: Snapshot, *, now_s: float) -> list[Action]:
+        """Make the verdicts of a plan true, and return what the shell must do for it."""
+        actions: list[Action] = []
+        moved = self.cluster.snapshot() is not snapshot
+        for verdict in plan.verdicts:
+            group = self.registry.groups.get(verdict.group)
+            changed = group is None or group.generation != verdict.generation
+            if group is None or changed or (moved and not self._still_fits(verdict)):
+                moved = True  # verdicts after this one may have counted on it
+                if group is not None:
+                    self.queue.activate(verdict.group)
+                continue
+            actions += self._commit(group, verdict, now_s)
+        return actions
+
+    def _commit(self, group: GroupRecord, verdict: Verdict, now_s: float) -> Iterable[Action]:
+        for uid in verdict.releases:
+            self._intake.gang_of(uid).held.pop(uid, None)
+            self.cluster.vacate(uid)
+        for placement in verdict.holds:
+            self._take(placement)
+            self._intake.gang_of(placement.pod.uid).held[placement.pod.uid] = placement.node
+        actions: list[Action] = [self._assume(placement) for placement in verdict.binds]
+        if verdict.expired:
+            actions += self._mark_timed_out(group)
+        if verdict.round is not None:
+            group.rounds += 1
+        if verdict.yields_to:
+            group.yielded_to = verdict.yields_to
+            self._yielded.add(group.id)
+        started = verdict.reason is Reason.SCHEDULED and verdict.binds
+        if started:
+            for gang in group.gangs:
+                self.registry.gangs[gang].satisfied = True
+        if verdict.reason not in WAITING_WITH_ROOM:
+            self._release_yielded({group.id})
+        self._after(group, verdict, now_s)
+        return actions
+
+    def _after(self, group: GroupRecord, verdict: Verdict, now_s: float) -> None:
+        """Where the group waits now, and what is told of it."""
+        group.verdict = verdict
+        moved = bool(verdict.binds or verdict.holds or verdict.releases)
+        if moved:
+            for gang in group.gangs:
+                self.registry.touch(gang)
+        self.registry.changed(group.id)
+        self.queue.park(group.id, verdict.needs)
+        if verdict.releases and not verdict.yields_to and not verdict.expired:
+            self.queue.activate(group.id)  # holds were lost: place the members anew at once
+        self.reports.note(group.id, now_s)
+
+    def _assume(self, placement: Placement) -> Bind:
+        pod = placement.pod
+        record = self._intake.gang_of(pod.uid)
+        if record.held.pop(pod.uid, None) is None:
+            self._take(placement)
+        record.assumed[pod.uid] = placement.node
+        record.retry.discard(pod.uid)
+        self._intake.sent(placement)
+        return Bind(pod.uid, pod.namespace, pod.name, placement.node)
+
+    def _take(self, placement: Placement) -> None:
+        self.cluster.occupy(placement.pod.uid, placement.node, placement.pod.shape.requests)
+        assert self.cluster.fits(placement.pod.uid), f"{placement.pod.key} does not fit on {placement.node}"
+
+    def _still_fits(self, verdict: Verdict) -> bool:
+        """The last check: on the newest nodes, every placement is still allowed and has room (semantics B2)."""
+        table = self.cluster.table()
+        for placement in (*verdict.binds, *verdict.holds):
+            index = table.index.get(placement.node)
+            if index is None or not static_fit(placement.pod.shape, table).mask[index]:
+                return False
+        new = [p for p in (*verdict.binds, *verdict.holds) if not self.cluster.node_of(p.pod.uid)]
+        for placement in new:
+            self.cluster.occupy(placement.pod.uid, placement.node, placement.pod.shape.requests)
+        fits = all(self.cluster.fits(p.pod.uid) for p in (*verdict.binds, *verdict.holds))
+        for placement in new:
+            self.cluster.vacate(placement.pod.uid)
+        return fits
+
+    def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
+        """Every live unbound pod of every gang of the group (semantics T2)."""
+        for gang in group.gangs:
+            for pod in self.registry.gangs[gang].members.values():
+                ours = pod.scheduler_name in self._rules.scheduler_names
+                if ours and pod.live and not pod.node_name and not pod.timed_out:
+                    yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
+
+    def _keep_clock(self, group: GroupRecord, now_s: float) -> None:
+        """The clock runs while the group holds anything (semantics T1)."""
+        holds = any(self.registry.gangs[gang].held for gang in group.gangs)
+        if holds:
+            group.clock_s = now_s if group.clock_s is None else group.clock_s
+            self._clocked.add(group.id)
+        else:
+            group.clock_s = None
+            self._clocked.discard(group.id)
+        group.view = None
+
+    def _release_yielded(self, beneficiaries: set[str]) -> None:
+        """Groups that gave way to one that was permitted or is gone may try again (semantics D1)."""
+        for group_id in list(self._yielded):
+            group = self.registry.groups[group_id]
+            if group.yielded_to in beneficiaries:
+                group.yielded_to = ""
+                self._yielded.discard(group_id)
+                self.registry.changed(group_id)
+                self.queue.activate(group_id)
+
+    def _expiry_s(self, group_id: str, now_s: float) -> float:
+        """When the clock of a group that holds runs out (semantics T1)."""
+        clock_s = self.registry.groups[group_id].clock_s
+        assert clock_s is not None
+        return clock_s + self.registry.group(group_id, now_s).wait_time_s
+
+    # --- time, and what is told -------------------------------------------------------------------------------------
+
+    def next_deadline_s(self, now_s: float) -> float | None:
+        """When something is to be done even if no message comes."""
+        clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)
+        known = (self.queue.next_deadline_s(), self.reports.next_deadline_s(), *clocks)
+        return min((deadline for deadline in known if deadline is not None), default=None)
+
+    def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
+        """What is to be told now; `wall` is the present in RFC 3339."""
+        return self.reports.take(self.registry, now_s=now_s, wall=wall, everything=everything)
