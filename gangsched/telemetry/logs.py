@@ -1,0 +1,61 @@
+"""Logs: one line per event on stderr, JSON for machines or coloured text for people.
+
+Law: whatever speaks, our own structlog or a library's stdlib logging, comes out in the same form; libraries are heard
+from WARNING on. What is *not* decided here: what is worth a line (one per cycle that did something, one per changed
+verdict, never one per watch event).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import Processor
+
+from gangsched.settings import LogFormat, LogLevel
+
+
+def configure_logging(log_format: LogFormat, level: LogLevel, *, stream: TextIO | None = None) -> None:
+    """Set up structlog and the stdlib's root logger to write to `stream` (stderr); call once, before anything logs.
+
+    JSON lines have `timestamp` (UTC, ISO 8601), `level`, `event`, and for libraries `logger`; a traceback is the text
+    `exception`.
+    """
+    stream = stream or sys.stderr
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    common: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderers = _renderers(log_format, stream)
+    structlog.configure(
+        processors=[*common, *renderers],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*common, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(threshold, logging.WARNING))
+    logging.captureWarnings(capture=True)
+
+
+def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
+    """The last steps, that make a line of an event."""
+    match log_format:
+        case LogFormat.JSON:
+            # A value that is no JSON is written as its repr, and a key that is none left out: a line is never refused.
+            return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(skipkeys=True)]
+        case LogFormat.CONSOLE:
+            plain = structlog.dev.plain_traceback
+            return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]

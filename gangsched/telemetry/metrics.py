@@ -1,0 +1,119 @@
+"""Metrics: every number that Prometheus may ask for, in a registry of our own.
+
+Law: label values come from enums or a fixed list, so the number of series is bounded; children are made once and kept
+(`.labels()` costs four times as much as `.inc()`). Counters that their owner keeps as plain integers are read when
+scraped (`publish`), so that hot code pays nothing for being watched.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from gangsched import __version__
+from gangsched.model.plan import RoundOutcome
+from gangsched.model.reasons import Reason
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+C = TypeVar("C", Counter, Gauge)
+
+CYCLE_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+BIND_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+BIND_RESULTS = ("bound", "gone", "failed")
+QUEUE_PARTS = ("active", "backoff", "parked")
+
+
+class Metrics:
+    """The daemon's metrics; one instance per daemon, its `registry` is what /metrics shows.
+
+    `verdicts`, `rounds`, `binds` and `queue_groups` map the label's value to its kept child:
+    `metrics.verdicts[Reason.SCHEDULED].inc()`.
+    """
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.cycles = Counter("gangsched_cycles", "Scheduling cycles that planned.", registry=registry)
+        self.cycle_seconds = Histogram(
+            "gangsched_cycle_seconds", "Time of one cycle's plan.", registry=registry, buckets=CYCLE_BUCKETS_S
+        )
+        self.plan_pods = Counter("gangsched_plan_pods", "Pods that plans have tried to place.", registry=registry)
+        self.verdicts = Children(
+            Counter("gangsched_verdicts", "Verdicts on groups, by reason.", ["reason"], registry=registry), Reason
+        )
+        self.rounds = Children(
+            Counter("gangsched_rounds", "Rounds of groups, by outcome.", ["outcome"], registry=registry), RoundOutcome
+        )
+        self.binds = Children(
+            Counter("gangsched_binds", "Binds answered, by result.", ["result"], registry=registry), BIND_RESULTS
+        )
+        self.bind_seconds = Histogram(
+            "gangsched_bind_seconds", "Time from a bind's order to its answer.", registry=registry,
+            buckets=BIND_BUCKETS_S,
+        )  # fmt: skip
+        self.queue_groups = Children(
+            Gauge("gangsched_queue_groups", "Groups in each part of the queue.", ["part"], registry=registry),
+            QUEUE_PARTS,
+        )
+        self.holds = Gauge("gangsched_holds", "Pods that hold room and wait for their gang.", registry=registry)
+        self.nodes = Gauge("gangsched_nodes", "Nodes known.", registry=registry)
+        self.pods = Gauge("gangsched_pods", "Pods known that have not ended, of all schedulers.", registry=registry)
+        self.gangs = Gauge("gangsched_gangs", "Gangs known.", registry=registry)
+        self.loop_lag_seconds = Gauge(
+            "gangsched_loop_lag_seconds", "How late the event loop was at its last heartbeat.", registry=registry
+        )
+        self.loop_stall_max_seconds = Gauge(
+            "gangsched_loop_stall_max_seconds", "The latest that the event loop ever was.", registry=registry
+        )
+        build_info = Gauge("gangsched_build_info", "Always 1.", ["version", "python"], registry=registry)
+        build_info.labels(__version__, platform.python_version()).set(1)
+        self._published = _Published(registry)
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+
+    def publish(self, family: str, part: str, counts: DataclassInstance) -> None:
+        """Show each field of a dataclass of ever-growing integers as gangsched_<family>_<field>_total{part=…}.
+
+        The dataclass is read at scrape time. Several parts share a family: `publish("reflector", "pods", counts)`.
+        """
+        self._published.add(family, part, counts)
+
+
+class Children(Generic[C]):
+    """A metric's children by label value, made at once so that each series starts at 0."""
+
+    def __init__(self, metric: C, values: Iterable[str]) -> None:
+        """`metric` has one label; `values` are all it may take."""
+        self._children: dict[str, C] = {str(value): metric.labels(str(value)) for value in values}
+
+    def __getitem__(self, value: str) -> C:
+        """The kept child; KeyError for a value that was not foreseen."""
+        return self._children[value]
+
+
+class _Published(Collector):
+    """Counters that others keep."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._families: dict[str, dict[str, DataclassInstance]] = {}
+        registry.register(self)
+
+    def add(self, family: str, part: str, counts: DataclassInstance) -> None:
+        self._families.setdefault(family, {})[part] = counts
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        for family, parts in self._families.items():
+            for name in dict.fromkeys(field.name for counts in parts.values() for field in fields(counts)):
+                metric = CounterMetricFamily(
+                    f"gangsched_{family}_{name}", f"{family}: {name.replace('_', ' ')} since start.", labels=["part"]
+                )
+                for part, counts in parts.items():
+                    metric.add_metric([part], getattr(counts, name, 0))
+                yield metric
