@@ -1,0 +1,223 @@
+"""The composition root: settings in, a running daemon out, and its orderly end.
+
+Law: everything is made and wired here and nowhere else. If any part ends with an error the daemon ends, and a restart
+recovers from the API objects alone (decision 5). On SIGTERM: stop planning, finish the binds in flight, tell what is
+waiting to be told, leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import structlog
+
+from gangsched import __version__
+from gangsched.api.gang_spec import GangDefaults
+from gangsched.core.cycle import Limits
+from gangsched.kube import mirror
+from gangsched.kube.bind import Binder
+from gangsched.kube.client import ApiClient, connect
+from gangsched.kube.operator import PodGroupOperator
+from gangsched.kube.recorder import Recorder
+from gangsched.kube.reflector import Reflector
+from gangsched.kube.shapes import ShapeTable
+from gangsched.kube.status import StatusWriter
+from gangsched.loop import Loop, Ports
+from gangsched.model.messages import Message, RecordEvent
+from gangsched.model.messages import Report as Told
+from gangsched.settings import Settings
+from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.telemetry.health import serve_health
+from gangsched.telemetry.heartbeat import Heartbeat
+from gangsched.telemetry.logs import configure_logging
+from gangsched.telemetry.metrics import Metrics
+
+GC_THRESHOLDS = (100_000, 50, 1_000)
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_s(self) -> float:
+        """Monotonic seconds."""
+        return time.monotonic()
+
+    def wall(self) -> str:
+        """The present in RFC 3339, whole seconds, UTC."""
+        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Daemon:
+    """All parts of one scheduler, made but not started."""
+
+    def __init__(self, settings: Settings, client: ApiClient) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.heartbeat = Heartbeat(self.metrics)
+        self.stopping = asyncio.Event()
+        self._log = structlog.get_logger()
+        self.state = SchedulingState(_rules(settings))
+        self.binder = Binder(
+            client, self._sink, connections=settings.bind_connections, report=self._report,
+            observe=self.metrics.bind_seconds.observe,
+        )  # fmt: skip
+        self.status = StatusWriter(client, self.binder, report=self._report)
+        self.recorder = Recorder(client, binds_idle=self.binder.idle, report=self._report)
+        self.loop = Loop(
+            self.state, Ports(self.binder, self._tell, SystemClock()), metrics=self.metrics,
+            limits=Limits(groups=settings.plan_groups, pods=settings.plan_pods), ready=lambda: not self.waiting_for(),
+        )  # fmt: skip
+        self._pods = mirror.Mirror(mirror.pods(ShapeTable()), self._sink, self._report)
+        self._nodes = mirror.Mirror(mirror.nodes(self._report), self._sink, self._report)
+        self.pods = Reflector(client, self._pods, report=self._report)
+        self.nodes = Reflector(client, self._nodes, report=self._report)
+        self.operator = PodGroupOperator(
+            client, self._sink, report=self._report, restore_signals=self.handle_signals,
+            sweep_every_s=settings.podgroup_sweep_s,
+        )  # fmt: skip
+        self._publish()
+
+    def waiting_for(self) -> list[str]:
+        """The caches that are not filled yet."""
+        caches = {"pods": self.pods.synced, "nodes": self.nodes.synced, "podgroups": self.operator.synced}
+        return [name for name, synced in caches.items() if not synced.is_set()]
+
+    def handle_signals(self) -> None:
+        """SIGTERM and SIGINT end the daemon in order; called again whenever somebody else took the handlers."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+
+    async def run(self) -> None:
+        """Run until a signal; raises what a part ended with."""
+        self.handle_signals()
+        settings = self.settings
+        health = serve_health(
+            settings.health_host, settings.health_port, metrics=self.metrics, heartbeat=self.heartbeat,
+            waiting_for=self.waiting_for,
+        )  # fmt: skip
+        async with health, asyncio.TaskGroup() as group:
+            readers = [
+                group.create_task(_forever(part), name=name)
+                for name, part in (
+                    ("pods", self.pods.run()), ("nodes", self.nodes.run()), ("podgroups", self.operator.run()),
+                    ("ready", self._announce()),
+                )
+            ]  # fmt: skip
+            writers = [
+                group.create_task(_forever(part), name=name)
+                for name, part in (
+                    ("binder", self.binder.run()), ("status", self.status.run()), ("events", self.recorder.run()),
+                    ("heartbeat", self.heartbeat.run()),
+                )
+            ]  # fmt: skip
+            loop = group.create_task(self.loop.run(), name="loop")
+            await self.stopping.wait()
+            self._log.info("stopping")
+            self.loop.stop()
+            await loop
+            await self._finish()
+            for task in (*readers, *writers):
+                task.cancel()
+        self._log.info("stopped")
+
+    async def _announce(self) -> None:
+        """Say once that the caches are full, and keep what is in them out of the garbage collector's way."""
+        for synced in (self.pods.synced, self.nodes.synced, self.operator.synced):
+            await synced.wait()
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        self.loop.wake()
+        self._log.info("ready", version=__version__, pods=len(self._pods), nodes=len(self._nodes))
+        await asyncio.Event().wait()
+
+    async def _finish(self) -> None:
+        """Finish the binds in flight, then conditions and statuses, then Events, in the time that is left."""
+        deadline_s = time.monotonic() + self.settings.shutdown_s * 0.8
+        lost = await self.binder.drain(self._left_s(deadline_s))
+        self.loop.drain()
+        lost += await self.status.drain(self._left_s(deadline_s))
+        unsaid = await self.recorder.drain(self._left_s(deadline_s))
+        if lost or unsaid:
+            self._log.warning("stopped before everything was written", writes=lost, events=unsaid)
+
+    @staticmethod
+    def _left_s(deadline_s: float) -> float:
+        return max(0.0, deadline_s - time.monotonic())
+
+    def _sink(self, message: Message) -> None:
+        self.loop.inbox(message)
+
+    def _tell(self, told: Told) -> None:
+        if isinstance(told, RecordEvent):
+            self.recorder.record(told)
+        else:
+            self.status.put(told)
+
+    def _report(self, sentence: str) -> None:
+        self._log.warning(sentence)
+
+    def _publish(self) -> None:
+        publish = self.metrics.publish
+        publish("reflector", "pods", self.pods.counts)
+        publish("reflector", "nodes", self.nodes.counts)
+        publish("mirror", "pods", self._pods.counts)
+        publish("mirror", "nodes", self._nodes.counts)
+        publish("operator", "podgroups", self.operator.counts)
+        publish("binder", "binds", self.binder.counts)
+        publish("recorder", "events", self.recorder.counts)
+        for name, box in zip(("conditions", "timeouts", "podgroups"), self.status.outboxes, strict=True):
+            publish("outbox", name, box.counts)
+        state = self.state
+        self.metrics.nodes.set_function(lambda: len(state.cluster))
+        self.metrics.pods.set_function(lambda: len(self._pods))
+        self.metrics.gangs.set_function(lambda: len(state.registry.gangs))
+        self.metrics.holds.set_function(lambda: sum(len(gang.held) for gang in state.registry.gangs.values()))
+
+
+def run_daemon(settings: Settings) -> int:
+    """Run until a signal; the exit code. Raises SettingsError and Misconfigured for what a person must mend."""
+    configure_logging(settings.log_format, settings.log_level)
+    asyncio.run(_run(settings))
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.disable()  # until the first lists are in
+    async with await connect(settings.kubeconfig) as client:
+        await client.check()
+        try:
+            await Daemon(settings, client).run()
+        except BaseExceptionGroup as group:
+            raise _first(group) from group
+
+
+async def _forever(part: Coroutine[object, object, None]) -> None:
+    """A part of the daemon: it may be cancelled, and must not return."""
+    with suppress(asyncio.CancelledError):
+        await part
+        raise AssertionError("a part of the daemon ended by itself")
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first leaf of nested exception groups: what a person needs to see."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        scheduler_names=frozenset(settings.scheduler_names),
+        defaults=GangDefaults(wait_time_s=settings.wait_time_s, match_policy=settings.match_policy),
+        settle_s=settings.settle_ms / 1e3,
+        avoid_s=settings.kubelet_rejection_avoid_s,
+    )

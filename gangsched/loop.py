@@ -1,0 +1,174 @@
+"""The heartbeat: messages in, a plan, actions out, outcomes back in.
+
+Law: one task owns the state; taking in, planning and committing happen without an await in between, so a plan is
+committed on exactly the state it was made from. The loop knows Protocols, never `kube`; time comes from its clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from gangsched.core.cycle import Limits, plan
+from gangsched.model.messages import Action, Bind, BindFailed, BindGone, Bound, Message, Report
+from gangsched.model.plan import Plan
+from gangsched.model.reasons import Reason
+from gangsched.state.scheduling import SchedulingState
+from gangsched.telemetry.metrics import Metrics
+
+MESSAGES_PER_TURN = 1_000
+BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "failed"}
+
+
+class Binds(Protocol):
+    """Carries out binds; each is answered by one Outcome in the loop's inbox."""
+
+    def submit(self, binds: Sequence[Bind]) -> None:
+        """Enqueue; never blocks."""
+
+
+class Clock(Protocol):
+    """Where time comes from; a simulator brings its own."""
+
+    def now_s(self) -> float:
+        """Monotonic seconds."""
+
+    def wall(self) -> str:
+        """The present in RFC 3339, whole seconds, UTC."""
+
+
+@dataclass(slots=True)
+class Ports:
+    """What the loop talks to. `tell` takes reports and never blocks."""
+
+    binds: Binds
+    tell: Callable[[Report], None]
+    clock: Clock
+
+
+class Loop:
+    """`inbox` is the sink for every message; `run` returns only after `stop`."""
+
+    def __init__(
+        self, state: SchedulingState, ports: Ports, *, metrics: Metrics, limits: Limits, ready: Callable[[], bool]
+    ) -> None:
+        """No plan is made before `ready()`, which must stay true from then on."""
+        self._state = state
+        self._ports = ports
+        self._metrics = metrics
+        self._limits = limits
+        self._ready = ready
+        self._messages: deque[Message] = deque()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._log = structlog.get_logger()
+
+    def inbox(self, message: Message) -> None:
+        """Take a message; it is applied in the loop's next turn."""
+        self._messages.append(message)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Look whether something has become due."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Plan no more; `run` returns. Outcomes that come later are taken in by `drain`."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Turn until stopped; each turn takes in what came, and plans if something can be decided."""
+        while not self._stopping:
+            self._wake.clear()
+            busy = self.turn()
+            await asyncio.sleep(0)
+            if not busy and not self._wake.is_set():
+                await self._sleep()
+
+    def turn(self) -> bool:
+        """One turn; True when there is more to do at once."""
+        self._take_in()
+        if self._messages or not self._ready():
+            return bool(self._messages)
+        now_s = self._ports.clock.now_s()
+        self._state.refresh(now_s)
+        planned = self._plan(now_s)
+        for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
+            self._ports.tell(report)
+        return planned
+
+    def drain(self) -> None:
+        """After `stop`: take in the last outcomes and tell everything that is still waiting to be told."""
+        while self._messages:
+            self._take_in()
+        clock = self._ports.clock
+        self._state.refresh(clock.now_s())
+        for report in self._state.take_reports(now_s=clock.now_s(), wall=clock.wall(), everything=True):
+            self._ports.tell(report)
+
+    def _take_in(self) -> None:
+        """Apply a bounded number of messages, so that health and binds are served in between."""
+        now_s = self._ports.clock.now_s()
+        for _ in range(min(len(self._messages), MESSAGES_PER_TURN)):
+            message = self._messages.popleft()
+            if isinstance(message, Bound | BindGone | BindFailed):
+                self._metrics.binds[BIND_RESULTS[type(message)]].inc()
+            for event in self._state.apply(message, now_s=now_s):
+                self._ports.tell(event)
+
+    def _plan(self, now_s: float) -> bool:
+        """Plan and commit what is ready; False when nothing was."""
+        queue = self._state.ready(now_s)
+        if not queue:
+            return False
+        started_s = self._ports.clock.now_s()
+        snapshot = self._state.snapshot()
+        proposal = plan(snapshot, queue, now_s=now_s, limits=self._limits)
+        planned_s = self._ports.clock.now_s() - started_s
+        actions = self._state.commit(proposal, snapshot, now_s=now_s)
+        self._carry_out(actions)
+        self._count(proposal, planned_s)
+        return True
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        self._ports.binds.submit([action for action in actions if isinstance(action, Bind)])
+        for action in actions:
+            if not isinstance(action, Bind):
+                self._ports.tell(action)
+
+    def _count(self, proposal: Plan, planned_s: float) -> None:
+        """Metrics and at most one log line per cycle that did something."""
+        metrics = self._metrics
+        metrics.cycles.inc()
+        metrics.cycle_seconds.observe(planned_s)
+        metrics.plan_pods.inc(proposal.pods_tried)
+        for part, size in self._state.queue.sizes().items():
+            metrics.queue_groups[part].set(size)
+        for verdict in proposal.verdicts:
+            metrics.verdicts[verdict.reason].inc()
+            if verdict.round is not None:
+                metrics.rounds[verdict.round.outcome].inc()
+        moved = [verdict for verdict in proposal.verdicts if verdict.binds or verdict.holds or verdict.releases]
+        if moved:
+            self._log.info(
+                "planned", groups=len(proposal.verdicts), binds=sum(len(verdict.binds) for verdict in moved),
+                holds=sum(len(verdict.holds) for verdict in moved), ms=round(planned_s * 1e3, 2),
+                started=[verdict.group for verdict in moved if verdict.reason is Reason.SCHEDULED][:5],
+                left=len(proposal.left),
+            )  # fmt: skip
+
+    async def _sleep(self) -> None:
+        """Until a message comes or something becomes due."""
+        deadline_s = self._state.next_deadline_s(self._ports.clock.now_s()) if self._ready() else None
+        delay_s = None if deadline_s is None else max(0.0, deadline_s - self._ports.clock.now_s())
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
