@@ -1,0 +1,116 @@
+"""The command line: flags in, exit code out.
+
+Law: whatever the administrator can mend ends with one sentence on stderr and code 2, never a traceback; a bug ends
+with a traceback in the log and code 1; ctrl-C is quiet, 130. What it does *not* do: read files or talk to a cluster
+(`settings` and `app` do), or import what the command at hand does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangsched import __version__
+from gangsched.settings import LogFormat, LogLevel, SettingsError
+
+EXIT_BUG = 1
+EXIT_MISCONFIGURED = 2
+EXIT_INTERRUPTED = 130
+
+cli = typer.Typer(
+    name="gangsched",
+    help="A gang scheduler for Kubernetes that runs beside the cluster's own scheduler.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@cli.command()
+def run(
+    *,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Kubeconfig to use; without it the pod's service account, then KUBECONFIG, ~/.kube/config."),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings; flags and GANGSCHED_* win.")] = None,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option(help="Serve pods with this spec.schedulerName; may be repeated.")
+    ] = None,
+    health_port: Annotated[
+        int | None, typer.Option(help="Port of /livez, /readyz and /metrics; 0 is off.  [default: 8080]")
+    ] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="JSON lines, or text for people.  [default: json]")
+    ] = None,
+    log_level: Annotated[
+        LogLevel | None, typer.Option(help="The least important lines to write.  [default: info]")
+    ] = None,
+) -> None:
+    """Schedule gangs until told to stop (SIGTERM or ctrl-C)."""
+    overrides: dict[str, object] = {
+        "kubeconfig": kubeconfig,
+        "scheduler_names": tuple(scheduler_name) if scheduler_name else None,
+        "health_port": health_port,
+        "log_format": log_format,
+        "log_level": log_level,
+    }
+    raise typer.Exit(guarded(lambda: _run(config, overrides)))
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"gangsched {__version__}")
+
+
+def main() -> None:
+    """Run the console script; ends the process with the command's exit code."""
+    cli()
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """The exit code of `work`, or of the exception it ended with, which is told here.
+
+    Exception groups are looked into: when every leaf is something the administrator can mend, the first is told.
+    """
+    try:
+        return work()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        mend = _mendable(error)
+        if mend is not None:
+            typer.echo(f"gangsched: {mend}", err=True)
+            return EXIT_MISCONFIGURED
+        import structlog
+
+        structlog.get_logger().critical("bug", error=f"{type(error).__name__}: {error}", exc_info=True)
+        return EXIT_BUG
+
+
+def _mendable(error: Exception) -> Exception | None:
+    """The error that the administrator can mend, if that is all that happened."""
+    from gangsched.kube.faults import Misconfigured
+
+    kinds = (SettingsError, Misconfigured)
+    if not isinstance(error, ExceptionGroup):
+        return error if isinstance(error, kinds) else None
+    inner = [_mendable(each) for each in error.exceptions]
+    return inner[0] if all(inner) else None
+
+
+def _run(config: Path | None, overrides: dict[str, object]) -> int:
+    from gangsched.settings import load_settings
+    from gangsched.telemetry.logs import configure_logging
+
+    settings = load_settings(config, overrides)
+    configure_logging(settings.log_format, settings.log_level)
+    from gangsched.app import run_daemon
+
+    return run_daemon(settings)
