@@ -1,0 +1,174 @@
+"""An observer that holds the scheduler to its two promises while it works.
+
+The law: no node is ever over-committed, and no gang stays between none and its minimum for longer than a limit (its
+binds are separate writes, so it is there for a moment). It judges by what the API server's watch says, in its order,
+and shares no code with the scheduler. It does not judge *whether* a gang should have started.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from control_plane.api import Object
+from control_plane.objects import GPU, KOORDINATOR, POD_GROUP_LABEL
+
+PARTLY_BOUND_LIMIT_S = 2.0
+SUFFIXES = {
+    "m": Decimal("0.001"), "k": Decimal(10**3), "M": Decimal(10**6), "G": Decimal(10**9), "T": Decimal(10**12),
+    "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40),
+}  # fmt: skip
+Amounts = dict[str, Decimal]
+
+
+@dataclass
+class _Gang:
+    """One gang as the watch tells it."""
+
+    min_member: int
+    bound: set[str] = field(default_factory=set)
+    #: When it left "none"; None while it has none or its minimum.
+    partly_since_s: float | None = None
+    #: When it reached its minimum first.
+    whole_s: float | None = None
+    told: bool = False
+
+
+class Checks:
+    """Feed it `node_changed` and `pod_changed` (both fit `Following(on_change=…)`), and `look` now and then."""
+
+    def __init__(self, *, limit_s: float = PARTLY_BOUND_LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._lock = threading.Lock()
+        self._allocatable: dict[str, Amounts] = {}
+        self._used: defaultdict[str, Amounts] = defaultdict(lambda: defaultdict(Decimal))
+        self._placed: dict[str, tuple[str, Amounts]] = {}
+        self._gangs: dict[str, _Gang] = {}
+        #: One sentence each; empty as long as the promises hold.
+        self.violations: list[str] = []
+        #: The longest time a gang was seen between none and its minimum.
+        self.longest_partly_s = 0.0
+        #: (monotonic seconds, GPUs in use) at each change.
+        self.gpus_in_use: list[tuple[float, int]] = []
+
+    def expect(self, gang: str, min_member: int) -> None:
+        """Watch over a gang, "namespace/name"; to be said before its pods exist."""
+        with self._lock:
+            self._gangs[gang] = _Gang(min_member)
+
+    def started_s(self, gang: str) -> float | None:
+        """When the gang was first seen with its minimum bound (monotonic)."""
+        with self._lock:
+            return self._gangs[gang].whole_s
+
+    def bound(self, gang: str) -> int:
+        """How many members of the gang are bound, finished ones included."""
+        with self._lock:
+            return len(self._gangs[gang].bound)
+
+    def node_changed(self, kind: str, node: Object, _seen_s: float) -> None:
+        """A change of a node."""
+        name = node["metadata"]["name"]
+        with self._lock:
+            if kind == "DELETED":
+                self._allocatable.pop(name, None)
+            else:
+                self._allocatable[name] = _amounts(node["status"].get("allocatable", {}))
+
+    def pod_changed(self, kind: str, pod: Object, seen_s: float) -> None:
+        """A change of a pod."""
+        uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName")
+        ended = kind == "DELETED" or pod["status"].get("phase") in {"Succeeded", "Failed"}
+        with self._lock:
+            changed = (uid in self._placed) == ended if node else False
+            if changed and ended:
+                self._remove(uid)
+            elif changed:
+                self._place(uid, node, pod)
+            if changed:
+                used = sum(amounts[GPU] for amounts in self._used.values())
+                self.gpus_in_use.append((seen_s, int(used)))
+            self._count(kind, pod, seen_s)
+
+    def look(self, now_s: float) -> None:
+        """Judge gangs that are between none and their minimum right now."""
+        with self._lock:
+            for name, gang in self._gangs.items():
+                self._judge(name, gang, now_s)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _place(self, uid: str, node: str, pod: Object) -> None:
+        requests = _requests(pod)
+        self._placed[uid] = node, requests
+        used, allocatable = self._used[node], self._allocatable.get(node)
+        for name, amount in requests.items():
+            used[name] += amount
+            if allocatable is not None and used[name] > allocatable.get(name, 0):
+                key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+                self.violations.append(
+                    f"Node {node} is over-committed: {used[name]} {name} of {allocatable.get(name, 0)} since {key}."
+                )
+
+    def _remove(self, uid: str) -> None:
+        node, requests = self._placed.pop(uid)
+        for name, amount in requests.items():
+            self._used[node][name] -= amount
+
+    def _count(self, kind: str, pod: Object, seen_s: float) -> None:
+        """Follow the member's gang between none, some and enough."""
+        name = gang_of(pod)
+        gang = self._gangs.get(name)
+        if gang is None or not pod["spec"].get("nodeName"):
+            return
+        if kind == "DELETED":
+            gang.bound.discard(pod["metadata"]["uid"])
+        else:
+            gang.bound.add(pod["metadata"]["uid"])
+        if gang.whole_s is not None:
+            return  # it may shrink again as its members end
+        if gang.bound and gang.partly_since_s is None:
+            gang.partly_since_s = seen_s
+        self._judge(name, gang, seen_s)
+        if len(gang.bound) >= gang.min_member:
+            gang.whole_s = seen_s
+        if not gang.bound or gang.whole_s is not None:
+            gang.partly_since_s = None
+
+    def _judge(self, name: str, gang: _Gang, now_s: float) -> None:
+        if gang.partly_since_s is None:
+            return
+        partly_s = now_s - gang.partly_since_s
+        self.longest_partly_s = max(self.longest_partly_s, partly_s)
+        if partly_s > self._limit_s and not gang.told:
+            gang.told = True
+            self.violations.append(
+                f"Gang {name} has been partly bound for {partly_s:.1f} s: {len(gang.bound)} of {gang.min_member}."
+            )
+
+
+def gang_of(pod: Object) -> str:
+    """The gang a pod names, "namespace/name"; "" for a plain pod."""
+    metadata = pod["metadata"]
+    name = metadata.get("labels", {}).get(POD_GROUP_LABEL) or metadata.get("annotations", {}).get(KOORDINATOR + "name")
+    return f"{metadata['namespace']}/{name}" if name else ""
+
+
+def _requests(pod: Object) -> Amounts:
+    """What a pod of plain containers takes, its own place among the node's pods included."""
+    total: Amounts = defaultdict(Decimal, pods=Decimal(1))
+    for container in pod["spec"]["containers"]:
+        for name, amount in _amounts(container.get("resources", {}).get("requests", {})).items():
+            total[name] += amount
+    return total
+
+
+def _amounts(raw: dict[str, str]) -> Amounts:
+    return {name: _quantity(str(text)) for name, text in raw.items()}
+
+
+def _quantity(text: str) -> Decimal:
+    digits = text.rstrip("kmMGTPEi")
+    return Decimal(digits) * SUFFIXES.get(text[len(digits) :], Decimal(1))
