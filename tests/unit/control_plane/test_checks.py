@@ -79,7 +79,7 @@ def test_members_that_end_one_by_one_do_not_make_a_gang_partly_bound() -> None:
     """A gang that was whole shrinks as its members end; that is no breach."""
     seen = checks(a=8)
     seen.expect("ns/g", 2)
-    mark = {"annotations": gang_annotations("g", 2)}
+    mark: dict[str, Any] = {"annotations": gang_annotations("g", 2)}
     for name in ("g-0", "g-1"):
         seen.pod_changed("ADDED", bound(name, "a", **mark), 1.0)
     seen.pod_changed("MODIFIED", bound("g-0", "a", "Succeeded", **mark), 2.0)
