@@ -15,7 +15,7 @@ import structlog
 from typer.testing import CliRunner, Result
 
 from gangsched import __version__
-from gangsched.cli import cli
+from gangsched.cli import cli, guarded
 from gangsched.kube.faults import Misconfigured
 from gangsched.settings import LogFormat, LogLevel, Settings, SettingsError
 
@@ -135,6 +135,7 @@ def test_ctrl_c_is_quiet(app: FakeApp) -> None:
     result = call("run")
     assert result.exit_code == 130
     assert result.output == ""
+    assert guarded(lambda: app.run_daemon(Settings())) == 130
 
 
 @pytest.mark.parametrize("wrong", [["run", "--log-format", "xml"], ["run", "--nope"], ["nope"]])

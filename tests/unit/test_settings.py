@@ -170,6 +170,13 @@ def test_missing_file_is_an_error(tmp_path: Path) -> None:
     )
 
 
+def test_settings_made_directly_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only `load_settings` looks around, so that simulators and tests get what they ask for."""
+    monkeypatch.setenv("GANGSCHED_PLAN_PODS", "7")
+    assert Settings().plan_pods == 5_000
+    assert load_settings(None, {}).plan_pods == 7
+
+
 def test_settings_are_frozen() -> None:
     """Nobody changes a setting while the daemon runs."""
     with pytest.raises(ValidationError):

@@ -83,10 +83,9 @@ def test_libraries_are_heard_from_warning_on_in_our_form() -> None:
 
 def test_python_warnings_become_lines() -> None:
     """A warning of a library does not break the form of the log."""
-    stream = logged()
     with warnings.catch_warnings():
-        logging.captureWarnings(capture=True)
         warnings.simplefilter("always")
+        stream = logged()
         warnings.warn("old", DeprecationWarning, stacklevel=1)
     assert lines(stream)[-1]["logger"] == "py.warnings"
 
