@@ -60,6 +60,7 @@ def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
         marks=marks,
         timed_out=is_timed_out(annotations),
         native_group=native_group,
+        owner=_controller(meta) if meta.owner_references else "",
         labels=labels,
         status_reason=status.reason,
         condition=condition,
@@ -104,6 +105,10 @@ def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:
         if condition.type == "PodScheduled":
             return ScheduledCondition(condition.status, condition.reason, condition.message)
     return None
+
+
+def _controller(meta: Meta) -> str:
+    return next((owner.name for owner in meta.owner_references or () if owner.controller), "")
 
 
 def _creation_s(meta: Meta) -> int:

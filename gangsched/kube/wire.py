@@ -30,6 +30,13 @@ class Identity(Wire):
     resource_version: str = ""
 
 
+class Owner(Wire):
+    """metav1.OwnerReference."""
+
+    name: str = ""
+    controller: bool | None = None
+
+
 class Meta(Identity):
     """metav1.ObjectMeta."""
 
@@ -37,6 +44,7 @@ class Meta(Identity):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
 
 
 class Identified(Wire):

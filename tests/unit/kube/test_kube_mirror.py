@@ -1,0 +1,153 @@
+"""The mirror: pages and lines in, messages out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gangsched.kube.faults import Malformed
+from gangsched.kube.mirror import Mirror, WatchError, nodes, pods
+from gangsched.kube.shapes import ShapeTable
+from gangsched.kube.wire import WirePod
+from gangsched.model.messages import Message, NodeApplied, NodesReplaced, PodApplied, PodGone, PodsReplaced
+from gangsched.model.objects import Pod
+from tests.unit.kube.fakes import bookmark, line, node, page, pod, status
+
+
+class Watched:
+    """A mirror of pods with what it said."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.reports: list[str] = []
+        self.mirror: Mirror[WirePod, Pod] = Mirror(pods(ShapeTable()), self.messages.append, self.reports.append)
+
+    def relist(self, *items: dict[str, Any], rv: str = "10", token: str = "") -> str:
+        return self.mirror.add_page(json.dumps(page(*items, rv=rv, token=token)).encode())
+
+    def line(self, body: dict[str, Any]) -> None:
+        self.mirror.take_line(json.dumps(body).encode())
+
+    def said(self) -> list[str]:
+        """The messages since the last call, in short."""
+        short = []
+        for message in self.messages:
+            match message:
+                case PodsReplaced(pods=found):
+                    short.append("=" + ",".join(sorted(p.name for p in found)))
+                case PodApplied(pod=found):
+                    short.append(f"+{found.name}@{found.node_name}")
+                case PodGone(uid=uid):
+                    short.append(f"-{uid}")
+        self.messages.clear()
+        return short
+
+
+def test_list_then_lines() -> None:
+    """A list replaces, lines change, bookmarks only move the resourceVersion."""
+    watched = Watched()
+    assert watched.relist(pod("a"), token="t") == "t"
+    assert watched.said() == []
+    assert watched.relist(pod("b"), rv="20") == ""
+    watched.line(line("MODIFIED", pod("a", node="n", rv="21")))
+    watched.line(line("ADDED", pod("c", rv="22")))
+    watched.line(line("DELETED", pod("b", rv="23")))
+    watched.line(bookmark("30"))
+    assert watched.said() == ["=a,b", "+a@n", "+c@", "-uid-b"]
+    assert watched.mirror.resource_version == "30"
+
+
+def test_relist_leaves_no_ghosts() -> None:
+    """What is not in the new list is gone with it (replace semantics)."""
+    watched = Watched()
+    watched.relist(pod("a"), pod("b"))
+    watched.relist(pod("b"), pod("c"))
+    assert watched.said() == ["=a,b", "=b,c"]
+    watched.line(line("DELETED", pod("a")))
+    assert watched.said() == []
+
+
+def test_unfinished_list_changes_nothing() -> None:
+    """Pages of a list that broke off are forgotten."""
+    watched = Watched()
+    watched.relist(pod("a"))
+    watched.relist(pod("x"), token="t")
+    watched.mirror.begin_list()
+    watched.relist(pod("a"), pod("b"))
+    assert watched.said() == ["=a", "=a,b"]
+
+
+def test_repetition_is_silent() -> None:
+    """A line that changes nothing we look at costs nobody anything."""
+    watched = Watched()
+    watched.relist(pod("a"))
+    watched.line(line("MODIFIED", pod("a", rv="50")))
+    assert watched.said() == ["=a"]
+    assert (watched.mirror.resource_version, watched.mirror.counts.unchanged) == ("50", 1)
+
+
+def test_ended_pod_without_gang_frees_its_room() -> None:
+    """An ended pod that nobody asks about is gone at once, before it is deleted."""
+    watched = Watched()
+    watched.relist(pod("a", node="n"), pod("old", status={"phase": "Succeeded"}))
+    watched.line(line("MODIFIED", pod("a", node="n", status={"phase": "Succeeded"})))
+    watched.line(line("DELETED", pod("a", node="n", status={"phase": "Succeeded"})))
+    assert watched.said() == ["=a", "-uid-a"]
+
+
+@pytest.mark.parametrize("bad", [pod("b", cpu="much"), pod("b", spec={"containers": "none"}), pod("b", labels=[1])])
+def test_bad_object_is_skipped_and_told_once(bad: dict[str, Any]) -> None:
+    """One object that cannot be understood stops nothing, and is reported once per kind of fault."""
+    watched = Watched()
+    watched.relist(pod("a"), bad, pod("c"))
+    watched.line(line("MODIFIED", bad))
+    watched.line(line("ADDED", pod("d", rv="40")))
+    assert watched.said() == ["=a,c", "+d@"]
+    assert len(watched.reports) == 1
+    assert "ns/b" in watched.reports[0]
+    assert watched.mirror.counts.bad_objects == 2
+
+
+@pytest.mark.parametrize("bad", [pod("a", rv="30", cpu="much"), pod("a", rv="30", spec={"containers": "none"})])
+def test_known_pod_that_turns_bad_keeps_its_room(bad: dict[str, Any]) -> None:
+    """The last good version stands, through lines and relists, until the object is deleted."""
+    watched = Watched()
+    watched.relist(pod("a", node="n"))
+    watched.line(line("MODIFIED", bad))
+    assert watched.mirror.resource_version == "30"
+    watched.relist(bad, pod("b"))
+    assert watched.said() == ["=a", "=a,b"]
+    watched.line(line("DELETED", bad))
+    assert watched.said() == ["-uid-a"]
+
+
+def test_error_line_asks_for_a_relist() -> None:
+    """An ERROR line is a fault with its code and words."""
+    with pytest.raises(WatchError, match="too old") as caught:
+        Watched().line(line("ERROR", status(410, "Expired", "too old resource version")))
+    assert caught.value.status == 410
+
+
+def test_garbage_is_a_fault() -> None:
+    """What is not JSON is not guessed at."""
+    watched = Watched()
+    with pytest.raises(Malformed, match="not JSON"):
+        watched.mirror.take_line(b'{"type": "ADDED", "obj')
+    with pytest.raises(Malformed, match="not a list"):
+        watched.mirror.add_page(b"<html>")
+
+
+def test_node_without_allocatable_is_told_once() -> None:
+    """A node that reports no room is kept with none, and said to be so once."""
+    messages: list[Message] = []
+    reports: list[str] = []
+    mirror = Mirror(nodes(reports.append), messages.append, reports.append)
+    mirror.add_page(json.dumps(page(node("a"), node("b", cpu=None))).encode())
+    mirror.take_line(json.dumps(line("MODIFIED", node("b", cpu=None, labels={"x": "y"}))).encode())
+    first, second = messages
+    assert isinstance(first, NodesReplaced)
+    assert isinstance(second, NodeApplied)
+    assert [len(found.allocatable) for found in (*first.nodes, second.node)] == [1, 0, 0]
+    assert reports == ["Node b has no allocatable resources in its status; nothing can be placed on it."]

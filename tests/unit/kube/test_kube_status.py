@@ -1,0 +1,291 @@
+"""Status writing: the newest word counts, unchanged words are not written, and binds come first."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gangsched.kube.bind import Fate
+from gangsched.kube.client import MERGE_PATCH, STRATEGIC_PATCH
+from gangsched.kube.faults import ApiFault, Unreachable
+from gangsched.kube.status import StatusWriter, merge_conditions
+from gangsched.model.messages import MarkTimedOut, SetPodCondition, SetPodGroupStatus
+from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
+
+
+class FakeBinds:
+    """A binder that is as busy as the test says."""
+
+    def __init__(self) -> None:
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.fates: dict[str, Fate] = {}
+
+    def fate(self, uid: str) -> Fate | None:
+        return self.fates.get(uid)
+
+
+class Desk:
+    """A status writer at work in fake time."""
+
+    def __init__(self, answer: Callable[[Sent], Answer] | None) -> None:
+        self.time = FakeTime()
+        self.api = FakeRequests(answer)
+        self.binds = FakeBinds()
+        self.reports: list[str] = []
+        self.writer = StatusWriter(
+            self.api,
+            self.binds,
+            report=self.reports.append,
+            now=self.time.now,
+            wall=self.time.wall,
+            sleep=self.time.sleep,
+            rng=random.Random(1),
+        )
+
+    def messages(self) -> list[str]:
+        """The messages of the conditions written, in order."""
+        return [sent.body["status"]["conditions"][0]["message"] for sent in self.api.of("PATCH")]
+
+
+@asynccontextmanager
+async def at_work(answer: Callable[[Sent], Answer] | None = None) -> AsyncIterator[Desk]:
+    desk = Desk(answer)
+    task = asyncio.create_task(desk.writer.run())
+    try:
+        yield desk
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def word(message: str, uid: str = "u1", reason: str = "Unschedulable") -> SetPodCondition:
+    return SetPodCondition(uid, "ns", "p", reason, message)
+
+
+def group_status(uid: str = "g1", **status: Any) -> SetPodGroupStatus:
+    return SetPodGroupStatus("scheduling.x-k8s.io", "v1alpha1", "ns", "g", uid, status)
+
+
+async def test_condition_request() -> None:
+    """PodScheduled=False goes through pods/status with the pod's uid as precondition (E1)."""
+    async with at_work() as desk:
+        desk.writer.put(word("no room"))
+        assert await desk.writer.drain(1) == 0
+        (sent,) = desk.api.sent
+        assert (sent.method, sent.path) == ("PATCH", "/api/v1/namespaces/ns/pods/p/status")
+        assert sent.content_type == STRATEGIC_PATCH
+        assert sent.body == {
+            "metadata": {"uid": "u1"},
+            "status": {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "no room",
+                        "lastTransitionTime": "2026-01-01T00:00:00Z",
+                    }
+                ]
+            },
+        }
+
+
+async def test_newest_word_replaces_unsent_ones() -> None:
+    """Of several orders for a pod only the last is sent."""
+    async with at_work() as desk:
+        for message in ("one", "two", "three"):
+            desk.writer.put(word(message))
+        desk.writer.put(word("other", uid="u2"))
+        await desk.writer.drain(1)
+        assert sorted(desk.messages()) == ["other", "three"]
+
+
+async def test_words_of_one_pod_stay_in_order() -> None:
+    """An order that comes while an older one is on its way is sent after it, never beside it."""
+    async with at_work() as desk:
+        desk.api.blocked = asyncio.Event()
+        desk.writer.put(word("one"))
+        await settle()
+        desk.writer.put(word("two"))
+        await settle()
+        assert desk.messages() == ["one"]
+        desk.api.blocked.set()
+        await desk.writer.drain(1)
+        assert desk.messages() == ["one", "two"]
+
+
+async def test_unchanged_word_is_not_written_again() -> None:
+    """The same reason and message is written once, unless the last time is long ago."""
+    async with at_work() as desk:
+        for message in ("one", "one", "two", "one"):
+            desk.writer.put(word(message))
+            await desk.writer.drain(1)
+        assert desk.messages() == ["one", "two", "one"]
+        assert desk.writer.conditions.counts.skipped == 1
+        await desk.time.advance(61)
+        desk.writer.put(word("one"))
+        await desk.writer.drain(1)
+        assert len(desk.messages()) == 4
+
+
+async def test_binds_come_first_but_not_for_ever() -> None:
+    """While binds are under way words wait, at most 0.7 s (E1: told within a second)."""
+    async with at_work() as desk:
+        desk.binds.idle.clear()
+        desk.writer.put(word("one"))
+        await desk.time.advance(0.6)
+        desk.writer.put(word("two"))
+        assert desk.api.sent == []
+        await desk.time.advance(0.11)
+        assert desk.messages() == ["two"]
+        desk.writer.put(word("three"))
+        await settle()
+        assert desk.messages() == ["two"]
+        desk.binds.idle.set()
+        await settle()
+        assert desk.messages() == ["two", "three"]
+
+
+async def test_silent_about_pods_that_are_bound() -> None:
+    """A word about a pod being bound waits for the bind, and is dropped when that succeeds."""
+    async with at_work() as desk:
+        desk.binds.fates = {"u1": Fate.PENDING, "u2": Fate.PENDING}
+        desk.writer.put(word("one"))
+        desk.writer.put(word("two", uid="u2"))
+        await desk.time.advance(0.5)
+        assert desk.api.sent == []
+        desk.binds.fates = {"u1": Fate.BOUND}
+        await desk.time.advance(0.5)
+        assert desk.messages() == ["two"]
+        assert await desk.writer.drain(1) == 0
+
+
+async def test_retried_until_done() -> None:
+    """A word that could not be written is tried again with backoff; a newer one takes its place."""
+    fault: list[Answer] = [Unreachable("No answer.")]
+    async with at_work(lambda sent: fault[0]) as desk:
+        desk.writer.put(word("one"))
+        await desk.time.advance(3)
+        tried = len(desk.messages())
+        assert 2 < tried < 8
+        desk.writer.put(word("two"))
+        fault[0] = {}
+        assert await desk.writer.drain(1) == 0
+        assert desk.messages()[tried:] == ["two"]
+        assert desk.reports == ["Cannot write pod conditions: No answer; trying again."]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ApiFault(404, "NotFound", "gone", names_object=True),
+        ApiFault(409, "Conflict", "Precondition failed: UID in precondition: u1, UID in object meta: u2"),
+        ApiFault(422, "Invalid", "metadata.uid: Invalid value: field is immutable"),
+    ],
+)
+async def test_dropped_when_the_pod_is_gone(fault: ApiFault) -> None:
+    """A pod that is deleted or recreated is not written to, and nobody needs to know."""
+    async with at_work(lambda sent: fault) as desk:
+        desk.writer.put(word("one"))
+        desk.writer.put(MarkTimedOut("u1", "ns", "p"))
+        assert await desk.writer.drain(1) == 0
+        assert len(desk.api.sent) == 2
+        assert desk.reports == []
+
+
+async def test_conflict_is_retried_and_refusal_told() -> None:
+    """A write that lost a race is tried again; one the server will never take is reported and given up."""
+    queue: list[Answer] = [ApiFault(409, "Conflict", "please apply your changes to the latest version"), {}]
+    async with at_work(lambda sent: queue.pop(0)) as desk:
+        desk.writer.put(word("one"))
+        await desk.time.advance(1)
+        assert desk.messages() == ["one", "one"]
+        queue.append(ApiFault(422, "Invalid", "message: too long"))
+        desk.writer.put(word("two"))
+        await desk.time.advance(10)
+        assert len(desk.messages()) == 3
+        assert desk.reports[-1] == "Cannot write pod conditions: message: too long; giving up on it."
+
+
+async def test_timeout_annotation() -> None:
+    """The annotation travels through pods/status and is retried until it is there (T2)."""
+    queue: list[Answer] = [ApiFault(500, "", "oops"), {}]
+    async with at_work(lambda sent: queue.pop(0)) as desk:
+        desk.writer.put(MarkTimedOut("u1", "ns", "p"))
+        await desk.time.advance(1)
+        assert [sent.path for sent in desk.api.sent] == ["/api/v1/namespaces/ns/pods/p/status"] * 2
+        assert desk.api.sent[1].body == {
+            "metadata": {"uid": "u1", "annotations": {"gang.scheduling.koordinator.sh/timeout": "true"}}
+        }
+
+
+PATH = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/ns/podgroups/g"
+DEGRADED = {"type": "Degraded", "status": "True", "reason": "R", "message": "m"}
+
+
+async def test_pod_group_status() -> None:
+    """A status is merged through the subresource; one that changes nothing is not written (E3)."""
+    async with at_work() as desk:
+        for scheduled in (1, 1, 2):
+            desk.writer.put(group_status(phase="Pending", scheduled=scheduled))
+            await desk.writer.drain(1)
+        assert [(s.method, s.path, s.content_type) for s in desk.api.sent] == [
+            ("PATCH", PATH + "/status", MERGE_PATCH)
+        ] * 2
+        assert desk.api.sent[1].body == {"metadata": {"uid": "g1"}, "status": {"phase": "Pending", "scheduled": 2}}
+
+
+async def test_transition_times_survive() -> None:
+    """A condition keeps its time while its status stays: over our own writes, and over a restart by reading it once."""
+    old = {**DEGRADED, "lastTransitionTime": "2025-01-01T00:00:00Z"}
+    async with at_work(lambda sent: {"status": {"conditions": [old]}} if sent.method == "GET" else {}) as desk:
+        for message, state in (("m", "True"), ("n", "True"), ("n", "False"), ("n", "False")):
+            desk.writer.put(group_status(conditions=[{**DEGRADED, "message": message, "status": state}]))
+            await desk.writer.drain(1)
+            await desk.time.advance(5)
+        written = [sent.body["status"]["conditions"][0] for sent in desk.api.of("PATCH")]
+        assert [(c["message"], c["lastTransitionTime"]) for c in written] == [
+            ("n", "2025-01-01T00:00:00Z"),
+            ("n", "2026-01-01T00:00:10Z"),
+        ]
+        assert len(desk.api.of("GET")) == 1
+
+
+def test_merge_conditions() -> None:
+    """Unchanged status keeps the old time, a changed one takes the given time or now."""
+    old = [{"type": "A", "status": "True", "lastTransitionTime": "t0"}, {"type": "B", "status": "True"}]
+    new = [
+        {"type": "A", "status": "True", "lastTransitionTime": "t1"},
+        {"type": "B", "status": "False", "lastTransitionTime": "t1"},
+        {"type": "C", "status": "True"},
+    ]
+    assert [c["lastTransitionTime"] for c in merge_conditions(new, old, "now")] == ["t0", "t1", "now"]
+
+
+async def test_no_status_subresource() -> None:
+    """Where the definition has no subresource the status goes into the object, and that is remembered for a while."""
+    missing = ApiFault(404, "NotFound", "the server could not find the requested resource")
+    async with at_work(lambda sent: missing if sent.path.endswith("/status") else {}) as desk:
+        for number in range(3):
+            desk.writer.put(group_status(uid=f"g{number}", scheduled=number))
+            await desk.writer.drain(1)
+        assert [sent.path.removeprefix(PATH) for sent in desk.api.sent] == ["/status", "", "", ""]
+        await desk.time.advance(601)
+        desk.writer.put(group_status(uid="g9", scheduled=9))
+        await desk.writer.drain(1)
+        assert [sent.path.removeprefix(PATH) for sent in desk.api.sent[4:]] == ["/status", ""]
+
+
+async def test_deleted_pod_group_is_not_mistaken_for_a_missing_subresource() -> None:
+    """A 404 that names the object means the object."""
+    gone = ApiFault(404, "NotFound", 'podgroups "g" not found', names_object=True)
+    async with at_work(lambda sent: gone) as desk:
+        desk.writer.put(group_status(scheduled=1))
+        assert await desk.writer.drain(1) == 0
+        assert [sent.path for sent in desk.api.sent] == [PATH + "/status"]
