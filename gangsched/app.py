@@ -35,7 +35,6 @@ from gangsched.settings import Settings
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.telemetry.health import serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
-from gangsched.telemetry.logs import configure_logging
 from gangsched.telemetry.metrics import Metrics
 
 GC_THRESHOLDS = (100_000, 50, 1_000)
@@ -184,7 +183,6 @@ class Daemon:
 
 def run_daemon(settings: Settings) -> int:
     """Run until a signal; the exit code. Raises SettingsError and Misconfigured for what a person must mend."""
-    configure_logging(settings.log_format, settings.log_level)
     asyncio.run(_run(settings))
     return 0
 
@@ -194,10 +192,7 @@ async def _run(settings: Settings) -> None:
     gc.disable()  # until the first lists are in
     async with await connect(settings.kubeconfig) as client:
         await client.check()
-        try:
-            await Daemon(settings, client).run()
-        except BaseExceptionGroup as group:
-            raise _first(group) from group
+        await Daemon(settings, client).run()
 
 
 async def _forever(part: Coroutine[object, object, None]) -> None:
@@ -205,13 +200,6 @@ async def _forever(part: Coroutine[object, object, None]) -> None:
     with suppress(asyncio.CancelledError):
         await part
         raise AssertionError("a part of the daemon ended by itself")
-
-
-def _first(error: BaseException) -> BaseException:
-    """The first leaf of nested exception groups: what a person needs to see."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _rules(settings: Settings) -> Rules:
