@@ -1,0 +1,94 @@
+"""The demo from start to end: exit code 0 when every claim holds, 1 when one is false, 130 after ctrl-C.
+
+With KEEP=1 in the environment it leaves everything up after the last scene, until ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+
+from control_plane import ControlPlane, ControlPlaneError
+
+from demo.scenes import SCENES
+from demo.screen import Screen
+from demo.stage import A100_NODES, GPUS_PER_NODE, NAMESPACE, NODES, FalseClaimError, Stage, staged
+
+LAST_LINES = 5
+
+
+def interrupt(_signum: int, _frame: FrameType | None) -> None:
+    """SIGTERM and SIGHUP end the demo as ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def play(stage: Stage) -> None:
+    """All scenes. Raises FalseClaimError at the first false claim."""
+    for number, (title, scene) in enumerate(SCENES, start=1):
+        stage.screen.scene(number, len(SCENES), title)
+        scene(stage)
+        stage.check_promises()
+    longest_ms = stage.checks.longest_partly_s * 1e3
+    stage.screen.console.print()
+    stage.claim("no node was over-committed at any moment", not stage.checks.violations)
+    stage.claim(f"no gang was seen partly bound for longer than {longest_ms:.0f} ms", longest_ms < 2_000)
+
+
+def keep(plane: ControlPlane, screen: Screen) -> None:
+    """Leave everything up until ctrl-C."""
+    screen.console.print("\nEverything stays up until ctrl-C. From another terminal:")
+    screen.console.print(f"  export KUBECONFIG={plane.kubeconfig}", markup=False)
+    screen.console.print(f"  kubectl --namespace {NAMESPACE} get podgroups,pods --output wide\n")
+    try:
+        while True:
+            time.sleep(0.5)
+            plane.check()
+    except KeyboardInterrupt:
+        screen.console.print("Taking everything down.")
+
+
+def run(screen: Screen, *, kept: bool) -> None:
+    """Set the stage, play, and take everything down."""
+    begun_s = time.monotonic()
+    screen.say("Starting etcd, kube-apiserver and kwok, which plays the kubelets of the nodes …")
+    with ControlPlane(kwok=True) as plane:
+        screen.say("Installing the PodGroup definitions and the rights, and starting gangsched under them …")
+        with staged(plane, screen) as (stage, daemon):
+            up_s = time.monotonic() - begun_s
+            screen.say(f"Up after {up_s:.1f} s: {NODES} fake nodes, {GPUS_PER_NODE} GPUs each, {A100_NODES} labelled A100.")
+            try:
+                play(stage)
+            except FalseClaimError:
+                for line in daemon.log_lines()[-LAST_LINES:]:
+                    print(f"gangsched: {line}", file=sys.stderr)
+                raise
+            daemon.check()
+            taken_s = time.monotonic() - begun_s
+            screen.console.print(
+                f"\nAll {len(SCENES)} scenes played, {stage.proved} claims checked, none false, in {taken_s:.1f} s."
+            )
+            if kept:
+                keep(plane, screen)
+
+
+def main() -> int:
+    """The exit code."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    screen = Screen()
+    try:
+        run(screen, kept=os.environ.get("KEEP", "") not in {"", "0"})
+    except KeyboardInterrupt:
+        print("demo: interrupted, everything has been taken down", file=sys.stderr)
+        return 130
+    except (FalseClaimError, ControlPlaneError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

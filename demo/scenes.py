@@ -1,0 +1,114 @@
+"""The seven scenes, in the order they are played; each leaves the stage as the next one needs it.
+
+The law: a scene says what is applied, claims what came of it, and says why. It never sleeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain, zip_longest
+from typing import Final
+
+from control_plane.applying import ROOT, load_yaml
+from control_plane.objects import A100, GPU_PRODUCT, gang, pod
+
+from demo.stage import GPUS_PER_NODE, Stage
+
+EXAMPLES = ROOT / "examples"
+RED, BLUE, RACERS = "red", "blue", 16
+
+
+def a_gang_that_fits(stage: Stage) -> None:
+    """Eight whole nodes of twelve."""
+    stage.say("Applied: PodGroup resnet with minMember 8, and its 8 pods, each asking for a whole node's 8 GPUs.")
+    created_s = stage.create(gang("resnet", members=8, gpus=GPUS_PER_NODE), {"resnet": 8})
+    stage.await_bound("resnet", 8)
+    late_ms = max(0.0, stage.started_s("resnet") - created_s) * 1e3
+    stage.claim(f"all 8 are bound, {late_ms:.0f} ms after the last of them was created", stage.bound("resnet") == 8)
+    stage.say("Why: 12 nodes were empty. All eight places were found first, then all eight pods were bound.")
+
+
+def one_gpu_too_many(stage: Stage) -> None:
+    """Four whole nodes are wanted and 31 GPUs are free."""
+    stage.say("Applied: the plain pod notebook with 1 GPU, so 31 are free. It belongs to no gang and starts alone.")
+    stage.create([pod("notebook", gpus=1)])
+    stage.await_pod("notebook")
+    stage.say("Applied: PodGroup llm with minMember 4: 4 pods of 8 GPUs, 32 in all, one more than there is.")
+    stage.create(gang("llm", members=4, gpus=GPUS_PER_NODE), {"llm": 4})
+    why = stage.await_told("llm", "Unschedulable", 4)
+    stage.claim("0 of 4 are bound, although there is room for 3 of them", stage.bound("llm") == 0)
+    stage.quote("the condition of every pod of llm", why)
+    stage.say("Why: three running workers would wait for the fourth and keep 24 GPUs from others. All or nothing.")
+
+
+def room_is_freed(stage: Stage) -> None:
+    """The pod in the way goes, and the waiting gang starts by itself."""
+    stage.say("Deleted: the pod notebook. Nothing else is done.")
+    asked_s = stage.delete_pod("notebook")
+    stage.await_bound("llm", 4)
+    late_ms = (stage.started_s("llm") - asked_s) * 1e3
+    stage.claim(f"all 4 pods of llm are bound, {late_ms:.0f} ms after the delete was asked for", late_ms < 10_000)
+    stage.say("Why: a freed GPU wakes the gangs it could help at once; nothing is polled. All 96 GPUs are busy now.")
+    stage.say("Deleted: both gangs, for the next scene.")
+    stage.clear("resnet", "llm")
+
+
+def two_gangs_race(stage: Stage) -> None:
+    """Two gangs want all A100s and are created pod by pod in turn."""
+    stage.say(f"Applied at once, pod by pod in turn: gangs red and blue, each {RACERS} pods of 1 A100.")
+    red, blue = (gang(name, members=RACERS, gpus=1, node_selector={GPU_PRODUCT: A100}) for name in (RED, BLUE))
+    stage.create(chain.from_iterable(zip_longest(red, blue)), {RED: RACERS, BLUE: RACERS})
+    winner = stage.await_one_of((RED, BLUE), RACERS)
+    loser = BLUE if winner == RED else RED
+    why = stage.await_told(loser, "Unschedulable", RACERS)
+    stage.claim(f"{winner} started with all {RACERS}", stage.bound(winner) == RACERS)
+    stage.claim(f"{loser} has 0 bound", stage.bound(loser) == 0)
+    stage.quote(f"every pod of {loser}", why)
+    stage.say("Why: there are 16 A100s. Placed pod by pod, each gang would have got 8 and both would wait for ever.")
+
+
+def annotations_only(stage: Stage) -> None:
+    """Koordinator's annotations, without any PodGroup."""
+    stage.say("Applied: examples/annotation-gang.yaml: 3 pods whose annotations name the gang etl and its minimum.")
+    stage.create(load_yaml(EXAMPLES / "annotation-gang.yaml"), {"etl": 3})
+    stage.await_bound("etl", 3)
+    stage.claim("all 3 are bound", stage.bound("etl") == 3)
+    stage.say("Why: the annotations are complete in themselves. No PodGroup is needed, nor the definition of one.")
+
+
+def launcher_and_workers(stage: Stage) -> None:
+    """What mpi-operator emits; the launcher comes last."""
+    group, launcher, *workers = load_yaml(EXAMPLES / "mpi-launcher-workers.yaml")
+    stage.say("Applied: examples/mpi-launcher-workers.yaml as mpi-operator emits it, but the launcher held back.")
+    stage.create([group, *workers], {"pi": 3})
+    why = stage.await_told("pi", "WaitingForMembers", 2)
+    stage.claim("the 2 workers wait, although there is room for them", stage.bound("pi") == 0)
+    stage.quote("each of them", why)
+    stage.say("Applied: the launcher, which asks for no GPU.")
+    stage.create([launcher])
+    stage.await_bound("pi", 3)
+    stage.claim("launcher and workers are bound together", stage.bound("pi") == 3)
+    stage.say("Why: minMember counts the launcher. Members may differ in what they ask for.")
+
+
+def ray_cluster(stage: Stage) -> None:
+    """What KubeRay emits, under the schedulerName it writes."""
+    stage.say("Applied: examples/kuberay-head-workers.yaml: a head and 2 workers as KubeRay emits them.")
+    stage.create(load_yaml(EXAMPLES / "kuberay-head-workers.yaml"), {"raycluster": 3})
+    stage.await_bound("raycluster", 3)
+    names = {member["spec"]["schedulerName"] for member in stage.members("raycluster")}
+    stage.claim("all 3 are bound", stage.bound("raycluster") == 3)
+    stage.claim("their schedulerName is scheduler-plugins-scheduler", names == {"scheduler-plugins-scheduler"})
+    stage.say("Why: KubeRay writes that name itself, and gangsched answers to several names.")
+
+
+Scene = Callable[[Stage], None]
+SCENES: Final[tuple[tuple[str, Scene], ...]] = (
+    ("A gang that fits", a_gang_that_fits),
+    ("A gang that needs one GPU more than there is", one_gpu_too_many),
+    ("Room is freed", room_is_freed),
+    ("Two gangs race for one's worth of room", two_gangs_race),
+    ("A gang by annotations alone", annotations_only),
+    ("A launcher and its workers", launcher_and_workers),
+    ("A Ray cluster", ray_cluster),
+)

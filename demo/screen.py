@@ -1,0 +1,135 @@
+"""What the audience sees: narration line by line, and on a terminal a live picture of nodes and gangs below it.
+
+The law: the picture is drawn from what the watch last told, never from what the demo expects. Not on a terminal, the
+same narration comes as plain lines and there is no picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from control_plane.api import Object
+from control_plane.checks import gang_of
+from control_plane.following import Following
+from control_plane.objects import GPU, GPU_PRODUCT
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
+PICTURES_PER_SECOND = 8
+
+
+class Screen:
+    """The narrator. `follow` adds the live picture, from then on and until it is left."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False, soft_wrap=True)
+        self._live: Live | None = None
+        self._pods: Following | None = None
+        self._nodes: Following | None = None
+        self._colours: dict[str, str] = {}
+
+    def follow(self, nodes: Following, pods: Following) -> None:
+        """Start the live picture, if there is a terminal to draw it on."""
+        self._nodes, self._pods = nodes, pods
+        if self.console.is_terminal:
+            self._live = Live(
+                console=self.console, get_renderable=self._picture, refresh_per_second=PICTURES_PER_SECOND
+            )
+            self._live.start(refresh=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    # --- narration ------------------------------------------------------------------------------------------------
+
+    def scene(self, number: int, of: int, title: str) -> None:
+        """A new scene."""
+        self.console.print()
+        self.console.print(Text(f"{number}/{of}  {title}", style="bold"))
+
+    def say(self, text: str) -> None:
+        """One sentence of the story."""
+        self.console.print(f"     {text}", markup=False)
+
+    def proved(self, text: str) -> None:
+        """A claim that was checked and holds."""
+        self.console.print(Text("  ok ", style="bold green") + Text(text))
+
+    def quote(self, who: str, text: str) -> None:
+        """What an object of the cluster says, word by word."""
+        self.console.print(Text(f"     {who} says: ") + Text(f'"{text}"', style="italic"))
+
+    # --- the picture ----------------------------------------------------------------------------------------------
+
+    def _picture(self) -> RenderableType:
+        assert self._nodes is not None
+        assert self._pods is not None
+        pods = sorted(self._pods.objects().values(), key=lambda pod: str(pod["metadata"]["name"]))
+        side_by_side = Table.grid(padding=(0, 3))
+        side_by_side.add_row(self._node_table(pods), self._gang_table(pods))
+        return Group(Rule(style="dim"), side_by_side)
+
+    def _node_table(self, pods: Iterable[Object]) -> Table:
+        """One row a node, one cell a GPU, in the colour of the gang that has it."""
+        assert self._nodes is not None
+        cells: dict[str, list[str]] = {}
+        for pod in pods:
+            if pod["spec"].get("nodeName") and pod["status"].get("phase") not in {"Succeeded", "Failed"}:
+                cells.setdefault(pod["spec"]["nodeName"], []).extend([self._colour(pod)] * gpus_of(pod))
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for heading in ("node", "", "GPUs"):
+            table.add_column(heading, no_wrap=True)
+        for node in sorted(self._nodes.objects().values(), key=lambda node: str(node["metadata"]["name"])):
+            name = node["metadata"]["name"]
+            there = int(node["status"]["allocatable"].get(GPU, 0))
+            taken = cells.get(name, [])[:there]
+            bar = Text.assemble(*(("■ ", colour) for colour in taken), ("· " * (there - len(taken)), "dim"))
+            table.add_row(name, "A100" if GPU_PRODUCT in node["metadata"].get("labels", {}) else "", bar)
+        return table
+
+    def _gang_table(self, pods: Iterable[Object]) -> Table:
+        """One row a gang (or plain pod): how much of it is bound, and what its first waiting pod was told."""
+        gangs: dict[str, list[Object]] = {}
+        for pod in pods:
+            gangs.setdefault(gang_of(pod) or str(pod["metadata"]["name"]), []).append(pod)
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("gang", no_wrap=True)
+        table.add_column("bound", no_wrap=True, justify="right")
+        table.add_column("because", no_wrap=True, overflow="ellipsis")
+        for name, members in gangs.items():
+            waiting = [pod for pod in members if not pod["spec"].get("nodeName")]
+            told = told_to(waiting[0]) if waiting else ("", "")
+            label = Text(name.rpartition("/")[2], style=self._colour(members[0]))
+            table.add_row(label, f"{len(members) - len(waiting)}/{len(members)}", ": ".join(filter(None, told)))
+        return table
+
+    def _colour(self, pod: Object) -> str:
+        name = gang_of(pod) or str(pod["metadata"]["name"])
+        return self._colours.setdefault(name, COLOURS[len(self._colours) % len(COLOURS)])
+
+
+def gpus_of(pod: Object) -> int:
+    """How many GPUs a pod asks for."""
+    containers = pod["spec"]["containers"]
+    return sum(int(container.get("resources", {}).get("limits", {}).get(GPU, 0)) for container in containers)
+
+
+def told_to(pod: Object) -> tuple[str, str]:
+    """Reason and sentence of a waiting pod's PodScheduled condition; empty until it has been told."""
+    for condition in pod["status"].get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("reason", "")), str(condition.get("message", ""))
+    return "", ""

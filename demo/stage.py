@@ -1,0 +1,155 @@
+"""The stage: a control plane with fake nodes, gangsched beside it, and the means to apply, wait and claim.
+
+The law: waiting is always for something a watch tells, with a deadline; a claim that does not come true in time raises
+`FalseClaimError`, and so does any breach of the two promises (see `control_plane.checks`) in the whole demo.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from control_plane import ControlPlane
+from control_plane.api import Api, Object
+from control_plane.applying import apply_manifests
+from control_plane.checks import Checks, gang_of
+from control_plane.daemon import Daemon
+from control_plane.following import Following
+from control_plane.objects import A100, GPU_PRODUCT, create_all, namespace, node
+
+from demo.screen import Screen, told_to
+
+NAMESPACE = "demo"
+NODES, GPUS_PER_NODE, A100_NODES = 12, 8, 2
+PATIENCE_S = 15.0
+
+T = TypeVar("T")
+
+
+class FalseClaimError(Exception):
+    """A claim of the demo did not hold; `str()` is one sentence."""
+
+
+class Stage:
+    """What the scenes play on. Gangs and pods are named without their namespace, which is `demo`."""
+
+    def __init__(self, api: Api, pods: Following, checks: Checks, screen: Screen) -> None:
+        self.api, self.pods, self.checks, self.screen = api, pods, checks, screen
+        self.say, self.quote = screen.say, screen.quote
+        #: Claims proved so far.
+        self.proved = 0
+
+    # --- doing ----------------------------------------------------------------------------------------------------
+
+    def create(self, bodies: Iterable[Object], minima: Mapping[str, int] | None = None) -> float:
+        """Create objects in parallel; when the last one was there (monotonic). `minima`: gang → its minimum."""
+        for gang, minimum in (minima or {}).items():
+            self.checks.expect(f"{NAMESPACE}/{gang}", minimum)
+        create_all(self.api, ({**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}} for body in bodies))
+        return time.monotonic()
+
+    def delete_pod(self, name: str) -> float:
+        """Delete one pod; when that was asked for (monotonic)."""
+        asked_s = time.monotonic()
+        self.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
+        return asked_s
+
+    def clear(self, *gangs: str) -> None:
+        """Delete gangs with their PodGroups and wait until every pod of them is gone."""
+        names = [pod["metadata"]["name"] for gang in gangs for pod in self.members(gang)]
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(self.delete_pod, names))
+        for gang in gangs:
+            self.api.delete(f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups/{gang}")
+        self._await(lambda _: not any(self.members(gang) for gang in gangs), f"the pods of {', '.join(gangs)} are gone")
+
+    # --- seeing ---------------------------------------------------------------------------------------------------
+
+    def members(self, gang: str) -> list[Object]:
+        """The pods of a gang as last told."""
+        return [pod for pod in self.pods.objects().values() if gang_of(pod) == f"{NAMESPACE}/{gang}"]
+
+    def bound(self, gang: str) -> int:
+        """How many pods of a gang have a node."""
+        return sum(1 for pod in self.members(gang) if pod["spec"].get("nodeName"))
+
+    def started_s(self, gang: str) -> float:
+        """When the gang's minimum was seen bound (monotonic)."""
+        started_s = self.checks.started_s(f"{NAMESPACE}/{gang}")
+        assert started_s is not None
+        return started_s
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    def claim(self, text: str, holds: bool) -> None:
+        """Say what holds now; raises FalseClaimError when it does not."""
+        if not holds:
+            raise FalseClaimError(f"This should be so, and is not: {text}")
+        self.proved += 1
+        self.screen.proved(text)
+
+    def await_bound(self, gang: str, members: int) -> None:
+        """Wait until so many pods of a gang have a node."""
+        self._await(lambda _: self.bound(gang) == members, f"{members} pods of {gang} are bound")
+
+    def await_one_of(self, gangs: Sequence[str], members: int) -> str:
+        """Wait until one of the gangs has so many pods bound; its name."""
+
+        def first(_: object) -> str | None:
+            return next((gang for gang in gangs if self.bound(gang) == members), None)
+
+        return self._await(first, f"one of {' and '.join(gangs)} has {members} pods bound")
+
+    def await_pod(self, name: str) -> None:
+        """Wait until a plain pod has a node."""
+
+        def has_node(pods: Mapping[str, Object]) -> bool:
+            return any(pod["metadata"]["name"] == name and pod["spec"].get("nodeName") for pod in pods.values())
+
+        self._await(has_node, f"pod {name} is bound")
+
+    def await_told(self, gang: str, reason: str, members: int) -> str:
+        """Wait until so many pods of a gang, none of them bound, carry this reason; the sentence of one."""
+
+        def told(_: object) -> str | None:
+            pods = self.members(gang)
+            said = [message for why, message in map(told_to, pods) if why == reason]
+            return said[0] if len(said) == len(pods) == members else None
+
+        return self._await(told, f"{members} waiting pods of {gang} are told {reason}")
+
+    def check_promises(self) -> None:
+        """Raise FalseClaimError when a node was over-committed or a gang stayed partly bound at any moment so far."""
+        self.checks.look(time.monotonic())
+        if self.checks.violations:
+            raise FalseClaimError(self.checks.violations[0])
+
+    def _await(self, look: Callable[[Mapping[str, Object]], T | None], what: str) -> T:
+        try:
+            return self.pods.wait_for(look, within_s=PATIENCE_S)
+        except TimeoutError as error:
+            raise FalseClaimError(f"Within {PATIENCE_S:g} s it should be so, and is not: {what}.") from error
+
+
+@contextmanager
+def staged(plane: ControlPlane, screen: Screen) -> Iterator[tuple[Stage, Daemon]]:
+    """Set the stage on a running control plane (nodes, definitions, rights, gangsched) and take it down again."""
+    api = Api.of(plane)
+    apply_manifests(api)
+    labelled = {f"node-{number:02}": number > NODES - A100_NODES for number in range(1, NODES + 1)}
+    fakes = [
+        node(name, gpus=GPUS_PER_NODE, labels={GPU_PRODUCT: A100} if a100 else {}) for name, a100 in labelled.items()
+    ]
+    create_all(api, [namespace(NAMESPACE), *fakes])
+    checks = Checks()
+    with (
+        Daemon(plane, scheduler_names=("gangsched", "scheduler-plugins-scheduler")) as daemon,
+        Following(api, "/api/v1/nodes", on_change=checks.node_changed) as nodes,
+        Following(api, "/api/v1/pods", on_change=checks.pod_changed) as pods,
+        screen,
+    ):
+        screen.follow(nodes, pods)
+        yield Stage(api, pods, checks, screen), daemon
