@@ -1,0 +1,73 @@
+"""How the daemon refuses to start: one sentence, the fix, exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from control_plane import ControlPlane
+from control_plane.api import Api
+from control_plane.applying import apply_manifests
+from control_plane.daemon import ACCOUNT, COMMAND, NAMESPACE
+from control_plane.ports import free_ports
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """An API server with our ServiceAccount."""
+    with ControlPlane() as plane:
+        apply_manifests(Api.of(plane))
+        yield plane
+
+
+def refusal(*flags: str) -> str:
+    """What `gangsched run` says before it gives up with exit code 2."""
+    ran = subprocess.run(
+        [COMMAND, "run", "--health-port", "0", *flags], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1, ran.stderr
+    return ran.stderr
+
+
+def test_no_cluster(plane: ControlPlane, tmp_path: Path) -> None:
+    """A server that does not answer is named."""
+    port = free_ports(1)[0]
+    config = plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{port}")
+    (tmp_path / "config").write_text(config)
+    assert f"https://127.0.0.1:{port}" in refusal("--kubeconfig", str(tmp_path / "config"))
+
+
+def test_bad_kubeconfig(tmp_path: Path) -> None:
+    """A kubeconfig that is none, or is not there, is named."""
+    (tmp_path / "config").write_text("this: [is no kubeconfig")
+    assert str(tmp_path / "config") in refusal("--kubeconfig", str(tmp_path / "config"))
+    assert "absent" in refusal("--kubeconfig", str(tmp_path / "absent"))
+
+
+def test_missing_rights(plane: ControlPlane, tmp_path: Path) -> None:
+    """A right that RBAC does not give is named, with the manifest that gives it."""
+    api = Api.of(plane)
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched"
+    rules = api.get(role)["rules"]
+    token = plane.service_account_token(NAMESPACE, ACCOUNT)
+    kubeconfig = plane.write_kubeconfig(tmp_path / "config", token=token)
+    kept = [rule for rule in rules if "pods/binding" not in rule["resources"]]
+    assert len(kept) == len(rules) - 1, "the role gives pods/binding in a rule of its own"
+    api.patch(role, {"rules": kept})
+    said = refusal("--kubeconfig", str(kubeconfig))
+    assert "pods/binding" in said
+    assert "manifests" in said
+
+
+def test_unknown_setting(tmp_path: Path) -> None:
+    """An unknown field of the config file is named, with the nearest known one."""
+    (tmp_path / "config.yaml").write_text("wait_tme_s: 5\n")
+    said = refusal("--config", str(tmp_path / "config.yaml"))
+    assert "wait_tme_s" in said
+    assert "wait_time_s" in said
