@@ -39,10 +39,10 @@ def play(stage: Stage) -> None:
 
 def keep(plane: ControlPlane, screen: Screen) -> None:
     """Leave everything up until ctrl-C."""
-    screen.console.print("\nEverything stays up until ctrl-C. From another terminal:")
-    screen.console.print(f"  export KUBECONFIG={plane.kubeconfig}", markup=False)
-    screen.console.print(f"  kubectl --namespace {NAMESPACE} get podgroups,pods --output wide\n")
     try:
+        screen.console.print("\nEverything stays up until ctrl-C. From another terminal:")
+        screen.console.print(f"  export KUBECONFIG={plane.kubeconfig}", markup=False)
+        screen.console.print(f"  kubectl --namespace {NAMESPACE} get podgroups,pods --output wide\n")
         while True:
             time.sleep(0.5)
             plane.check()
@@ -58,7 +58,7 @@ def run(screen: Screen, *, kept: bool) -> None:
         screen.say("Installing the PodGroup definitions and the rights, and starting gangsched under them …")
         with staged(plane, screen) as (stage, daemon):
             up_s = time.monotonic() - begun_s
-            screen.say(f"Up after {up_s:.1f} s: {NODES} fake nodes, {GPUS_PER_NODE} GPUs each, {A100_NODES} labelled A100.")
+            screen.say(f"Up after {up_s:.1f} s: {NODES} fake nodes of {GPUS_PER_NODE} GPUs, {A100_NODES} with A100s.")
             try:
                 play(stage)
             except FalseClaimError:

@@ -79,6 +79,8 @@ class Screen:
         assert self._pods is not None
         pods = sorted(self._pods.objects().values(), key=lambda pod: str(pod["metadata"]["name"]))
         side_by_side = Table.grid(padding=(0, 3))
+        side_by_side.add_column(no_wrap=True)
+        side_by_side.add_column()
         side_by_side.add_row(self._node_table(pods), self._gang_table(pods))
         return Group(Rule(style="dim"), side_by_side)
 
@@ -108,12 +110,13 @@ class Screen:
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column("gang", no_wrap=True)
         table.add_column("bound", no_wrap=True, justify="right")
-        table.add_column("because", no_wrap=True, overflow="ellipsis")
+        table.add_column("because")  # the one column that gives way on a narrow terminal
         for name, members in gangs.items():
             waiting = [pod for pod in members if not pod["spec"].get("nodeName")]
             told = told_to(waiting[0]) if waiting else ("", "")
             label = Text(name.rpartition("/")[2], style=self._colour(members[0]))
-            table.add_row(label, f"{len(members) - len(waiting)}/{len(members)}", ": ".join(filter(None, told)))
+            because = Text(": ".join(filter(None, told)), no_wrap=True, overflow="ellipsis")
+            table.add_row(label, f"{len(members) - len(waiting)}/{len(members)}", because)
         return table
 
     def _colour(self, pod: Object) -> str:

@@ -155,7 +155,8 @@ class Daemon:
         names = [word for name in self._names for word in ("--scheduler-name", name)]
         return [
             # `env` becomes the daemon (exec), so the keeper's child is the daemon itself.
-            "env", *(f"{key}={value}" for key, value in self._environment.items()),
+            # Its temporary files (certificates out of the kubeconfig) go with the control plane, also after a kill.
+            "env", f"TMPDIR={self._plane.workdir}", *(f"{key}={value}" for key, value in self._environment.items()),
             str(COMMAND), "run", "--kubeconfig", str(kubeconfig), *names,
             "--health-port", str(self.health_port), "--log-format", "json", *self._extra,
         ]  # fmt: skip
