@@ -23,7 +23,8 @@ class GangRecord:
     """What is remembered of one gang.
 
     `held` and `assumed` map uids to nodes; `retry` are permitted members whose bind failed (B3), `ghosts` members that
-    the API server says are gone though no event has said so yet. `spec_of` is what `spec` was made from.
+    the API server says are gone though no event has said so yet, `marking` members whose timeout annotation is being
+    written and counts already (T2). `spec_of` is what `spec` was made from.
     """
 
     id: str
@@ -34,6 +35,7 @@ class GangRecord:
     assumed: dict[str, str] = field(default_factory=dict)
     retry: set[str] = field(default_factory=set)
     ghosts: set[str] = field(default_factory=set)
+    marking: set[str] = field(default_factory=set)
     satisfied: bool = False
     spec: GangSpec | None = None
     spec_of: object = None
@@ -69,6 +71,7 @@ class GangRecord:
         self.assumed.pop(uid, None)
         self.retry.discard(uid)
         self.ghosts.discard(uid)
+        self.marking.discard(uid)
 
     def read_spec(self, *, defaults: GangDefaults) -> bool:
         """Bring `spec` up to date; True when it changed. The oldest pod of each distinct declaration is asked."""
@@ -152,7 +155,8 @@ def _count(record: GangRecord, names: frozenset[str]) -> _Count:
             retry.append(pod)
         else:
             pending.append(pod)
-        if pod.timed_out and pod.live and not pod.node_name and not pod.deleting and pod.scheduler_name in names:
+        marked = pod.timed_out or uid in record.marking
+        if marked and pod.live and not pod.node_name and not pod.deleting and pod.scheduler_name in names:
             count.timed_out.append(pod.key)
     count.pending, count.retry = _in_order(pending), _in_order(retry)
     count.held = tuple(sorted(held, key=lambda placement: placement.pod.key))

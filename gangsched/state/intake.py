@@ -109,11 +109,16 @@ class Intake:
                 self._registry.touch(new_id)
                 record.ghosts.discard(pod.uid)
                 self._settle_member(record, pod, old)
+            if pod.timed_out:
+                record.marking.discard(pod.uid)
         self._occupy(pod)
         return self._rejection(pod, old, now_s)
 
     def _settle_member(self, record: GangRecord, pod: Pod, old: Pod | None) -> None:
-        """Drop what the record holds for a member that the change has made void."""
+        """Drop what the record holds for a member that the change has made void; keep a bind under way in mind."""
+        in_flight = self._in_flight.get(pod.uid)
+        if in_flight is not None and old is None and not pod.node_name and pod.live:
+            record.assumed[pod.uid] = in_flight.node  # its labels moved it here from another gang
         if pod.node_name or not pod.live:
             record.assumed.pop(pod.uid, None)
             record.held.pop(pod.uid, None)
@@ -137,6 +142,7 @@ class Intake:
         group = self._registry.groups.get(self._registry.group_of.get(self._gang_of[pod.uid], ""))
         if group is not None:
             group.avoid[pod.node_name] = now_s + self._avoid_s
+            self._queue.wake_at(group.id, now_s + self._avoid_s)
         ref = gang_ref(self._registry.gangs[self._gang_of[pod.uid]]) or pod_ref(pod)
         text = f"the kubelet of node {pod.node_name} rejected pod {pod.key}: {pod.status_reason}"
         return (RecordEvent(ref, "KubeletRejected", text, warning=True),)
@@ -205,16 +211,21 @@ class Intake:
             self._queue.succeeded(group_id)
             text = f"Successfully assigned {pod.key} to {node}"
             return (RecordEvent(pod_ref(pod), "Scheduled", text, action="Binding"),)
-        if record is None or record.assumed.pop(outcome.uid, None) is None:
+        member = record.members.get(outcome.uid) if record is not None else None
+        if member is not None and (member.node_name or not member.live):
             return ()  # an event about the pod came first and has settled it
         self._cluster.vacate(outcome.uid)
+        if record is None or member is None:
+            return ()
+        record.assumed.pop(outcome.uid, None)
         self._registry.touch(record.id)
         if isinstance(outcome, BindGone):
             record.ghosts.add(outcome.uid)
             return ()
         record.retry.add(outcome.uid)
         self._unsatisfy_if_none_started(record)
-        self._queue.back_off(group_id, now_s)
+        if group_id:
+            self._queue.back_off(group_id, now_s)
         text = f"binding pod {pod.key} to node {node} failed and will be tried again: {outcome.message}"
         return (RecordEvent(pod_ref(pod), "FailedBinding", text, action="Binding", warning=True),)
 

@@ -27,6 +27,7 @@ class Queue:
         self._parked: dict[str, tuple[Need, ...]] = {}
         self._until_s: dict[str, float] = {}
         self._delay_s: dict[str, float] = {}
+        self._wake_at_s: dict[str, float] = {}
         self._swept_s: float | None = None
 
     def activate(self, group: str) -> None:
@@ -46,6 +47,10 @@ class Queue:
         self._until_s[group] = max(self._until_s.get(group, 0.0), now_s + delay_s)
         self.activate(group)
 
+    def wake_at(self, group: str, at_s: float) -> None:
+        """Look at the group again at that time at the latest."""
+        self._wake_at_s[group] = min(at_s, self._wake_at_s.get(group, at_s))
+
     def succeeded(self, group: str) -> None:
         """A bind of the group went through: the next fault backs off from the start again."""
         self._delay_s.pop(group, None)
@@ -53,7 +58,7 @@ class Queue:
     def drop(self, group: str) -> None:
         """The group is gone."""
         self._active.discard(group)
-        for known in (self._parked, self._until_s, self._delay_s):
+        for known in (self._parked, self._until_s, self._delay_s, self._wake_at_s):
             known.pop(group, None)
 
     def ready(self, now_s: float) -> set[str]:
@@ -64,6 +69,9 @@ class Queue:
             self._swept_s = now_s
         for group in [group for group, until_s in self._until_s.items() if until_s <= now_s]:
             del self._until_s[group]
+        for group in [group for group, at_s in self._wake_at_s.items() if at_s <= now_s]:
+            del self._wake_at_s[group]
+            self.activate(group)
         return self._active - self._until_s.keys()
 
     def wake(self, snapshot: Snapshot, grown: set[str]) -> None:
@@ -85,7 +93,7 @@ class Queue:
 
     def next_deadline_s(self) -> float | None:
         """When `ready` may answer more than now, if nothing else happens."""
-        deadlines = [*self._until_s.values()]
+        deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
         if self._parked and self._swept_s is not None:
             deadlines.append(self._swept_s + SAFETY_NET_S)
         return min(deadlines, default=None)

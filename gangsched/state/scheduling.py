@@ -178,9 +178,12 @@ class SchedulingState:
     def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
         """Every live unbound pod of every gang of the group (semantics T2)."""
         for gang in group.gangs:
-            for pod in self.registry.gangs[gang].members.values():
+            record = self.registry.gangs[gang]
+            self.registry.touch(gang)
+            for pod in record.members.values():
                 ours = pod.scheduler_name in self._rules.scheduler_names
                 if ours and pod.live and not pod.node_name and not pod.timed_out:
+                    record.marking.add(pod.uid)
                     yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
 
     def _keep_clock(self, group: GroupRecord, now_s: float) -> None:
