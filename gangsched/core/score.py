@@ -29,6 +29,8 @@ def choose(shape: Shape, count: int, room: Ints, ledger: Ledger) -> tuple[Ints, 
     `room[n]` is how many fit on node `n`. Nodes are distinct. Costs one sort of the feasible nodes.
     """
     feasible = np.flatnonzero(room)
+    if not feasible.size:
+        return feasible, feasible  # perhaps no node even knows what is asked for
     chosen: list[Ints] = []
     counts: list[Ints] = []
     for nodes in _tiers(shape, feasible, ledger):
@@ -38,8 +40,6 @@ def choose(shape: Shape, count: int, room: Ints, ledger: Ledger) -> tuple[Ints, 
         chosen.append(picked)
         counts.append(amounts)
         count -= int(amounts.sum())
-    if not chosen:
-        return feasible, feasible
     return np.concatenate(chosen), np.concatenate(counts)
 
 
@@ -48,7 +48,7 @@ def _tiers(shape: Shape, feasible: Ints, ledger: Ledger) -> list[Ints]:
     rank = static_fit(shape, ledger.table).penalty[feasible] * 2
     if not any(is_accelerator(name) for name, _ in shape.requests):
         rank += ledger.accelerators[feasible] > 0
-    if feasible.size == 0 or rank.min() == rank.max():
+    if rank.min() == rank.max():
         return [feasible]
     return [feasible[rank == level] for level in np.unique(rank)]
 
