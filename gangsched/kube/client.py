@@ -32,7 +32,6 @@ RELOAD_AT_MOST_EVERY_S = 1.0
 
 
 class _Details(msgspec.Struct, rename="camel"):
-    name: str = ""
     retry_after_seconds: float = 0
 
 
@@ -218,7 +217,7 @@ def _fault(status: int, body: bytes, retry_after: str | None) -> ApiFault:
         said = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
     details = said.details or _Details()
     after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
-    return ApiFault(status, said.reason, said.message, retry_after_s=after_s or None, names_object=bool(details.name))
+    return ApiFault(status, said.reason, said.message, retry_after_s=after_s or None)
 
 
 def _said(error: BaseException) -> str:

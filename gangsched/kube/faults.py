@@ -38,7 +38,7 @@ class Malformed(Fault):
 
 
 class ApiFault(Fault):
-    """The API server said no. `names_object` is true when a 404 means that this very object is missing."""
+    """The API server said no."""
 
     def __init__(
         self,
@@ -47,11 +47,9 @@ class ApiFault(Fault):
         message: str = "",
         *,
         retry_after_s: float | None = None,
-        names_object: bool = False,
     ) -> None:
         super().__init__(message or reason or f"HTTP status {status}")
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after_s = retry_after_s
-        self.names_object = names_object

@@ -183,16 +183,19 @@ class PodGroupWords:
     async def _patch(self, order: SetPodGroupStatus, path: str, patch: bytes) -> None:
         kind = (order.api_group, order.version)
         # A definition may get the subresource later, and from then on ignores what is written into the object.
-        if self._now() - self._no_subresource.get(kind, float("-inf")) > NO_SUBRESOURCE_FOR_S:
+        known_without = self._now() - self._no_subresource.get(kind, float("-inf")) < NO_SUBRESOURCE_FOR_S
+        if not known_without:
             try:
                 await self._client.request("PATCH", f"{path}/status", patch, content_type=MERGE_PATCH)
             except ApiFault as fault:
-                if fault.status != NOT_FOUND or fault.names_object:
+                # The server says the same for a missing subresource and a missing object: the object itself tells.
+                if fault.status != NOT_FOUND:
                     raise
-                self._no_subresource[kind] = self._now()
             else:
                 return
         await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH)
+        if not known_without:
+            self._no_subresource[kind] = self._now()
 
     def _remember(self, uid: str, status: Mapping[str, Any]) -> None:
         self._written[uid] = status

@@ -63,7 +63,7 @@ async def at_work(answer: Callable[[Sent], Answer] | None = None, connections: i
         await asyncio.wait({task})
 
 
-NOT_FOUND = ApiFault(404, "NotFound", 'pods "p" not found', names_object=True)
+NOT_FOUND = ApiFault(404, "NotFound", 'pods "p" not found')
 CONFLICT = ApiFault(409, "Conflict", "already assigned")
 LOST = Unreachable("No answer.")
 

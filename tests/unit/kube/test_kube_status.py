@@ -184,7 +184,7 @@ async def test_retried_until_done() -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        ApiFault(404, "NotFound", "gone", names_object=True),
+        ApiFault(404, "NotFound", "gone"),
         ApiFault(409, "Conflict", "Precondition failed: UID in precondition: u1, UID in object meta: u2"),
         ApiFault(422, "Invalid", "metadata.uid: Invalid value: field is immutable"),
     ],
@@ -270,7 +270,7 @@ def test_merge_conditions() -> None:
 
 async def test_no_status_subresource() -> None:
     """Where the definition has no subresource the status goes into the object, and that is remembered for a while."""
-    missing = ApiFault(404, "NotFound", "the server could not find the requested resource")
+    missing = ApiFault(404, "NotFound", 'podgroups "g" not found')
     async with at_work(lambda sent: missing if sent.path.endswith("/status") else {}) as desk:
         for number in range(3):
             desk.writer.put(group_status(uid=f"g{number}", scheduled=number))
@@ -283,9 +283,13 @@ async def test_no_status_subresource() -> None:
 
 
 async def test_deleted_pod_group_is_not_mistaken_for_a_missing_subresource() -> None:
-    """A 404 that names the object means the object."""
-    gone = ApiFault(404, "NotFound", 'podgroups "g" not found', names_object=True)
-    async with at_work(lambda sent: gone) as desk:
+    """The server answers both alike; only an object that exists proves that it has no subresource."""
+    exists = False
+    gone = ApiFault(404, "NotFound", 'podgroups "g" not found')
+    async with at_work(lambda sent: {} if exists else gone) as desk:
         desk.writer.put(group_status(scheduled=1))
         assert await desk.writer.drain(1) == 0
-        assert [sent.path for sent in desk.api.sent] == [PATH + "/status"]
+        exists = True
+        desk.writer.put(group_status(uid="g2", scheduled=1))
+        await desk.writer.drain(1)
+        assert [sent.path.removeprefix(PATH) for sent in desk.api.sent] == ["/status", "", "/status"]
