@@ -25,6 +25,7 @@ class Limits:
 
     groups: int = 400
     pods: int = 5_000
+    search_steps: int = 20_000
 
 
 def plan(snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Limits | None = None) -> Plan:
@@ -41,6 +42,8 @@ def plan(snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Li
     for position, group in enumerate(ordered):
         if verdicts and (position >= limits.groups or tried >= limits.pods):
             break
+        if ledger.search_steps >= limits.search_steps:
+            break  # the rest is looked at in the next plan, so that no group is refused for lack of a search
         # 2.-6. PreFilter, Filter, Score, Reserve, Permit, group by group.
         verdict = decide(group, ledger, totals, now_s=now_s)
         verdicts[group.id] = verdict

@@ -37,6 +37,7 @@ class Ledger:
         self.free: Ints = snapshot.allocatable if empty else snapshot.free.copy()
         rows = [row for name, row in snapshot.resources.items() if is_accelerator(name)]
         self.accelerators: Ints = snapshot.allocatable[rows].sum(axis=0)
+        self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
         self._journal: list[tuple[Shape, Ints, Ints]] = []
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
-from gangsched.core import score, sentences
+from gangsched.core import score, search, sentences
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -49,6 +49,11 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     placed = len(trial.placements)
     if trial.refusal is not None:
         ledger.rollback(mark)
+        found = search.find(group, gangs, ledger, place_run)
+        if found is not None:
+            trial = _completed(found, group, gangs, ledger)
+            placed = len(trial.placements)
+    if trial.refusal is not None:
         outcome = RoundOutcome.REFUSED
     elif permitted(gangs, trial.counts):
         outcome = RoundOutcome.PERMITTED
@@ -106,6 +111,21 @@ def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
                 trial.refusal = Refusal(refusal.reason, failed)
                 return trial
             trial.failed.extend((pod, refusal) for pod in run[len(found) :])
+    return trial
+
+
+def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
+    """The trial that the search made good: enough for every gang, and those above the minimum where they fit."""
+    trial = Trial(placed=found)
+    for gang in gangs:
+        placed = {placement.pod.uid for placement in found[gang.id]}
+        trial.attempted += len(gang.pending)
+        for run in _runs([pod for pod in gang.pending if pod.uid not in placed]):
+            more = place_run(run, group, ledger)
+            found[gang.id] += more
+            if len(more) < len(run):
+                refusal = _refused(run[len(more)], group, ledger)
+                trial.failed.extend((pod, refusal) for pod in run[len(more) :])
     return trial
 
 

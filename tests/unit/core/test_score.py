@@ -12,6 +12,6 @@ def chosen(shape: Shape, count: int, ledger: Ledger) -> dict[str, int]:
     return {ledger.table.names[node]: number for node, number in zip(nodes.tolist(), counts.tolist(), strict=True)}
 
 
-def test_resource_that_no_node_has():
+def test_resource_that_no_node_has() -> None:
     """A pod that asks for a device which no node offers gets no node, and nothing breaks."""
     assert chosen(clusters.shape(gpu=1), 1, clusters.ledger([clusters.node("a", cpu=1000)])) == {}

@@ -1,0 +1,190 @@
+"""Completeness: of the small Strict gangs that fit, how many are placed? Against an exhaustive solver of its own.
+
+`python -m bench.completeness [--cases 2000] [--seed 1] [--json]` draws clusters of up to 5 nodes and groups of up to 8
+pods in up to 3 shapes, resources only, keeps those that the exhaustive solver places, and asks `plan` for each. Cases
+where the first order tried is enough prove little, so those that need the search are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from bench import clusters
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Group
+from gangsched.model.objects import Node, Pod, Shape
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+
+Amounts = tuple[int, ...]
+RESOURCES = ("cpu", "memory", "gpu", "pods")
+"""What an `Amounts` counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A cluster and a group, and the same as plain numbers: `free[node]`, and `asks` of the pods of each gang."""
+
+    nodes: tuple[Node, ...]
+    group: Group
+    free: tuple[Amounts, ...]
+    gangs: tuple[tuple[int, tuple[Amounts, ...]], ...]
+
+
+def cases(rng: random.Random) -> Iterator[Case]:
+    """Random cases without end, most of them tight: the room is close to what is asked."""
+    while True:
+        shapes = [_ask(rng) for _ in range(rng.randint(2, 3))]
+        count = rng.randint(3, 8)
+        asks = [rng.choice(shapes) for _ in range(count)]
+        if len(set(asks)) < 2:
+            continue
+        split = rng.randint(1, count - 1) if rng.random() < 0.3 else count
+        gangs = [part for part in (asks[:split], asks[split:]) if part]
+        minima = [len(part) if rng.random() < 0.7 else rng.randint(1, len(part)) for part in gangs]
+        free = _tight(rng, asks) if rng.random() < 0.7 else [_free(rng) for _ in range(rng.randint(1, 5))]
+        yield _case(free, list(zip(minima, gangs, strict=True)))
+
+
+def exhaustive(case: Case) -> bool:
+    """Whether some choice of nodes gives every gang its minimum: every pod on every node, or nowhere, is tried."""
+    pods = sorted((gang, ask) for gang, (_, asks) in enumerate(case.gangs) for ask in asks)
+    spare = tuple(len(asks) - minimum for minimum, asks in case.gangs)
+
+    @cache
+    def fits(index: int, free: tuple[Amounts, ...], spare: Amounts) -> bool:
+        if index == len(pods):
+            return True
+        gang, ask = pods[index]
+        for position, have in enumerate(free):
+            rest = tuple(h - a for h, a in zip(have, ask, strict=True))
+            after = tuple(sorted((*free[:position], rest, *free[position + 1 :])))
+            if min(rest) >= 0 and fits(index + 1, after, spare):
+                return True
+        if not spare[gang]:
+            return False
+        return fits(index + 1, free, tuple(left - (each == gang) for each, left in enumerate(spare)))
+
+    return fits(0, tuple(sorted(case.free)), spare)
+
+
+def sound(case: Case, verdict: Verdict) -> bool:
+    """Whether the binds keep to the room of every node and to the minimum of every gang."""
+    left = {node.name: dict(node.allocatable) for node in case.nodes}
+    for placement in verdict.binds:
+        for name, amount in placement.pod.shape.requests:
+            left[placement.node][name] = left[placement.node].get(name, 0) - amount
+    placed = {placement.pod.uid for placement in verdict.binds}
+    enough = all(sum(pod.uid in placed for pod in gang.pending) >= gang.min_member for gang in case.group.gangs)
+    return enough and all(amount >= 0 for amounts in left.values() for amount in amounts.values())
+
+
+def _ask(rng: random.Random) -> Amounts:
+    return (rng.randint(1, 8) * 1000, rng.randint(1, 8), rng.choice((0, 0, 1, 2, 3, 4)), 1)
+
+
+def _free(rng: random.Random) -> Amounts:
+    return (rng.randint(2, 16) * 1000, rng.randint(2, 16), rng.choice((0, 2, 4, 8)), rng.choice((2, 3, 8)))
+
+
+def _tight(rng: random.Random, asks: Sequence[Amounts]) -> list[Amounts]:
+    """Nodes that hold exactly some random spread of the pods, with a little to spare here and there."""
+    sums = [[0] * len(RESOURCES) for _ in range(rng.randint(2, 5))]
+    for ask in asks:
+        chosen = rng.choice(sums)
+        for r, amount in enumerate(ask):
+            chosen[r] += amount
+    return [
+        (cpu + 1000 * rng.choice((0, 0, 1)), memory + rng.choice((0, 0, 1)), gpu + rng.choice((0, 0, 0, 1)), pods + 1)
+        for cpu, memory, gpu, pods in sums
+    ]
+
+
+def _case(free: Sequence[Amounts], gangs: Sequence[tuple[int, list[Amounts]]]) -> Case:
+    nodes = tuple(
+        clusters.node(f"n{index}", cpu=cpu, memory=memory, gpu=gpu, pods=pods)
+        for index, (cpu, memory, gpu, pods) in enumerate(free)
+    )
+    shapes = {ask: _shape(ask) for _, asks in gangs for ask in asks}
+    made = []
+    for index, (minimum, asks) in enumerate(gangs):
+        members: list[Pod] = []
+        for number, ask in enumerate(sorted(asks, reverse=True, key=lambda a: (a[2], a[0], a[1]))):
+            members += clusters.pods(f"g{index}-{number}", shapes[ask], 1)
+        made.append(clusters.gang(f"g{index}", members, minimum=minimum))
+    plain = tuple((minimum, tuple(asks)) for minimum, asks in gangs)
+    return Case(nodes, clusters.group("group", *made), tuple(free), plain)
+
+
+def _shape(ask: Amounts) -> Shape:
+    cpu, memory, gpu, _ = ask
+    return clusters.shape(cpu=cpu, memory=memory, gpu=gpu)
+
+
+@dataclass(slots=True)
+class Result:
+    """Counts over feasible cases; times in milliseconds."""
+
+    feasible: int = 0
+    found: int = 0
+    searched: int = 0
+    unsound: int = 0
+    infeasible: int = 0
+    times_ms: list[float] | None = None
+
+
+def measure(wanted: int, seed: int) -> Result:
+    """Ask `plan` for `wanted` feasible cases."""
+    result = Result()
+    times: list[float] = []
+    for case in cases(random.Random(seed)):
+        if result.feasible == wanted:
+            break
+        possible = exhaustive(case)
+        snapshot = clusters.snapshot(case.nodes)
+        started = time.perf_counter()
+        verdict = plan(snapshot, [case.group], now_s=0.0).verdicts[0]
+        took_ms = (time.perf_counter() - started) * 1e3
+        permitted = verdict.reason is Reason.SCHEDULED
+        result.unsound += permitted and not (possible and sound(case, verdict))
+        if not possible:
+            result.infeasible += 1
+            continue
+        result.feasible += 1
+        result.found += permitted
+        times.append(took_ms)
+    result.times_ms = sorted(times)
+    return result
+
+
+def main() -> None:
+    """Print the share of feasible gangs found and how long planning took."""
+    parser = argparse.ArgumentParser(description="How many of the small Strict gangs that fit are placed?")
+    parser.add_argument("--cases", type=int, default=2_000, help="feasible cases to try (default 2000)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    result = measure(arguments.cases, arguments.seed)
+    times = result.times_ms or [0.0]
+    figures = {
+        "seed": arguments.seed, "feasible": result.feasible, "found": result.found,
+        "found_percent": round(100 * result.found / result.feasible, 3), "unsound": result.unsound,
+        "infeasible_refused": result.infeasible,
+        "plan_ms_median": round(times[len(times) // 2], 3), "plan_ms_p99": round(times[len(times) * 99 // 100], 3),
+        "plan_ms_max": round(times[-1], 3),
+    }  # fmt: skip
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:20} {value}")
+
+
+if __name__ == "__main__":
+    main()

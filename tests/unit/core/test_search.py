@@ -1,0 +1,162 @@
+"""Search: a Strict group of several shapes that fits is found, within a bound of work."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from bench import clusters
+from bench.completeness import cases, exhaustive, sound
+from gangsched.core import search
+from gangsched.core.cycle import Limits, plan
+from gangsched.core.reserve import Ledger
+from gangsched.core.rounds import place_run, run_round
+from gangsched.model.gang import Gang, Group
+from gangsched.model.objects import Node, Shape
+from gangsched.model.plan import RoundOutcome, Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Ints
+
+SEED = 20
+GIB = 2**30
+
+
+def decided(nodes: list[Node], *groups: Group, limits: Limits | None = None) -> list[Verdict]:
+    """The verdicts of one plan on an empty cluster."""
+    return list(plan(clusters.snapshot(nodes), groups, now_s=0.0, limits=limits).verdicts)
+
+
+def crossing(name: str = "x") -> tuple[list[Node], Group]:
+    """The larger pod fits both nodes, the smaller only one: the usual order takes the wrong one first."""
+    large, small = clusters.shape(cpu=4000, memory=1 * GIB), clusters.shape(cpu=3000, memory=8 * GIB)
+    gang = clusters.gang(name, [*clusters.pods("large", large, 1), *clusters.pods("small", small, 1)])
+    nodes = [clusters.node("a", cpu=4000, memory=8 * GIB), clusters.node("b", cpu=6000, memory=4 * GIB)]
+    return nodes, clusters.group(name, gang)
+
+
+def hard(shapes: int, nodes: int, seed: int) -> tuple[list[Node], Group]:
+    """Every sum fits exactly: nodes cut to measure for random pods of many shapes, one unit moved to another node."""
+    rng = random.Random(seed)
+    asks = [(rng.randint(900, 4000), rng.randint(900, 4000)) for _ in range(shapes)]
+    kinds = [clusters.shape(cpu=cpu, memory=memory) for cpu, memory in asks]
+    wanted = [0] * shapes
+    made = []
+    for n in range(nodes):
+        chosen = [rng.randrange(shapes) for _ in range(4)]
+        for index in chosen:
+            wanted[index] += 1
+        cpu, memory = (sum(asks[index][r] for index in chosen) for r in (0, 1))
+        made.append(clusters.node(f"n{n:03}", cpu=cpu - (n == 0) + (n == 1), memory=memory))
+    members = [pod for index, kind in enumerate(kinds) for pod in clusters.pods(f"s{index}", kind, wanted[index])]
+    return made, clusters.group("hard", clusters.gang("hard", members))
+
+
+def test_everything_that_fits_is_found() -> None:
+    """Whenever the exhaustive solver places a small group, so does plan; and never more than there is room for."""
+    print(f"seed {SEED}")
+    feasible = 0
+    for case in itertools.islice(cases(random.Random(SEED)), 400):
+        verdict = decided(list(case.nodes), case.group)[0]
+        if exhaustive(case):
+            feasible += 1
+            assert verdict.reason is Reason.SCHEDULED, case
+            assert sound(case, verdict), case
+        else:
+            assert verdict.reason is Reason.UNSCHEDULABLE, case
+    assert feasible > 250
+
+
+def test_another_order_helps() -> None:
+    """A gang whose larger member must leave the better node to the smaller one starts."""
+    nodes, group = crossing()
+    verdict = decided(nodes, group)[0]
+    assert {p.pod.name: p.node for p in verdict.binds} == {"large-0000": "b", "small-0000": "a"}
+
+
+def test_gangs_of_one_group_make_room_for_each_other() -> None:
+    """Two gangs of a group are placed together where one after the other would not do."""
+    nodes, joint = crossing()
+    first, second = (clusters.gang(f"g{index}", [pod]) for index, pod in enumerate(joint.gangs[0].pending))
+    assert decided(nodes, clusters.group("pair", first, second))[0].reason is Reason.SCHEDULED
+
+
+def test_only_the_minimum_must_fit() -> None:
+    """When the largest member is in the way, the minimum is made of the others, and it is told why it has no node."""
+    large, small = clusters.shape(cpu=4000), clusters.shape(cpu=2000)
+    gang = clusters.gang("g", [*clusters.pods("large", large, 1), *clusters.pods("small", small, 2)], minimum=2)
+    verdict = decided([clusters.node("a", cpu=4000)], clusters.group("g", gang))[0]
+    assert [placement.pod.name for placement in verdict.binds] == ["small-0000", "small-0001"]
+    assert [(note.uid, note.reason) for note in verdict.notes] == [("large-0000", Reason.UNSCHEDULABLE)]
+
+
+def test_members_above_the_minimum_come_along() -> None:
+    """After a search has found the minimum, the other members that fit go with it."""
+    nodes, group = crossing()
+    spare = clusters.pods("spare", clusters.shape(cpu=1), 3)
+    verdict = decided(nodes, clusters.group("g", *group.gangs, clusters.gang("spare", spare, minimum=1)))[0]
+    assert len(verdict.binds) == 5
+
+
+def test_avoided_nodes_stay_avoided() -> None:
+    """The search puts nothing on a node whose kubelet rejected a member lately."""
+    nodes, group = crossing()
+    avoiding = Group(id=group.id, gangs=group.gangs, avoid=frozenset({"a"}))
+    assert decided(nodes, avoiding)[0].reason is Reason.UNSCHEDULABLE
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_ledger_is_exact_after_a_search(found: bool) -> None:
+    """A found group takes exactly its requests; one that was searched for in vain leaves no trace."""
+    nodes, group = crossing() if found else hard(6, 12, SEED)
+    ledger = clusters.ledger(nodes)
+    before = ledger.free.copy()
+    assert (search.find(group, group.gangs, ledger, place_run) is not None) is found
+    taken = sum(dict(pod.shape.requests)["cpu"] for pod in group.gangs[0].pending) if found else 0
+    assert int((before - ledger.free)[ledger.resources["cpu"]].sum()) == taken
+    for pod in group.gangs[0].pending:
+        assert np.array_equal(ledger.room(pod.shape), fresh_room(ledger, pod.shape))
+
+
+def fresh_room(ledger: Ledger, shape: Shape) -> Ints:
+    """Room counted anew from the free amounts."""
+    counts = [ledger.free[ledger.resources[name]] // amount for name, amount in shape.requests]
+    room: Ints = np.maximum(np.min(counts, axis=0), 0)
+    return room
+
+
+@pytest.mark.parametrize("nodes", [12, 60])
+def test_work_is_bounded(nodes: int) -> None:
+    """A hard case that does not fit costs a bounded number of steps, whatever its size."""
+    made, group = hard(6, nodes, SEED)
+    ledger = clusters.ledger(made)
+    _, round_ = run_round(group, group.gangs, ledger)
+    assert round_.outcome is RoundOutcome.REFUSED
+    assert 0 < ledger.search_steps <= search.STEPS + 4 * 6 * search.ORDER_STEPS + len(made)
+
+
+def test_arithmetic_ends_hopeless_cases() -> None:
+    """A group that asks for more than the sum of what is free is not searched for."""
+    large, small = clusters.shape(cpu=4000, memory=8), clusters.shape(cpu=3000, memory=9)
+    gang = clusters.gang("g", [*clusters.pods("a", large, 2), *clusters.pods("b", small, 1)])
+    ledger = clusters.ledger([clusters.node("n", cpu=8000, memory=24), clusters.node("m", cpu=2999, memory=99)])
+    assert search.find(clusters.group("g", gang), [gang], ledger, place_run) is None
+    assert ledger.search_steps == 0
+
+
+def test_a_full_plan_leaves_the_rest_for_the_next() -> None:
+    """When the searches of one plan have used up its bound, later groups are left over, not refused."""
+    made, group = hard(6, 12, SEED)
+    groups = [Group(id=f"ns/{name}", gangs=group.gangs) for name in "abc"]
+    limits = Limits(search_steps=1)
+    planned = plan(clusters.snapshot(made), groups, now_s=0.0, limits=limits)
+    assert [verdict.group for verdict in planned.verdicts] == ["ns/a"]
+    assert planned.left == ("ns/b", "ns/c")
+
+
+def test_one_shape_needs_no_search() -> None:
+    """For identical members the usual order is exact, so nothing more is tried."""
+    gang: Gang = clusters.gang("g", clusters.pods("p", clusters.shape(cpu=3000), 3))
+    ledger = clusters.ledger([clusters.node("n", cpu=8000)])
+    assert search.find(clusters.group("g", gang), [gang], ledger, place_run) is None
+    assert ledger.search_steps == 0
