@@ -1,0 +1,146 @@
+"""The cases: which cluster, which pods, in which order, and who is measured on them.
+
+Law: data and builders only. A case means the same to every contender; what differs is how its API spells a gang.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from control_plane.api import Object
+from control_plane.objects import node, pod, pod_group
+
+NAMESPACE = "default"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+NATIVE_GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NAMESPACE}/podgroups"
+GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
+
+
+class Mode(StrEnum):
+    """When the pods come: while the scheduler runs, before it starts, or each gang in place of one that ended."""
+
+    ARRIVE = "arrive"
+    BACKLOG = "backlog"
+    WAVES = "waves"
+    CHURN = "churn"
+
+
+class Dialect(StrEnum):
+    """How a gang is spelled: as gangsched's PodGroups, as Kubernetes' own, or not at all."""
+
+    GANGSCHED = "gangsched"
+    NATIVE = "native"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """`members` pods that start together; 1 is a plain pod."""
+
+    name: str
+    members: int
+    gpus: int = 0
+
+    @property
+    def pods(self) -> list[str]:
+        """The names of its pods."""
+        return [f"{self.name}-{index}" for index in range(self.members)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One load on one cluster. `impossible` gangs of two 8-GPU pods wait beside it; each node then has 7 GPUs free."""
+
+    name: str
+    title: str
+    mode: Mode
+    nodes: int
+    gangs: int
+    members: int
+    gpus: int = 0
+    impossible: int = 0
+    waves: int = 1
+    """WAVES: so many times `gangs`, each deleted when it is bound; CHURN: gangs in flight at a time."""
+    filled: int = 0
+    """CHURN: gangs that run at any time."""
+    against: tuple[str, ...] = ("kube-scheduler", "native", "raw")
+
+    @property
+    def pods(self) -> int:
+        """Pods measured."""
+        return self.gangs * self.members * (self.waves if self.mode is Mode.WAVES else 1)
+
+    def load(self, wave: int = 0) -> list[Gang]:
+        """The gangs of one wave, in the order of their creation."""
+        return [
+            Gang(name=f"w{wave}-g{index}", members=self.members, gpus=self.gpus) for index in range(self.gangs)
+        ]
+
+    def waiting(self) -> list[Gang]:
+        """The gangs that never fit."""
+        return [Gang(name=f"impossible-{index}", members=2, gpus=8) for index in range(self.impossible)]
+
+
+_IMPOSSIBLE = dict(mode=Mode.WAVES, nodes=20, gangs=10, members=8, gpus=1, waves=10, against=("native",))
+CASES = (
+    Case(name="small-arrive", title="100 × 20 on 200 nodes, arrive", mode=Mode.ARRIVE, nodes=200, gangs=100, members=20),
+    Case(name="small-backlog", title="100 × 20 on 200 nodes, backlog", mode=Mode.BACKLOG, nodes=200, gangs=100, members=20),
+    Case(name="large-arrive", title="4 × 500 on 1,000 nodes, arrive", mode=Mode.ARRIVE, nodes=1_000, gangs=4, members=500),
+    Case(name="large-backlog", title="4 × 500 on 1,000 nodes, backlog", mode=Mode.BACKLOG, nodes=1_000, gangs=4, members=500),
+    Case(
+        name="plain", title="2,000 plain pods on 200 nodes, arrive", mode=Mode.ARRIVE, nodes=200, gangs=2_000, members=1,
+        against=("kube-scheduler", "raw"),
+    ),
+    Case(name="feasible", title="10 × 8 GPU, nothing waiting", **_IMPOSSIBLE),  # type: ignore[arg-type]
+    Case(name="impossible", title="10 × 8 GPU, 1,000 impossible gangs waiting", impossible=1_000, **_IMPOSSIBLE),  # type: ignore[arg-type]
+    Case(
+        name="wide", title="300 × 8 GPU on 5,000 nodes, arrive", mode=Mode.ARRIVE, nodes=5_000, gangs=300, members=8, gpus=1,
+    ),
+    Case(
+        name="churn", title="8-GPU gangs end and start, 90 % of 800 GPUs used", mode=Mode.CHURN, nodes=100, gangs=300,
+        members=8, gpus=1, waves=8, filled=90, against=("kube-scheduler", "native"),
+    ),
+)  # fmt: skip
+
+
+def node_bodies(case: Case) -> Iterator[Object]:
+    """Nodes of 64 CPUs, 512 GiB and 8 GPUs."""
+    return (node(f"node-{index:04}") for index in range(case.nodes))
+
+
+def filler_bodies(case: Case) -> Iterator[Object]:
+    """A bound pod of one GPU on each node, so that an 8-GPU pod fits nowhere now."""
+    if case.impossible:
+        for index in range(case.nodes):
+            yield pod(f"filler-{index}", NAMESPACE, gpus=1, scheduler_name="nobody", spec={"nodeName": f"node-{index:04}"})
+
+
+def group_body(gang: Gang, dialect: Dialect) -> Object:
+    """The PodGroup of a gang."""
+    if dialect is Dialect.NATIVE:
+        return {
+            "apiVersion": "scheduling.k8s.io/v1alpha2",
+            "kind": "PodGroup",
+            "metadata": {"name": gang.name, "namespace": NAMESPACE},
+            "spec": {"schedulingPolicy": {"gang": {"minCount": gang.members}}},
+        }
+    return pod_group(gang.name, NAMESPACE, gang.members)
+
+
+def pod_body(gang: Gang, name: str, dialect: Dialect) -> Object:
+    """One member of a gang, for the scheduler that speaks `dialect`."""
+    if gang.members == 1 or dialect is Dialect.PLAIN:
+        scheduler = "gangsched" if dialect is Dialect.GANGSCHED else "default-scheduler"
+        return pod(name, NAMESPACE, gpus=gang.gpus, scheduler_name=scheduler)
+    if dialect is Dialect.NATIVE:
+        grouped = {"schedulingGroup": {"podGroupName": gang.name}}
+        return pod(name, NAMESPACE, gpus=gang.gpus, scheduler_name="default-scheduler", spec=grouped)
+    return pod(name, NAMESPACE, gang=gang.name, gpus=gang.gpus)
+
+
+def encoded(body: Object) -> bytes:
+    """JSON as it goes over the wire."""
+    return json.dumps(body, separators=(",", ":")).encode()

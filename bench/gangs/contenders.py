@@ -1,0 +1,140 @@
+"""The contenders: gangsched, kube-scheduler with and without its native gangs, and a binder that schedules nothing.
+
+Law: each is a process of its own, ended with its measurement, fresh to every one. gangsched runs as its console script
+with a token of its ServiceAccount; kube-scheduler with no limit on its requests.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.gangs.cases import Dialect
+from control_plane import components
+from control_plane.keeping import Keeping
+from control_plane.plane import ControlPlane
+from control_plane.ports import free_ports
+
+NAMESPACE, ACCOUNT = "gangsched-system", "gangsched"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One entry of the comparison; `gates` are those of the whole control plane."""
+
+    name: str
+    title: str
+    dialect: Dialect
+    gates: Mapping[str, bool]
+
+
+GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED, gates={})
+KUBE_SCHEDULER = Contender(
+    name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN, gates={}
+)  # fmt: skip
+NATIVE = Contender(
+    name="native", title="kube-scheduler, native gangs", dialect=Dialect.NATIVE,
+    gates={"GenericWorkload": True, "GangScheduling": True},
+)  # fmt: skip
+RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PLAIN, gates={})
+CONTENDERS = {each.name: each for each in (GANGSCHED, KUBE_SCHEDULER, NATIVE, RAW)}
+
+
+class Running:
+    """One process under test; `start` it, `stop` it."""
+
+    def __init__(self, contender: Contender, plane: ControlPlane) -> None:
+        self._contender, self._plane = contender, plane
+        self._port = free_ports(1)[0]
+        self._keeping = Keeping(plane.logs / "keeper-of-contender.log")
+        self._argv = self._command_line()
+        self.pid = 0
+        self.started_s = 0.0
+
+    def start(self) -> None:
+        """Start it and return at once."""
+        self.started_s = time.monotonic()
+        self.pid = self._keeping.start("contender", self._argv, self._plane.logs / "contender.log")
+
+    def await_ready(self, within_s: float = 60.0) -> float:
+        """Wait until it calls itself ready; the seconds that took."""
+        while not self._ready():
+            if self._keeping.dead() or time.monotonic() - self.started_s > within_s:
+                log = (self._plane.logs / "contender.log").read_text(errors="replace")
+                raise RuntimeError(f"{self._contender.name} is not ready; the end of its log:\n{log[-3000:]}")
+            time.sleep(0.02)
+        return time.monotonic() - self.started_s
+
+    def cpu_s(self) -> float:
+        """CPU seconds it has used so far."""
+        return cpu_s(self.pid)
+
+    def rss_mib(self) -> float:
+        """The most memory it ever had, in MiB."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) / 1024
+        return 0.0
+
+    def stop(self) -> None:
+        """End it."""
+        self._keeping.close()
+
+    def metrics(self) -> str:
+        """Its Prometheus page; gangsched only."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+
+    def _command_line(self) -> list[str]:
+        plane = self._plane
+        if self._contender is GANGSCHED:
+            token = plane.service_account_token(NAMESPACE, ACCOUNT)
+            kubeconfig = plane.write_kubeconfig(plane.workdir / "gangsched.kubeconfig", token=token)
+            return [
+                # As in the image: bytecode is compiled once, not at every start.
+                "env", "-u", "PYTHONDONTWRITEBYTECODE", "GANGSCHED_HEALTH_HOST=127.0.0.1",
+                str(Path(sys.executable).with_name("gangsched")), "run", "--kubeconfig", str(kubeconfig),
+                "--health-port", str(self._port),
+            ]  # fmt: skip
+        config = plane.workdir / "contender.yaml"
+        config.write_text(components.SCHEDULER_CONFIG.replace("@KUBECONFIG@", str(plane.kubeconfig)))
+        gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in self._contender.gates.items())
+        return [
+            str(components.BIN / components.SCHEDULER), f"--config={config}", "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}", f"--cert-dir={plane.workdir / 'contender'}",
+            *([f"--feature-gates={gates}"] if gates else []),
+        ]  # fmt: skip
+
+    def _ready(self) -> bool:
+        if self._contender is GANGSCHED:
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)
+        else:
+            any_certificate = ssl._create_unverified_context()  # it signs its own
+            connection = http.client.HTTPSConnection("127.0.0.1", self._port, timeout=5.0, context=any_certificate)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.client.OK
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds all processes of the machine have used so far, and what its host took away."""
+    user, nice, system, _, _, irq, soft_irq, steal = Path("/proc/stat").read_text().split()[1:9]
+    return sum(map(int, (user, nice, system, irq, soft_irq, steal))) / TICKS_PER_S

@@ -1,0 +1,111 @@
+"""What was measured, for people and for machines: medians, ratios, JSON, a table.
+
+Law: the JSON holds every measurement and the machine; whatever is printed is made from it. Medians are of whole
+measurements: one figure of a median line may come from another run than the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import gangsched
+from bench.gangs.cases import CASES, Case
+from bench.gangs.measure import Result
+
+FIGURES = (
+    "pods_per_s", "binds_per_s", "total_s", "start_to_first_bind_s", "ready_s", "pod_p50_ms", "pod_p99_ms",
+    "gang_p50_ms", "cpu_s", "rss_mib", "server_cpu_s", "foreign_cpu_s",
+)  # fmt: skip
+COLUMNS = (
+    ("pods/s", "pods_per_s", ".0f"), ("first→last bind, pods/s", "binds_per_s", ".0f"),
+    ("created→bound p50, ms", "pod_p50_ms", ".0f"), ("p99, ms", "pod_p99_ms", ".0f"),
+    ("gang p50, ms", "gang_p50_ms", ".0f"), ("start→first bind, s", "start_to_first_bind_s", ".2f"),
+    ("CPU, s", "cpu_s", ".2f"), ("RSS, MiB", "rss_mib", ".0f"),
+)  # fmt: skip
+
+
+class Report:
+    """Collects results; written after every case, so that an interrupted benchmark leaves what it has."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.cases: dict[str, Any] = {}
+        if path is not None and path.exists():
+            self.cases = json.loads(path.read_text())["cases"]
+
+    def add(self, case: Case, results: list[Result]) -> None:
+        """Put the measurements of one case in place of older ones."""
+        by_contender: dict[str, list[dict[str, Any]]] = {}
+        for result in results:
+            by_contender.setdefault(result.contender, []).append(result.as_dict())
+        self.cases[case.name] = {
+            "title": case.title,
+            "measured": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "medians": {name: medians(runs) for name, runs in by_contender.items()},
+            "runs": by_contender,
+        }
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            document = {"machine": machine(), "cases": self.cases}
+            self._path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+    def line(self, result: Result) -> str:
+        """One measurement, briefly."""
+        row = result.as_dict()
+        said = "  ".join(f"{key} {row[key]:g}" for key in FIGURES if key in row)
+        return f"  {result.contender:15} {said}"
+
+    def table(self) -> str:
+        """All cases as Markdown tables, in the order of `CASES`."""
+        return "\n".join(table(self.cases[case.name]) for case in CASES if case.name in self.cases)
+
+
+def medians(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """The median of each figure over the runs of one contender."""
+    return {
+        key: round(statistics.median(run[key] for run in runs), 4)
+        for key in FIGURES
+        if all(key in run for run in runs)
+    }
+
+
+def table(case: dict[str, Any]) -> str:
+    """One case as a Markdown table; the ratio is gangsched's pods/s over the other's."""
+    figures = case["medians"]
+    columns = [column for column in COLUMNS if any(column[1] in row for row in figures.values())]
+    lines = [
+        f"\n### {case['title']}\n",
+        "| | " + " | ".join(["gangsched is", *(title for title, _, _ in columns)]) + " |",
+        "|---|" + "---:|" * (len(columns) + 1),
+    ]
+    own = figures.get("gangsched", {}).get("pods_per_s")
+    for name, row in figures.items():
+        ratio = f"{own / row['pods_per_s']:.2f} ×" if own and name != "gangsched" else ""
+        cells = [format(row[key], spec) if key in row else "" for _, key, spec in columns]
+        lines.append("| " + " | ".join([name, ratio, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    cpu = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    memory = Path("/proc/meminfo").read_text().split()[1]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "cpus": os.cpu_count(),
+        "cpu": cpu[0].partition(": ")[2] if cpu else platform.machine(),
+        "memory_gib": round(int(memory) / 2**20, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "gangsched": gangsched.__version__,
+        "commit": commit.stdout.strip(),
+        "kubernetes": "1.36.3",
+        "etcd": "3.7.3",
+    }
