@@ -1,0 +1,247 @@
+"""A small world around `SchedulingState`: the API server's pods, a virtual clock, binds that are answered.
+
+Law: it does what `loop.Loop` does in a turn, in the same order, without asyncio; and what the API server does with the
+orders it gets (bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from gangsched.core.cycle import Limits, plan
+from gangsched.model.messages import (
+    Action,
+    Bind,
+    BindFailed,
+    BindGone,
+    Bound,
+    MarkTimedOut,
+    Message,
+    NodeApplied,
+    NodeGone,
+    NodesReplaced,
+    PodApplied,
+    PodGone,
+    PodGroupApplied,
+    PodGroupGone,
+    PodGroupsReplaced,
+    PodsReplaced,
+    RecordEvent,
+    Report,
+    SetPodCondition,
+    SetPodGroupStatus,
+)
+from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledCondition
+from gangsched.model.plan import Plan, Verdict
+from gangsched.state.scheduling import Rules, SchedulingState
+
+WALL = "2030-01-01T00:00:00Z"
+MOST_TURNS = 2_000
+
+
+class World:
+    """`create`, `update`, `delete` are what users and kubelets do; `turn` and `settle` what gangsched does of it."""
+
+    def __init__(self, *nodes: Node, rules: Rules | None = None, limits: Limits | None = None) -> None:
+        self.rules = rules or Rules()
+        self.limits = limits
+        self.state = SchedulingState(self.rules)
+        self.now_s = 1_000.0
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+        self.pod_groups: dict[tuple[str, str], PodGroup] = {}
+        self.fate: Callable[[Bind], str] = lambda _: "bound"
+        self.unanswered: list[Bind] = []
+        self.sent: list[Bind] = []
+        self.reports: list[Report] = []
+        self.plans: list[Plan] = []
+        self.mark_pods = True
+        self.show_binds = True
+        self.add_nodes(*nodes)
+
+    # --- what happens in the cluster --------------------------------------------------------------------------------
+
+    def say(self, *messages: Message) -> None:
+        """Messages arrive."""
+        for message in messages:
+            self.reports += self.state.apply(message, now_s=self.now_s)
+
+    def add_nodes(self, *nodes: Node) -> None:
+        """Nodes appear or change."""
+        for each in nodes:
+            self.nodes[each.name] = each
+            self.say(NodeApplied(each))
+
+    def remove_node(self, name: str) -> None:
+        """A node goes away."""
+        self.nodes.pop(name, None)
+        self.say(NodeGone(name))
+
+    def create(self, *pods: Pod | Iterable[Pod]) -> list[Pod]:
+        """Pods appear."""
+        flat = [pod for each in pods for pod in ([each] if isinstance(each, Pod) else each)]
+        for pod in flat:
+            self.pods[pod.uid] = pod
+            self.say(PodApplied(pod))
+        return flat
+
+    def update(self, pod: Pod, **changes: Any) -> Pod:
+        """A pod changes in the API; the watch tells."""
+        changed = msgspec.structs.replace(self.pods[pod.uid], **changes)
+        self.pods[pod.uid] = changed
+        self.say(PodApplied(changed))
+        return changed
+
+    def delete(self, *pods: Pod) -> None:
+        """Pods go away."""
+        for pod in pods:
+            if self.pods.pop(pod.uid, None) is not None:
+                self.say(PodGone(pod.uid))
+
+    def declare(self, *pod_groups: PodGroup) -> None:
+        """PodGroups appear or change."""
+        for each in pod_groups:
+            self.pod_groups[each.api_group, each.id] = each
+            self.say(PodGroupApplied(each))
+
+    def withdraw(self, pod_group: PodGroup) -> None:
+        """A PodGroup is deleted."""
+        self.pod_groups.pop((pod_group.api_group, pod_group.id), None)
+        self.say(PodGroupGone(pod_group.api_group, pod_group.namespace, pod_group.name, pod_group.uid))
+
+    def restart(self) -> None:
+        """The daemon dies and another starts, knowing only what the API server lists."""
+        for bind in self.unanswered:
+            self._carry_out(bind)
+        self.unanswered.clear()
+        self.state = SchedulingState(self.rules)
+        for api_group in sorted({api_group for api_group, _ in self.pod_groups}):
+            listed = tuple(each for (of, _), each in self.pod_groups.items() if of == api_group)
+            self.say(PodGroupsReplaced(api_group, listed))
+        self.say(NodesReplaced(tuple(self.nodes.values())), PodsReplaced(tuple(self.pods.values())))
+
+    # --- what gangsched does ----------------------------------------------------------------------------------------
+
+    def turn(self) -> Plan | None:
+        """One turn of the loop; the plan, if there was something to plan."""
+        self.state.refresh(self.now_s)
+        queue = self.state.ready(self.now_s)
+        proposal = None
+        if queue:
+            snapshot = self.state.snapshot()
+            proposal = plan(snapshot, queue, now_s=self.now_s, limits=self.limits)
+            self.plans.append(proposal)
+            self._do(self.state.commit(proposal, snapshot, now_s=self.now_s))
+        self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
+        return proposal
+
+    def answer(self) -> None:
+        """Every bind under way ends as `fate` says; "later" leaves it under way."""
+        waiting, self.unanswered = self.unanswered, []
+        for bind in waiting:
+            self._carry_out(bind)
+
+    def settle(self) -> World:
+        """Turn, answering binds, until nothing is left to do at this moment."""
+        for _ in range(MOST_TURNS):
+            proposal = self.turn()
+            before = len(self.unanswered)
+            self.answer()
+            if proposal is None and len(self.unanswered) == before:
+                return self
+        raise AssertionError(f"still planning after {MOST_TURNS} turns")
+
+    def advance(self, seconds: float) -> World:
+        """Let time pass, waking up at every deadline on the way, as the loop does."""
+        until_s = self.now_s + seconds
+        self.settle()
+        for _ in range(MOST_TURNS):
+            deadline_s = self.state.next_deadline_s(self.now_s)
+            if deadline_s is None or deadline_s > until_s:
+                break
+            self.now_s = max(self.now_s, deadline_s)
+            self.settle()
+        else:
+            raise AssertionError(f"more than {MOST_TURNS} deadlines in {seconds} s")
+        self.now_s = until_s
+        return self.settle()
+
+    def told(self) -> World:
+        """Let the time pass after which a verdict is told."""
+        return self.advance(0.5)
+
+    # --- what can be seen -------------------------------------------------------------------------------------------
+
+    def bound(self) -> dict[str, str]:
+        """Pod name to node name of every live bound pod."""
+        return {pod.name: pod.node_name for pod in self.pods.values() if pod.node_name and pod.live}
+
+    def pending(self) -> set[str]:
+        """Names of live unbound pods."""
+        return {pod.name for pod in self.pods.values() if not pod.node_name and pod.live}
+
+    def held(self) -> dict[str, str]:
+        """Pod name to node name of every hold."""
+        return {
+            record.members[uid].name: node
+            for record in self.state.registry.gangs.values() for uid, node in record.held.items()
+        }  # fmt: skip
+
+    def condition(self, pod: Pod) -> tuple[str, str]:
+        """What the pod's PodScheduled condition says: (reason, message)."""
+        condition = self.pods[pod.uid].condition
+        return (condition.reason, condition.message) if condition else ("", "")
+
+    def verdict(self, group: str) -> Verdict:
+        """The last verdict on a group."""
+        found = self.state.registry.groups[group].verdict
+        assert found is not None, f"{group} has no verdict"
+        return found
+
+    def events(self, reason: str = "") -> list[tuple[str, str, str]]:
+        """(object, reason, message) of the Events recorded so far."""
+        return [
+            (f"{event.regarding.kind} {event.regarding.namespace}/{event.regarding.name}", event.reason, event.message)
+            for event in self.reports if isinstance(event, RecordEvent) and reason in {"", event.reason}
+        ]  # fmt: skip
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The status last written to a PodGroup."""
+        written = [each for each in self.reports if isinstance(each, SetPodGroupStatus) and each.name == name]
+        return dict(written[-1].status)
+
+    # --- the API server ---------------------------------------------------------------------------------------------
+
+    def _do(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Bind():
+                    self.sent.append(action)
+                    self.unanswered.append(action)
+                    continue
+                case SetPodCondition() if action.uid in self.pods:
+                    condition = ScheduledCondition("False", action.reason, action.message)
+                    self.update(self.pods[action.uid], condition=condition)
+                case MarkTimedOut() if action.uid in self.pods and self.mark_pods:
+                    self.update(self.pods[action.uid], timed_out=True)
+                case _:
+                    pass
+            self.reports.append(action)
+
+    def _carry_out(self, bind: Bind) -> None:
+        pod = self.pods.get(bind.uid)
+        fate = self.fate(bind)
+        if fate == "later":
+            self.unanswered.append(bind)
+        elif pod is None or pod.deleting or pod.gated or pod.node_name or fate == "gone":
+            self.say(BindGone(bind.uid, bind.node, "pods not found"))
+        elif fate == "failed":
+            self.say(BindFailed(bind.uid, bind.node, "the server said 500"))
+        else:
+            self.pods[bind.uid] = msgspec.structs.replace(pod, node_name=bind.node, phase=Phase.RUNNING)
+            if self.show_binds:
+                self.say(PodApplied(self.pods[bind.uid]))
+            self.say(Bound(bind.uid, bind.node))
