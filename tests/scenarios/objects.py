@@ -1,0 +1,185 @@
+"""From the words of a table to the API objects they stand for.
+
+The law: the same words make the same objects in both forms. Every namespaced name lives in the scenario's namespace
+(`other/x` in a second one, `SLUG-other`), every node carries a label and every pod a node selector of its scenario,
+so that scenarios played in one cluster do not meet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from control_plane import objects as make
+from control_plane.api import Object
+
+SCENARIO: Final = "gangsched.dev/scenario"
+K: Final = make.KOORDINATOR
+SIGS: Final = "pod-group.scheduling.sigs.k8s.io"
+PRIORITIES: Final = {"low": 10, "high": 1000}
+#: How a style names the gang and its minimum on pods: (kind, name key, min key); "" where a PodGroup says it.
+STYLES: Final = {
+    "podgroup": ("labels", make.POD_GROUP_LABEL, ""),
+    "sigs": ("labels", SIGS, ""),
+    "legacy": ("labels", f"{SIGS}/name", f"{SIGS}/min-available"),
+    "koordinator": ("annotations", f"{K}name", f"{K}min-available"),
+    "kube-batch": ("annotations", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-min-member"),
+    "group-pod-num": ("annotations", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-pod-num"),
+    "kep": ("labels", "pod-group/name", "pod-group/min-available"),
+}
+VALUES: Final = {"total": "total-number", "mode": "mode", "wait": "waiting-time", "match_policy": "match-policy",
+                 "groups": "groups"}  # fmt: skip
+_POD_WORDS: Final = frozenset({
+    "gpus", "cpu", "memory", "priority", "scheduler", "gates", "finalizer", "labels", "annotations", "on",
+    "node_selector", "tolerate", "owner", "gang", "style", "affinity",
+})  # fmt: skip
+_GROUP_WORDS: Final = frozenset({"min", "min_resources", "timeout", "group_annotations", "style"})
+_NODE_WORDS: Final = frozenset({"count", "cpu", "memory", "gpus", "pods", "labels", "taints", "unschedulable"})
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes the objects of one scenario; `slug` is its namespace."""
+
+    slug: str
+
+    def namespace(self, name: str) -> str:
+        """The namespace of a name, which may be `other/x`."""
+        prefix, _, _ = name.rpartition("/")
+        return f"{self.slug}-{prefix}" if prefix else self.slug
+
+    def key(self, name: str) -> str:
+        """`namespace/name` in the cluster."""
+        return f"{self.namespace(name)}/{bare(name)}"
+
+    def node_name(self, name: str) -> str:
+        """A node's name in the cluster: nodes have no namespace."""
+        return f"{self.slug}.{name}"
+
+    def nodes(self, name: str, words: Mapping[str, Any]) -> Iterator[Object]:
+        """One node, or `count` of them as `name-0` …."""
+        _check(words, _NODE_WORDS)
+        options = {"gpus": 0, **words}
+        count = options.pop("count", None)
+        labels = {SCENARIO: self.slug, **options.pop("labels", {})}
+        for each in [name] if count is None else [f"{name}-{index}" for index in range(count)]:
+            yield make.node(self.node_name(each), labels=labels, **options)
+
+    def entry(self, words: Mapping[str, Any]) -> list[Object]:
+        """The objects of one `create` entry, PodGroup first."""
+        kind, name = next(iter(words.items()))
+        rest = {key: value for key, value in words.items() if key != kind}
+        match kind:
+            case "gang":
+                return self._gang(name, rest)
+            case "podgroup":
+                return [self._pod_group(name, rest)]
+            case "pods":
+                first, count = rest.pop("from", 0), rest.pop("count")
+                return [self._pod(f"{name}-{index}", rest) for index in range(first, first + count)]
+            case "pod":
+                return [self._pod(name, rest)]
+            case "node":
+                return list(self.nodes(name, rest))
+            case _:
+                raise ValueError(f"create what? {kind!r}")
+
+    def _gang(self, name: str, words: dict[str, Any]) -> list[Object]:
+        members, first, style = words.pop("members"), words.pop("from", 0), words.get("style", "podgroup")
+        words.setdefault("min", members)
+        of_pod = {key: value for key, value in words.items() if key in _POD_WORDS | VALUES.keys() | {"min"}}
+        of_group = {key: value for key, value in words.items() if key in _GROUP_WORDS | VALUES.keys()}
+        _check(words, of_pod.keys() | of_group.keys())
+        with_group = not STYLES[style][2]
+        pods = [self._pod(f"{name}-{index}", {"gang": bare(name), **of_pod}) for index in range(first, first + members)]
+        return [self._pod_group(name, of_group), *pods] if with_group else pods
+
+    def _pod_group(self, name: str, words: dict[str, Any]) -> Object:
+        _check(words, _GROUP_WORDS | VALUES.keys())
+        api = "scheduling.sigs.k8s.io" if words.get("style") == "sigs" else "scheduling.x-k8s.io"
+        annotations = {**self._values(words), **self._filled(words.get("group_annotations", {}))}
+        return make.pod_group(
+            bare(name), self.namespace(name), words.get("min"), api=api, min_resources=words.get("min_resources"),
+            schedule_timeout_s=words.get("timeout"), annotations=annotations,
+        )  # fmt: skip
+
+    def _pod(self, name: str, words: Mapping[str, Any]) -> Object:
+        """Values such as `mode` are written on the pod only where no PodGroup carries them."""
+        _check(words, _POD_WORDS | VALUES.keys() | {"min"})
+        marks: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
+        if gang := words.get("gang"):
+            place, name_key, min_key = STYLES[words.get("style", "podgroup")]
+            marks[place][name_key] = gang
+            if min_key and words.get("min") is not None:
+                marks[place][min_key] = str(words["min"])
+            if min_key:
+                marks["annotations"] |= self._values(words)
+        spec: Object = {"tolerations": [{"operator": "Exists"}]} if words.get("tolerate") else {}
+        if words.get("gates"):
+            spec["schedulingGates"] = [{"name": "example.com/wait"}]
+        if words.get("on"):
+            spec["nodeName"] = self.node_name(words["on"])
+        if words.get("priority"):
+            spec["priorityClassName"] = words["priority"]
+        if words.get("affinity"):
+            spec["affinity"] = words["affinity"]
+        body = make.pod(
+            bare(name), self.namespace(name), gpus=words.get("gpus", 0), cpu=words.get("cpu", "100m"),
+            memory=words.get("memory", "64Mi"), labels={**marks["labels"], **words.get("labels", {})},
+            annotations={**marks["annotations"], **self._filled(words.get("annotations", {}))},
+            scheduler_name=words.get("scheduler", "gangsched"),
+            node_selector={SCENARIO: self.slug, **words.get("node_selector", {})}, spec=spec,
+        )  # fmt: skip
+        if words.get("finalizer"):
+            body["metadata"]["finalizers"] = ["example.com/hold"]
+        if words.get("owner"):
+            body["metadata"]["ownerReferences"] = [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": words["owner"], "uid": "1", "controller": True}
+            ]
+        return body
+
+    def _values(self, words: Mapping[str, Any]) -> dict[str, str]:
+        values = {K + key: words[word] for word, key in VALUES.items() if word in words}
+        if isinstance(words.get("groups"), list):
+            values[K + "groups"] = json.dumps([self.key(gang) for gang in words["groups"]])
+        return {key: str(value) for key, value in values.items()}
+
+    def _filled(self, annotations: Mapping[str, Any]) -> dict[str, str]:
+        return {key.replace("K/", K): str(value).replace("$NS", self.slug) for key, value in annotations.items()}
+
+    def edit(self, kind: str, words: Mapping[str, Any]) -> tuple[Object, Object]:
+        """(merge patch of the object, merge patch of its status); an empty one is not sent."""
+        metadata = {key: words[key] for key in ("labels", "finalizers") if key in words}
+        if "annotations" in words:
+            metadata["annotations"] = {
+                key.replace("K/", K): value if value is None else str(value).replace("$NS", self.slug)
+                for key, value in words["annotations"].items()
+            }
+        body: Object = {"metadata": metadata} if metadata else {}
+        status: Object = {}
+        spec = {key: words[word] for word, key in _EDITS[kind].items() if word in words}
+        if spec:
+            body["spec"] = spec
+        if kind == "Node" and "gpus" in words:
+            status["allocatable"] = {make.GPU: str(words["gpus"])}
+        _check(words, {"labels", "annotations", "finalizers", "gpus", *_EDITS[kind]})
+        return body, {"status": status} if status else {}
+
+
+_EDITS: Final = {
+    "Pod": {"gates": "schedulingGates"},
+    "PodGroup": {"min": "minMember", "timeout": "scheduleTimeoutSeconds", "min_resources": "minResources"},
+    "Node": {"unschedulable": "unschedulable", "taints": "taints"},
+}
+
+
+def bare(name: str) -> str:
+    """A name without its namespace."""
+    return name.rpartition("/")[2]
+
+
+def _check(words: Mapping[str, Any], known: Any) -> None:
+    if unknown := words.keys() - set(known):
+        raise ValueError(f"unknown words: {', '.join(sorted(unknown))}")

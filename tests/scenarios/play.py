@@ -1,0 +1,165 @@
+"""Playing one scenario on whatever cluster it is given.
+
+The law: steps are played in order; an expectation is waited for until it holds or its time is up, and what must never
+happen is judged at the end from everything that was seen. A player knows no difference between the two forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from itertools import zip_longest
+from typing import Any, Final, Protocol
+
+from control_plane.api import Object
+
+from tests.scenarios.objects import Maker
+from tests.scenarios.table import Scenario, Step
+from tests.scenarios.view import View, complaints, is_bound, select
+
+#: How long an expectation may take by default; a verdict is told after it stood for 250 ms.
+WITHIN_S: Final = 2.0
+
+
+class Cluster(Protocol):
+    """Where a scenario is played."""
+
+    def create(self, bodies: list[Object]) -> None:
+        """Create objects, in this order."""
+
+    def delete(self, kind: str, key: str) -> None:
+        """Delete an object; `key` is its name, `namespace/name` for namespaced kinds."""
+
+    def patch(self, kind: str, key: str, body: Object, *, status: bool = False) -> None:
+        """Merge-patch an object, or its status."""
+
+    def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
+        """Wait until `look` complains no more. Raises AssertionError with its last complaints."""
+
+    def refuse_binds(self, keys: list[str]) -> None:
+        """From now on binds of these pods are refused; an empty list ends that."""
+
+    def while_binding(self, deeds: dict[str, str]) -> None:
+        """When a bind of this pod is sent next: `gone` (it has just been deleted), `lost` (the answer is)."""
+
+    def restart(self) -> None:
+        """The scheduler dies and comes back."""
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+
+
+def play(scenario: Scenario, cluster: Cluster) -> None:
+    """Play all steps. Raises AssertionError naming the step that did not come out as the table says."""
+    player = _Player(scenario, cluster)
+    cluster.create([body for name, words in scenario.nodes.items() for body in player.maker.nodes(name, words)])
+    for number, step in enumerate(scenario.steps, start=1):
+        try:
+            player.step(step)
+        except AssertionError as error:
+            raise AssertionError(f"{scenario.name!r}, step {number} ({step.verb}): {error}") from None
+    player.judge_never()
+
+
+class _Player:
+    def __init__(self, scenario: Scenario, cluster: Cluster) -> None:
+        self.maker = Maker(scenario.slug)
+        self._scenario = scenario
+        self._cluster = cluster
+
+    def step(self, step: Step) -> None:
+        match step.verb:
+            case "create":
+                self._cluster.create([body for words in step.what for body in self.maker.entry(words)])
+            case "create_interleaved":
+                self._cluster.create(list(_interleaved([self.maker.entry(words) for words in step.what])))
+            case "delete":
+                for name in step.what:
+                    self._delete(name)
+            case "edit":
+                for name, words in step.what.items():
+                    self._edit(name, words)
+            case "finish":
+                for name in step.what:
+                    self._end(name, {"phase": "Succeeded"})
+            case "reject":
+                for name, reason in step.what.items():
+                    self._end(name, {"phase": "Failed", "reason": reason, "message": "Node had no room"})
+            case "refuse_binds":
+                self._cluster.refuse_binds([self.maker.key(name) for name in step.what])
+            case "while_binding":
+                self._cluster.while_binding({self.maker.key(name): deed for name, deed in step.what.items()})
+            case "restart":
+                self._cluster.restart()
+            case "wait":
+                self._cluster.wait(float(step.what))
+            case _:
+                within_s = WITHIN_S if step.within_s is None else step.within_s
+                self._cluster.until(lambda view: complaints(view, step.what, self.maker), within_s=within_s)
+
+    def judge_never(self) -> None:
+        """Nothing that must never be bound ever was."""
+        def bound(view: View) -> list[str]:
+            patterns = [self.maker.key(name) for name in self._scenario.never_bound]
+            return [f"{key} was bound" for key in view.bound_order for name in patterns
+                    if fnmatchcase(key, name) or fnmatchcase(key, f"{name}-*")]  # fmt: skip
+
+        self._cluster.until(bound, within_s=0.0)
+
+    def _target(self, name: str) -> tuple[str, str]:
+        kind, _, rest = name.rpartition(" ")
+        match kind:
+            case "node":
+                return "Node", self.maker.node_name(rest)
+            case "podgroup":
+                return "PodGroup", self.maker.key(rest)
+            case "":
+                return "Pod", self.maker.key(rest)
+            case _:
+                raise ValueError(f"what is {name!r}?")
+
+    def _each(self, name: str) -> list[tuple[str, str]]:
+        """The objects a name stands for: one, or the pods that match it, once they have been seen."""
+        kind, key = self._target(name)
+        if kind != "Pod":
+            return [(kind, key)]
+        chosen: list[str] = []
+
+        def seen(view: View) -> list[str]:
+            chosen[:] = select(view, name, self.maker)
+            return [] if chosen else [f"there is no pod {name}"]
+
+        self._cluster.until(seen, within_s=WITHIN_S)
+        return [(kind, key) for key in chosen]
+
+    def _delete(self, name: str) -> None:
+        for kind, key in self._each(name):
+            self._cluster.delete(kind, key)
+
+    def _edit(self, name: str, words: dict[str, Any]) -> None:
+        for kind, key in self._each(name):
+            body, status = self.maker.edit(kind, words)
+            if body:
+                self._cluster.patch(kind, key, body)
+            if status:
+                self._cluster.patch(kind, key, status, status=True)
+
+    def _end(self, name: str, status: Object) -> None:
+        """End pods, once they run: a kubelet that has not heard of a pod cannot end it."""
+
+        def running(view: View) -> list[str]:
+            pods = select(view, name, self.maker)
+            idle = [key for key, pod in pods.items() if not is_bound(pod) or pod["status"].get("phase") != "Running"]
+            return [f"{', '.join(idle) or name} does not run"] if idle or not pods else []
+
+        self._cluster.until(running, within_s=WITHIN_S)
+        for kind, key in self._each(name):
+            self._cluster.patch(kind, key, {"status": status}, status=True)
+
+
+def _interleaved(lists: list[list[Object]]) -> Iterator[Object]:
+    """PodGroups first, then the first pod of each, the second of each, …"""
+    for bodies in lists:
+        yield from (body for body in bodies if body["kind"] != "Pod")
+    for turn in zip_longest(*([body for body in bodies if body["kind"] == "Pod"] for bodies in lists)):
+        yield from (body for body in turn if body is not None)

@@ -1,0 +1,221 @@
+"""The real form: many scenarios at once in one control plane, beside one daemon.
+
+The law: a scenario sees and touches only its own namespaces and nodes. Everything is learnt from three watches shared
+by all; a change wakes only the scenario it belongs to. Time is the machine's: nothing sleeps for a fixed time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api, ApiError, Object
+from control_plane.applying import apply_manifests
+from control_plane.checks import Checks
+from control_plane.daemon import Daemon
+from control_plane.following import Following
+
+from tests.scenarios.objects import PRIORITIES, SCENARIO
+from tests.scenarios.table import Scenario
+from tests.scenarios.view import View
+from tests.scenarios.virtual import AVOID_S
+
+#: The machine is slow and shared: what takes a moment in virtual time may take this much longer.
+SLACK_S: Final = 25.0
+POLICY: Final = "admissionregistration.k8s.io/v1"
+PATHS: Final = ("/api/v1/pods", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+                "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups", "/apis/events.k8s.io/v1/events")  # fmt: skip
+
+
+class Stage:
+    """A running control plane and daemon on which scenarios are played."""
+
+    def __init__(self, api: Api, daemon: Daemon) -> None:
+        self.api, self.daemon = api, daemon
+        self.checks = Checks()
+        self.boards: dict[str, Board] = {}
+
+    def heard(self, kind: str, body: Object, seen_s: float) -> None:
+        """A change of a pod, PodGroup or Event; told to the scenario in whose namespace it happened."""
+        if "regarding" not in body and "containers" in body["spec"]:
+            self.checks.pod_changed(kind, body, seen_s)
+        namespace = body["metadata"]["namespace"]
+        board = self.boards.get(namespace)
+        if board is not None:
+            board.heard(kind, body)
+
+
+class Board:
+    """What one scenario sees, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self._view = View()
+        self._changed = threading.Condition()
+
+    def heard(self, kind: str, body: Object) -> None:
+        """Take in a change and wake who waits."""
+        with self._changed:
+            if "regarding" in body:
+                self._view.events.append(body)
+            elif "containers" in body["spec"]:
+                self._view.pod_changed(kind, body)
+            else:
+                self._view.pod_group_changed(kind, body)
+            self._changed.notify_all()
+
+    def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
+        """Wait until `look` complains no more. Raises AssertionError with its last complaints."""
+        deadline_s = time.monotonic() + within_s
+        with self._changed:
+            while found := look(self._view):
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise AssertionError("; ".join(found))
+                self._changed.wait(left_s)
+
+
+class RealCluster:
+    """A `play.Cluster`: one scenario's part of a `Stage`."""
+
+    def __init__(self, stage: Stage, scenario: Scenario) -> None:
+        self._stage, self._api = stage, stage.api
+        self._board = Board()
+        self._slug = scenario.slug
+        self._kinds: dict[str, str] = {}
+        self._policy = ""
+        self._namespaces: set[str] = set()
+
+    def create(self, bodies: list[Object]) -> None:
+        for body in bodies:
+            namespace = body["metadata"].get("namespace")
+            if namespace is not None:
+                self._need(namespace)
+            if body["kind"] == "PodGroup":
+                self._kinds[f"{namespace}/{body['metadata']['name']}"] = body["apiVersion"]
+        if len(bodies) > 20:
+            make.create_all(self._api, bodies, connections=8)
+        else:
+            for body in bodies:
+                self._api.post(self._api.path_of(body), body)
+
+    def delete(self, kind: str, key: str) -> None:
+        self._api.delete(self._path(kind, key))
+
+    def patch(self, kind: str, key: str, body: Object, *, status: bool = False) -> None:
+        self._api.patch(self._path(kind, key) + ("/status" if status else ""), body)
+
+    def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
+        self._stage.daemon.check()
+        self._board.until(look, within_s=within_s + SLACK_S if within_s else 0.0)
+
+    def refuse_binds(self, keys: list[str]) -> None:
+        """By an admission policy; it takes a moment to act, and ends as slowly: both are waited for by trial binds."""
+        if self._policy:
+            self._api.delete(f"/apis/{POLICY}/validatingadmissionpolicybindings/{self._policy}")
+            self._api.delete(f"/apis/{POLICY}/validatingadmissionpolicies/{self._policy}")
+        self._policy = self._slug if keys else ""
+        if keys:
+            for body in _policy(self._slug, [key.partition("/")[2] for key in keys]):
+                self._api.post(self._api.path_of(body), body)
+            self._await_refusal(keys[0])
+
+    def while_binding(self, deeds: dict[str, str]) -> None:
+        raise AssertionError("nobody can step between a real scheduler and its server")
+
+    def restart(self) -> None:
+        self._stage.daemon.kill()
+        self._stage.daemon.start()
+
+    def wait(self, seconds: float) -> None:
+        raise AssertionError("real time is not waited for")
+
+    def close(self) -> None:
+        """Leave no pod, PodGroup, node or policy behind."""
+        self.refuse_binds([])
+        for namespace in self._namespaces:
+            root = f"/api/v1/namespaces/{namespace}/pods"
+            for pod in self._api.list(root).items:
+                path = f"{root}/{pod['metadata']['name']}"
+                if pod["metadata"].get("finalizers"):
+                    self._api.patch(path, {"metadata": {"finalizers": None}})
+                self._api.delete(path)
+        for key in self._kinds:
+            self._api.delete(self._path("PodGroup", key))
+        for node in self._api.list("/api/v1/nodes", labelSelector=f"{SCENARIO}={self._slug}").items:
+            self._api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
+        for namespace in self._namespaces:
+            self._stage.boards.pop(namespace, None)
+
+    def _need(self, namespace: str) -> None:
+        if namespace in self._namespaces:
+            return
+        self._namespaces.add(namespace)
+        self._stage.boards[namespace] = self._board
+        self._api.post("/api/v1/namespaces", make.namespace(namespace))
+
+    def _path(self, kind: str, key: str) -> str:
+        if kind == "Node":
+            return f"/api/v1/nodes/{key}"
+        namespace, _, name = key.partition("/")
+        if kind == "Pod":
+            return f"/api/v1/namespaces/{namespace}/pods/{name}"
+        return f"/apis/{self._kinds[key]}/namespaces/{namespace}/podgroups/{name}"
+
+    def _await_refusal(self, key: str) -> None:
+        """Try, without effect, to bind a pod of that name until the policy says no."""
+        namespace, _, name = key.partition("/")
+        self._need(namespace)
+        trial = f"/api/v1/namespaces/{namespace}/pods/{name}/binding?dryRun=All"
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
+                "target": {"kind": "Node", "name": "nowhere"}}  # fmt: skip
+        deadline_s = time.monotonic() + SLACK_S
+        while True:
+            try:
+                self._api.post(trial, body)
+            except ApiError as error:
+                if "ValidatingAdmissionPolicy" in error.message:
+                    return
+            assert time.monotonic() < deadline_s, "the API server does not take up the admission policy"
+            time.sleep(0.1)
+
+
+def _policy(name: str, pods: list[str]) -> list[Object]:
+    """A policy that denies binds of these pods in the namespaces of one scenario."""
+    names = ", ".join(f"'{pod}'" for pod in pods)
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+    spec: dict[str, Any] = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"!(request.name in [{names}])", "message": "the server does not want it"}],
+    }
+    where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+    return [
+        {"apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec},
+        {"apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+         "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": where}},
+    ]  # fmt: skip
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    """A control plane with kwok, our definitions, the daemon under its own rights, and the watches."""
+    with ExitStack() as stack:
+        plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
+        api = Api.of(plane)
+        apply_manifests(api)
+        for name, value in PRIORITIES.items():
+            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            api.post(api.path_of(body), {**body, "value": value})
+        environment = {"GANGSCHED_KUBELET_REJECTION_AVOID_S": f"{AVOID_S:g}"}
+        daemon = stack.enter_context(Daemon(plane, environment=environment))
+        built = Stage(api, daemon)
+        for path in PATHS:
+            stack.enter_context(Following(api, path, on_change=built.heard))
+        stack.enter_context(Following(api, "/api/v1/nodes", on_change=built.checks.node_changed))
+        yield built
+        assert not built.checks.violations, built.checks.violations

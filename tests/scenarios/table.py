@@ -1,0 +1,110 @@
+"""Reading the tables: YAML in, checked scenarios out.
+
+The law: a word that is not known is an error that names the scenario, never ignored; names are unique over all files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+FOLDER: Final = Path(__file__).parent
+RULES: Final = (
+    *(f"I{n}" for n in range(1, 7)), *(f"Q{n}" for n in range(1, 6)), *(f"P{n}" for n in range(1, 5)),
+    *(f"R{n}" for n in range(1, 5)), *(f"B{n}" for n in range(1, 7)), *(f"T{n}" for n in range(1, 4)), "D1",
+    *(f"E{n}" for n in range(1, 5)),
+)  # fmt: skip
+VERBS: Final = frozenset({
+    "create", "create_interleaved", "delete", "edit", "finish", "reject", "refuse_binds", "while_binding", "restart",
+    "wait", "expect",
+})  # fmt: skip
+KEYS: Final = frozenset({"scenario", "rules", "nodes", "steps", "never_bound", "virtual_only"})
+SHORTEST, LONGEST = 8, 100
+LONGEST_SLUG = 40
+
+
+class TableError(ValueError):
+    """A table that cannot be played; the sentence names the file and the scenario."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens (`verb`) and to what; `within_s` is how long an expectation may take."""
+
+    verb: str
+    what: Any
+    within_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario. `virtual_only` is the reason why it cannot be played for real; "" when it can."""
+
+    name: str
+    file: str
+    rules: tuple[str, ...]
+    nodes: Mapping[str, Mapping[str, Any]]
+    steps: tuple[Step, ...]
+    never_bound: tuple[str, ...] = ()
+    virtual_only: str = ""
+
+    @property
+    def slug(self) -> str:
+        """The namespace it is played in: unique, and readable in messages."""
+        words = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+        return words[:LONGEST_SLUG].rstrip("-")
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the daemon is restarted, so that no other scenario may run meanwhile."""
+        return any(step.verb == "restart" for step in self.steps)
+
+
+def load(folder: Path = FOLDER) -> list[Scenario]:
+    """All scenarios, by file and in the order written. Raises TableError."""
+    scenarios = [scenario for path in sorted(folder.glob("*.yaml")) for scenario in _read(path)]
+    seen: dict[str, Scenario] = {}
+    for scenario in scenarios:
+        if (other := seen.get(scenario.slug)) is not None:
+            raise TableError(f"{scenario.file} and {other.file}: two scenarios become {scenario.slug}.")
+        seen[scenario.slug] = scenario
+    return scenarios
+
+
+def by_rule(scenarios: list[Scenario]) -> dict[str, list[str]]:
+    """Rule → names of the scenarios that prove it, every rule in the order of the semantics."""
+    return {rule: [scenario.name for scenario in scenarios if rule in scenario.rules] for rule in RULES}
+
+
+def _read(path: Path) -> Iterator[Scenario]:
+    for entry in yaml.safe_load(path.read_text()) or []:
+        where = f"{path.name}: {entry.get('scenario', '(a scenario without a name)')!r}"
+        if unknown := entry.keys() - KEYS:
+            raise TableError(f"{where}: unknown {', '.join(sorted(unknown))}.")
+        name, rules = entry.get("scenario", ""), tuple(entry.get("rules", ()))
+        if not SHORTEST <= len(name) <= LONGEST:
+            raise TableError(f"{where}: a name has {SHORTEST} to {LONGEST} characters.")
+        if not rules or (unknown := set(rules) - set(RULES)):
+            raise TableError(f"{where}: it must name rules of the semantics, not {sorted(unknown) if rules else []}.")
+        yield Scenario(
+            name, path.name, rules, entry.get("nodes", {}), tuple(_steps(entry.get("steps", ()), where)),
+            tuple(entry.get("never_bound", ())), entry.get("virtual_only", ""),
+        )  # fmt: skip
+
+
+def _steps(entries: list[dict[str, Any]], where: str) -> Iterator[Step]:
+    if not entries:
+        raise TableError(f"{where}: it has no steps.")
+    for entry in entries:
+        words = dict(entry)
+        within_s = words.pop("within", None)
+        if len(words) != 1 or (verb := next(iter(words))) not in VERBS:
+            raise TableError(f"{where}: a step is one of {', '.join(sorted(VERBS))}, not {sorted(words)}.")
+        if within_s is not None and verb != "expect":
+            raise TableError(f"{where}: only an expectation has a `within`.")
+        yield Step(verb, words[verb], within_s)

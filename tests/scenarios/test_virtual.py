@@ -1,0 +1,23 @@
+"""Every scenario on the virtual clock, twice: with changes coming one by one and coming together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scenarios.play import play
+from tests.scenarios.table import Scenario, by_rule, load
+from tests.scenarios.virtual import VirtualCluster
+
+SCENARIOS = load()
+
+
+@pytest.mark.parametrize("one_by_one", [True, False], ids=["one-by-one", "together"])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.slug for scenario in SCENARIOS])
+def test_scenario(scenario: Scenario, one_by_one: bool) -> None:
+    """The table comes true, whatever the order and grain in which the scheduler hears of things."""
+    play(scenario, VirtualCluster(one_by_one=one_by_one))
+
+
+def test_every_rule_is_proven() -> None:
+    """Each rule of the semantics has a scenario."""
+    assert [rule for rule, names in by_rule(SCENARIOS).items() if not names] == []

@@ -1,0 +1,204 @@
+"""What can be seen of one scenario in its cluster, and whether it is as expected.
+
+The law: `complaints` is a pure look at a `View`; an empty list means that everything is as the table says. Names in a
+table are pods (`a-0`, also with `*`), gangs (`a`: all pods made as `a-…`), or start with `podgroup` or `events`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from control_plane.api import Object
+
+from gangsched.api.keys import TIMEOUT
+from tests.scenarios.objects import Maker
+
+_COUNTED: Final = re.compile(r"(\d+) bound")
+_POD_WORDS: Final = frozenset({"bound", "pending", "reason", "message", "on", "nodes", "timed_out", "gone"})
+_GROUP_WORDS: Final = frozenset({"phase", "scheduled", "running", "succeeded", "failed", "occupiedBy", "conditions"})
+
+
+@dataclass(slots=True)
+class View:
+    """Objects by `namespace/name`, Events in the order seen, and pods (`namespace/name`) in the order bound."""
+
+    pods: dict[str, Object] = field(default_factory=dict)
+    pod_groups: dict[str, Object] = field(default_factory=dict)
+    events: list[Object] = field(default_factory=list)
+    bound_order: list[str] = field(default_factory=list)
+
+    def pod_changed(self, kind: str, pod: Object) -> None:
+        """Take in a change of a pod."""
+        key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        if kind != "DELETED":
+            self.pods[key] = pod
+        elif self.pods.get(key, pod)["metadata"]["uid"] == pod["metadata"]["uid"]:
+            self.pods.pop(key, None)
+        if is_bound(pod) and key not in self.bound_order:
+            self.bound_order.append(key)
+
+    def pod_group_changed(self, kind: str, group: Object) -> None:
+        """Take in a change of a PodGroup."""
+        key = f"{group['metadata']['namespace']}/{group['metadata']['name']}"
+        if kind == "DELETED":
+            self.pod_groups.pop(key, None)
+        else:
+            self.pod_groups[key] = group
+
+
+def is_bound(pod: Object) -> bool:
+    """Whether a pod has a node."""
+    return bool(pod["spec"].get("nodeName"))
+
+
+def select(view: View, name: str, maker: Maker) -> dict[str, Object]:
+    """The pods a name stands for, by `namespace/name`: itself, or those that match it, or those of a gang."""
+    key = maker.key(name)
+    if key in view.pods:
+        return {key: view.pods[key]}
+    pattern = key if "*" in key else f"{key}-*"
+    return {each: pod for each, pod in view.pods.items() if fnmatchcase(each, pattern)}
+
+
+def complaints(view: View, expected: Mapping[str, Any], maker: Maker) -> list[str]:
+    """What is not (yet) as expected, a sentence each."""
+    found: list[str] = []
+    for name, wanted in expected.items():
+        kind, _, rest = name.partition(" ")
+        if name == "order":
+            found += _order(view, wanted, maker)
+        elif kind == "podgroup" and rest:
+            found += [f"{name}: {text}" for text in _pod_group(view, maker.key(rest), wanted, maker)]
+        elif kind == "events" and rest:
+            found += [f"{name}: {text}" for text in _events(view, rest, wanted, maker)]
+        else:
+            found += [f"{name}: {text}" for text in _pods(select(view, name, maker), wanted, maker)]
+    return found
+
+
+def _pods(pods: Mapping[str, Object], wanted: Any, maker: Maker) -> Iterator[str]:
+    if isinstance(wanted, str):
+        counted = _COUNTED.fullmatch(wanted)
+        words: Mapping[str, Any] = {"bound": int(counted[1])} if counted else {wanted: "all"}
+    else:
+        words = wanted
+    if unknown := words.keys() - _POD_WORDS:
+        raise ValueError(f"unknown expectation of pods: {', '.join(sorted(unknown))}")
+    if "gone" in words:
+        if pods:
+            yield f"still there: {', '.join(pods)}"
+        return
+    if not pods:
+        yield "no such pods"
+    yield from _counts(pods, words)
+    waiting = {key: pod for key, pod in pods.items() if not is_bound(pod)}
+    for key, pod in waiting.items():
+        yield from (f"{key} {text}" for text in _told(pod, words, maker))
+    if {"reason", "message", "timed_out"} & words.keys() and not waiting:
+        yield "all are bound"
+    if "on" in words:
+        allowed = {maker.node_name(node) for node in words["on"]}
+        yield from (f"{key} is on {pod['spec']['nodeName']}" for key, pod in pods.items()
+                    if is_bound(pod) and pod["spec"]["nodeName"] not in allowed)  # fmt: skip
+    if "nodes" in words:
+        used = {pod["spec"]["nodeName"] for pod in pods.values() if is_bound(pod)}
+        if len(used) != words["nodes"]:
+            yield f"uses {len(used)} nodes: {sorted(used)}"
+
+
+def _counts(pods: Mapping[str, Object], words: Mapping[str, Any]) -> Iterator[str]:
+    bound = sum(is_bound(pod) for pod in pods.values())
+    for word, count in (("bound", bound), ("pending", len(pods) - bound)):
+        wanted = len(pods) if words.get(word) == "all" else words.get(word)
+        if wanted is not None and count != wanted:
+            yield f"{count} of {len(pods)} {word}, not {wanted}"
+
+
+def _told(pod: Object, words: Mapping[str, Any], maker: Maker) -> Iterator[str]:
+    """What the condition of a waiting pod says, and its timeout annotation."""
+    conditions = pod.get("status", {}).get("conditions", ())
+    told: Object = next((entry for entry in conditions if entry["type"] == "PodScheduled"), {})
+    if "reason" in words and told.get("reason") != words["reason"]:
+        yield f"says {told.get('reason')} ({told.get('message')}), not {words['reason']}"
+    for fragment in _list(words.get("message", ())):
+        if _fill(fragment, maker) not in told.get("message", ""):
+            yield f"says {told.get('message')!r}, not {_fill(fragment, maker)!r}"
+    if "timed_out" in words:
+        is_marked = pod["metadata"].get("annotations", {}).get(TIMEOUT) == "true"
+        if is_marked != words["timed_out"]:
+            yield f"is {'' if is_marked else 'not '}marked as timed out"
+
+
+def _pod_group(view: View, key: str, wanted: Mapping[str, Any], maker: Maker) -> Iterator[str]:
+    if unknown := wanted.keys() - _GROUP_WORDS:
+        raise ValueError(f"unknown expectation of a PodGroup: {', '.join(sorted(unknown))}")
+    group = view.pod_groups.get(key)
+    if group is None:
+        yield "is not there"
+        return
+    status = group.get("status") or {}
+    for name, value in wanted.items():
+        if name == "conditions":
+            continue
+        filled = _fill(value, maker) if isinstance(value, str) else value
+        if status.get(name, 0 if value == 0 else None) != filled:
+            yield f"{name} is {status.get(name)}, not {filled}"
+    conditions = {entry["type"]: entry for entry in status.get("conditions", ())}
+    for kind, text in wanted.get("conditions", {}).items():
+        entry = conditions.get(kind)
+        said = f"{entry['status']} {entry['reason']} {entry['message']}" if entry else "absent"
+        for fragment in _list(text):
+            if _fill(fragment, maker) not in said:
+                yield f"condition {kind} is {said!r}, not {_fill(fragment, maker)!r}"
+    generation = group["metadata"].get("generation", 0)
+    for kind in wanted.get("conditions", {}):
+        if kind in conditions and conditions[kind].get("observedGeneration", 0) != generation:
+            yield f"condition {kind} is of generation {conditions[kind].get('observedGeneration')}, not {generation}"
+
+
+def _events(view: View, about: str, wanted: Mapping[str, Any], maker: Maker) -> Iterator[str]:
+    """`about` is a pod, `podgroup x`, or `x` with * for any object so named; `wanted` maps reasons to fragments."""
+    kind, _, name = about.rpartition(" ")
+    key = maker.key(name)
+    own = [
+        event for event in view.events
+        if fnmatchcase(f"{event['regarding'].get('namespace')}/{event['regarding']['name']}", key)
+        and (not kind or event["regarding"]["kind"].lower() == kind)
+    ]  # fmt: skip
+    for reason, text in wanted.items():
+        notes = [event.get("note", "") for event in own if event["reason"] == reason]
+        if text is False:
+            yield from (f"there is an Event {reason}: {note}" for note in notes[:1])
+        elif not notes:
+            yield f"no Event {reason}; there are {sorted({event['reason'] for event in own})}"
+        else:
+            for fragment in _list(() if text is True else text):
+                if not any(_fill(fragment, maker) in note for note in notes):
+                    yield f"no Event {reason} says {_fill(fragment, maker)!r} but {notes[:3]}"
+
+
+def _order(view: View, names: list[str], maker: Maker) -> Iterator[str]:
+    """Each name was bound as a whole before the first pod of the next."""
+    position = {key: index for index, key in enumerate(view.bound_order)}
+    last = -1
+    for name in names:
+        places = [position.get(key) for key in select(view, name, maker)]
+        known = [place for place in places if place is not None]
+        if not places or len(known) < len(places):
+            yield f"order: {name} is not bound yet"
+            return
+        if min(known) < last:
+            yield f"order: {name} was bound before the one named ahead of it: {view.bound_order}"
+        last = max(known)
+
+
+def _list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _fill(text: str, maker: Maker) -> str:
+    return text.replace("$NS", maker.slug)

@@ -1,0 +1,292 @@
+"""The virtual form: the scheduler's own loop and state on a virtual clock, beside a pretended API server.
+
+The law: what the API server does to an object as far as scheduling sees it is done here too (uids, generations,
+deletion with finalizers, bind preconditions, the annotations we write coming back as updates), objects travel as JSON
+through the real decoders, and time moves only when nothing else is left to do. Kubelets run what is bound at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from control_plane.api import Object
+from control_plane.checks import Checks
+from structlog.testing import capture_logs
+
+from gangsched.api.keys import SIGS, TIMEOUT, X_K8S
+from gangsched.core.cycle import Limits
+from gangsched.kube import mirror
+from gangsched.kube.podgroup_store import PodGroupStore
+from gangsched.kube.shapes import ShapeTable
+from gangsched.loop import Loop, Ports
+from gangsched.model.messages import (
+    Bind,
+    BindFailed,
+    BindGone,
+    Bound,
+    MarkTimedOut,
+    Outcome,
+    RecordEvent,
+    Report,
+    SetPodCondition,
+    SetPodGroupStatus,
+)
+from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.telemetry.metrics import Metrics
+from tests.scenarios.objects import PRIORITIES
+from tests.scenarios.view import View, is_bound
+
+NAMES: Final = frozenset({"gangsched", "scheduler-plugins-scheduler"})
+AVOID_S: Final = 3.0
+EPOCH_S: Final = 1_750_000_000
+TURNS: Final = 10_000
+
+
+class VirtualCluster:
+    """A `play.Cluster`. `one_by_one`: the scheduler takes its turn after every single change, and learns of a bind
+    from the watch before it gets the answer; else changes come together, and the answer comes first.
+    """
+
+    def __init__(self, *, one_by_one: bool) -> None:
+        self.view = View()
+        self.checks = Checks()
+        self._one_by_one = one_by_one
+        self._now_s = 0.0
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._version = 0
+        self._refused: set[str] = set()
+        self._deeds: dict[str, str] = {}
+        self._later: deque[Callable[[], None]] = deque()
+        self._start()
+
+    def _start(self) -> None:
+        state = SchedulingState(Rules(scheduler_names=NAMES, avoid_s=AVOID_S))
+        self._loop = Loop(
+            state, Ports(self, self._tell, self), metrics=Metrics(), limits=Limits(), ready=lambda: True
+        )
+        self._state = state
+        sink = self._loop.inbox
+        self._pods = mirror.Mirror(mirror.pods(ShapeTable()), sink, self._report)
+        self._nodes = mirror.Mirror(mirror.nodes(self._report), sink, self._report)
+        self._groups = {group: PodGroupStore(group, sink, self._report) for group in (X_K8S, SIGS)}
+        for reader, kind in ((self._pods, "Pod"), (self._nodes, "Node")):
+            items = [body for (each, _), body in self._objects.items() if each == kind]
+            reader.add_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
+        for group, store in self._groups.items():
+            bodies = [body for (kind, _), body in self._objects.items()
+                      if kind == "PodGroup" and body["apiVersion"].startswith(f"{group}/")]  # fmt: skip
+            found = [pod_group for body in bodies if (pod_group := store.read(body, "v1alpha1")) is not None]
+            store.replace(found, str(self._version))
+
+    # --- what a scenario does (play.Cluster) ------------------------------------------------------------------------
+
+    def create(self, bodies: list[Object]) -> None:
+        for given in bodies:
+            body = copy.deepcopy(given)
+            metadata = body["metadata"]
+            key = (body["kind"], _key(body))
+            assert key not in self._objects, f"{key} is there already"
+            metadata |= {"uid": f"uid-{self._version}", "creationTimestamp": self.wall(), "generation": 1}
+            body.setdefault("status", {})
+            if body["kind"] == "Pod":
+                _admit(body)
+            self._store("ADDED", body)
+
+    def delete(self, kind: str, key: str) -> None:
+        body = self._objects[(kind, key)]
+        if body["metadata"].get("finalizers"):
+            self._patch(body, {"metadata": {"deletionTimestamp": self.wall()}})
+        else:
+            self._remove(body)
+
+    def patch(self, kind: str, key: str, body: Object, *, status: bool = False) -> None:
+        self._patch(self._objects[(kind, key)], body)
+
+    def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
+        deadline_s = self._now_s + within_s
+        while True:
+            self._settle()
+            found = look(self.view)
+            due_s = self._state.next_deadline_s(self._now_s)
+            if not found:
+                assert not self.checks.violations, self.checks.violations
+                return
+            if due_s is None or due_s > deadline_s:
+                raise AssertionError("; ".join(found))
+            self._now_s = max(self._now_s, due_s)
+
+    def refuse_binds(self, keys: list[str]) -> None:
+        self._refused = set(keys)
+
+    def while_binding(self, deeds: dict[str, str]) -> None:
+        self._deeds |= deeds
+
+    def restart(self) -> None:
+        self._settle()
+        self._later.clear()
+        self._start()
+
+    def wait(self, seconds: float) -> None:
+        end_s = self._now_s + seconds
+        while True:
+            self._settle()
+            due_s = self._state.next_deadline_s(self._now_s)
+            if due_s is None or due_s > end_s:
+                break
+            self._now_s = max(self._now_s, due_s)
+        self._now_s = end_s
+        self._settle()
+
+    # --- the scheduler's ports ----------------------------------------------------------------------------------------
+
+    def now_s(self) -> float:
+        """Virtual monotonic seconds."""
+        return self._now_s
+
+    def wall(self) -> str:
+        """The virtual present in RFC 3339."""
+        return datetime.fromtimestamp(EPOCH_S + self._now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def submit(self, binds: Sequence[Bind]) -> None:
+        """Answer binds after the turn that ordered them."""
+        self._later.extend(lambda bind=bind: self._bind(bind) for bind in binds)  # type: ignore[misc]
+
+    def _tell(self, report: Report) -> None:
+        self._later.append(lambda: self._write(report))
+
+    # --- the pretended API server -------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Turn, and carry out what was ordered, until neither does anything more at this moment."""
+        with capture_logs():
+            for _ in range(TURNS):
+                busy = self._loop.turn()
+                if not busy and not self._later:
+                    return
+                while self._later:
+                    self._later.popleft()()
+        raise AssertionError(f"the loop does not come to rest within {TURNS} turns")
+
+    def _bind(self, bind: Bind) -> None:
+        key = f"{bind.namespace}/{bind.name}"
+        deed = self._deeds.pop(key, "")
+        if deed == "gone":
+            self.delete("Pod", key)
+        pod = self._objects.get(("Pod", key))
+        node = "" if pod is None else pod["spec"].get("nodeName", "")
+        outcome: Outcome
+        if pod is None or pod["metadata"]["uid"] != bind.uid or node or pod["metadata"].get("deletionTimestamp"):
+            outcome = BindGone(bind.uid, bind.node, "the pod is not the one that was meant")
+        elif key in self._refused or deed == "lost":
+            outcome = BindFailed(bind.uid, bind.node, "the server does not want it")
+        else:
+            outcome = Bound(bind.uid, bind.node)
+        if not self._one_by_one:
+            self._loop.inbox(outcome)
+        if isinstance(outcome, Bound):
+            told = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+            self._patch(self._objects[("Pod", key)], {"spec": {"nodeName": bind.node}, "status": told})
+            self._patch(self._objects[("Pod", key)], {"status": {"phase": "Running"}})
+        if self._one_by_one:
+            self._loop.inbox(outcome)
+
+    def _write(self, report: Report) -> None:
+        match report:
+            case RecordEvent(regarding=about, reason=reason, message=message):
+                regarding = {"kind": about.kind, "namespace": about.namespace, "name": about.name}
+                self.view.events.append({"regarding": regarding, "reason": reason, "note": message})
+            case SetPodCondition(reason=reason, message=message):
+                pod = self._named(report)
+                if pod is not None and not is_bound(pod):
+                    told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+                    self._patch(pod, {"status": {"conditions": [told]}})
+            case MarkTimedOut():
+                pod = self._named(report)
+                if pod is not None:
+                    self._patch(pod, {"metadata": {"annotations": {TIMEOUT: "true"}}})
+            case SetPodGroupStatus(namespace=namespace, name=name, uid=uid, status=status):
+                group = self._objects.get(("PodGroup", f"{namespace}/{name}"))
+                if group is not None and group["metadata"]["uid"] == uid:
+                    self._patch(group, {"status": json.loads(json.dumps(dict(status)))})
+
+    def _named(self, order: SetPodCondition | MarkTimedOut) -> Object | None:
+        pod = self._objects.get(("Pod", f"{order.namespace}/{order.name}"))
+        return pod if pod is not None and pod["metadata"]["uid"] == order.uid else None
+
+    def _patch(self, old: Object, patch: Object) -> None:
+        new = _merged(old, patch)
+        if new == old:
+            return
+        if new.get("spec") != old.get("spec") and new["kind"] == "PodGroup":
+            new["metadata"]["generation"] += 1
+        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+            self._remove(new)
+        else:
+            self._store("MODIFIED", new)
+
+    def _remove(self, body: Object) -> None:
+        del self._objects[(body["kind"], _key(body))]
+        self._say("DELETED", body)
+
+    def _store(self, change: str, body: Object) -> None:
+        self._objects[(body["kind"], _key(body))] = body
+        self._say(change, body)
+
+    def _say(self, change: str, body: Object) -> None:
+        """Tell everybody who watches, in the server's order."""
+        self._version += 1
+        body["metadata"]["resourceVersion"] = str(self._version)
+        line = json.dumps({"type": change, "object": body}).encode()
+        match body["kind"]:
+            case "Pod":
+                self._pods.take_line(line)
+                self.view.pod_changed(change, body)
+                self.checks.pod_changed(change, body, self._now_s)
+            case "Node":
+                self._nodes.take_line(line)
+                self.checks.node_changed(change, body, self._now_s)
+            case _:
+                store = self._groups[body["apiVersion"].partition("/")[0]]
+                if change == "DELETED":
+                    store.gone(body)
+                else:
+                    store.applied(json.loads(line)["object"], "v1alpha1")
+                self.view.pod_group_changed(change, body)
+        if self._one_by_one and not self._later:
+            with capture_logs():
+                self._loop.turn()
+
+    def _report(self, sentence: str) -> None:
+        raise AssertionError(f"the scheduler cannot read an object: {sentence}")
+
+
+def _key(body: Object) -> str:
+    metadata = body["metadata"]
+    return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else str(metadata["name"])
+
+
+def _admit(pod: Object) -> None:
+    """What defaulting and admission make of a new pod."""
+    pod["spec"]["priority"] = PRIORITIES.get(pod["spec"].pop("priorityClassName", ""), 0)
+    for container in pod["spec"]["containers"]:
+        resources = container["resources"]
+        resources["requests"] = {**resources.get("limits", {}), **resources.get("requests", {})}
+    pod["status"]["phase"] = "Running" if pod["spec"].get("nodeName") else "Pending"
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    new = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            new.pop(key, None)
+        else:
+            new[key] = _merged(new.get(key), value)
+    return new
