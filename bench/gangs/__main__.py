@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
-from bench.gangs.cases import CASES
+from bench.gangs.cases import CASES, Case
 from bench.gangs.contenders import CONTENDERS
 from bench.gangs.measure import Result, measure
 from bench.gangs.report import Report
+
+#: The part of the machine that others may use while we measure, and how often we try to be alone.
+FOREIGN_CPU_MAX = 0.08
+TRIES = 3
 
 
 def main() -> None:
@@ -32,11 +37,21 @@ def main() -> None:
         print(f"\n{case.title}", flush=True)
         for run in range(asked.runs):
             for name in names if run % 2 == 0 else reversed(names):
-                result = measure(case, CONTENDERS[name])
-                results.append(result)
-                print(report.line(result), flush=True)
+                results.append(_measure_in_peace(report, case, name))
         report.add(case, results)
     print(report.table())
+
+
+def _measure_in_peace(report: Report, case: Case, name: str) -> Result:
+    """Measure, and measure again when the machine was not ours meanwhile; the quietest of the tries counts."""
+    tries: list[Result] = []
+    while True:
+        result = measure(case, CONTENDERS[name])
+        tries.append(result)
+        print(report.line(result), flush=True)
+        foreign = result.foreign_cpu_s or 0.0
+        if foreign < FOREIGN_CPU_MAX * result.total_s * (os.cpu_count() or 1) or len(tries) == TRIES:
+            return min(tries, key=lambda each: each.foreign_cpu_s or 0.0)
 
 
 def _names() -> list[str]:

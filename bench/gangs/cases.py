@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from control_plane.api import Object
 from control_plane.objects import node, pod, pod_group
@@ -84,24 +85,29 @@ class Case:
         return [Gang(name=f"impossible-{index}", members=2, gpus=8) for index in range(self.impossible)]
 
 
-_IMPOSSIBLE = dict(mode=Mode.WAVES, nodes=20, gangs=10, members=8, gpus=1, waves=10, against=("native",))
+_WAVES: dict[str, Any] = {
+    "mode": Mode.WAVES, "nodes": 20, "gangs": 10, "members": 8, "gpus": 1, "waves": 10, "against": ("native",),
+}  # fmt: skip
+_SMALL: dict[str, Any] = {"nodes": 200, "gangs": 100, "members": 20}
+_LARGE: dict[str, Any] = {"nodes": 1_000, "gangs": 4, "members": 500}
 CASES = (
-    Case(name="small-arrive", title="100 × 20 on 200 nodes, arrive", mode=Mode.ARRIVE, nodes=200, gangs=100, members=20),
-    Case(name="small-backlog", title="100 × 20 on 200 nodes, backlog", mode=Mode.BACKLOG, nodes=200, gangs=100, members=20),
-    Case(name="large-arrive", title="4 × 500 on 1,000 nodes, arrive", mode=Mode.ARRIVE, nodes=1_000, gangs=4, members=500),
-    Case(name="large-backlog", title="4 × 500 on 1,000 nodes, backlog", mode=Mode.BACKLOG, nodes=1_000, gangs=4, members=500),
+    Case(name="small-arrive", title="100 gangs × 20 on 200 nodes, arrive", mode=Mode.ARRIVE, **_SMALL),
+    Case(name="small-backlog", title="100 gangs × 20 on 200 nodes, backlog", mode=Mode.BACKLOG, **_SMALL),
+    Case(name="large-arrive", title="4 gangs × 500 on 1,000 nodes, arrive", mode=Mode.ARRIVE, **_LARGE),
+    Case(name="large-backlog", title="4 gangs × 500 on 1,000 nodes, backlog", mode=Mode.BACKLOG, **_LARGE),
     Case(
-        name="plain", title="2,000 plain pods on 200 nodes, arrive", mode=Mode.ARRIVE, nodes=200, gangs=2_000, members=1,
-        against=("kube-scheduler", "raw"),
+        name="plain", title="2,000 plain pods on 200 nodes, arrive",
+        mode=Mode.ARRIVE, nodes=200, gangs=2_000, members=1, against=("kube-scheduler", "raw"),
     ),
-    Case(name="feasible", title="10 × 8 GPU, nothing waiting", **_IMPOSSIBLE),  # type: ignore[arg-type]
-    Case(name="impossible", title="10 × 8 GPU, 1,000 impossible gangs waiting", impossible=1_000, **_IMPOSSIBLE),  # type: ignore[arg-type]
+    Case(name="feasible", title="waves of 10 gangs × 8 GPU, nothing waiting", **_WAVES),
+    Case(name="impossible", title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting", impossible=1_000, **_WAVES),
     Case(
-        name="wide", title="300 × 8 GPU on 5,000 nodes, arrive", mode=Mode.ARRIVE, nodes=5_000, gangs=300, members=8, gpus=1,
+        name="wide", title="300 gangs × 8 GPU on 5,000 nodes, arrive",
+        mode=Mode.ARRIVE, nodes=5_000, gangs=300, members=8, gpus=1,
     ),
     Case(
-        name="churn", title="8-GPU gangs end and start, 90 % of 800 GPUs used", mode=Mode.CHURN, nodes=100, gangs=300,
-        members=8, gpus=1, waves=8, filled=90, against=("kube-scheduler", "native"),
+        name="churn", title="8-GPU gangs end and start, 90 % of 800 GPUs in use", mode=Mode.CHURN,
+        nodes=100, gangs=300, members=8, gpus=1, waves=8, filled=90, against=("kube-scheduler", "native"),
     ),
 )  # fmt: skip
 
@@ -113,9 +119,9 @@ def node_bodies(case: Case) -> Iterator[Object]:
 
 def filler_bodies(case: Case) -> Iterator[Object]:
     """A bound pod of one GPU on each node, so that an 8-GPU pod fits nowhere now."""
-    if case.impossible:
-        for index in range(case.nodes):
-            yield pod(f"filler-{index}", NAMESPACE, gpus=1, scheduler_name="nobody", spec={"nodeName": f"node-{index:04}"})
+    for index in range(case.nodes if case.impossible else 0):
+        place = {"nodeName": f"node-{index:04}"}
+        yield pod(f"filler-{index}", NAMESPACE, gpus=1, scheduler_name="nobody", spec=place)
 
 
 def group_body(gang: Gang, dialect: Dialect) -> Object:

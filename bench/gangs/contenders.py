@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gangs.cases import Dialect
 from control_plane import components
 from control_plane.keeping import Keeping
 from control_plane.plane import ControlPlane
 from control_plane.ports import free_ports
+
+from bench.gangs.cases import Dialect
 
 NAMESPACE, ACCOUNT = "gangsched-system", "gangsched"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

@@ -72,7 +72,7 @@ class Pool:
 
     def __init__(self, url: str, context: ssl.SSLContext, connections: int) -> None:
         parts = urlsplit(url)
-        self._host, self._port, self._context = parts.hostname or "", parts.port, context
+        self._host, self._port, self._context = parts.hostname or "", parts.port or 443, context
         self._connections = [HttpConnection() for _ in range(connections)]
         self._idle: asyncio.Queue[HttpConnection] = asyncio.Queue()
 

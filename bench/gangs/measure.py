@@ -17,6 +17,11 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from control_plane.api import Api
+from control_plane.applying import apply_manifests
+from control_plane.components import APISERVER, ETCD
+from control_plane.plane import ControlPlane
+
 from bench.gangs.cases import (
     GROUPS,
     NATIVE_GROUPS,
@@ -35,10 +40,6 @@ from bench.gangs.contenders import GANGSCHED, RAW, Contender, Running, cpu_s, ma
 from bench.gangs.http import HttpConnection, Pool, expect_success
 from bench.gangs.meter import Meter
 from bench.gangs.raw import binding
-from control_plane.api import Api
-from control_plane.applying import apply_manifests
-from control_plane.components import APISERVER, ETCD
-from control_plane.plane import ControlPlane
 
 CONNECTIONS = 32
 WITHIN_S = 180.0
@@ -190,7 +191,7 @@ class Measurement:
     async def _churn(self) -> None:
         case = self._case
         await self._start_ready()
-        standing = [Gang(name=f"standing-{index}", members=case.members, gpus=case.gpus) for index in range(case.filled)]
+        standing = [Gang(name=f"standing-{n}", members=case.members, gpus=case.gpus) for n in range(case.filled)]
         await self._groups(standing)
         await self._create(self._creations(standing))
         await self._bound(standing)
@@ -336,8 +337,8 @@ class Measurement:
             case=self._case.name, contender=self._contender.name, pods=len(names), bound=len(bound),
             total_s=len(names) / len(self._waves) / rate if self._waves else total_s, pods_per_s=rate,
             bind_span_s=bound[-1] - bound[0], binds_per_s=(len(bound) - 1) / max(bound[-1] - bound[0], 1e-9),
-            server_cpu_s=server_s, load_cpu_s=load_s, foreign_cpu_s=foreign_s, ready_s=self._ready_s, waves_pods_per_s=self._waves,
-            watch_resumed=meter.resumed,
+            server_cpu_s=server_s, load_cpu_s=load_s, foreign_cpu_s=foreign_s, ready_s=self._ready_s,
+            waves_pods_per_s=self._waves, watch_resumed=meter.resumed,
         )  # fmt: skip
         if self._case.mode is Mode.BACKLOG:
             result.start_to_first_bind_s = bound[0] - self._first_s

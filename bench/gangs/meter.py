@@ -42,7 +42,7 @@ class _Line(msgspec.Struct):
 _line = msgspec.json.Decoder(_Line)
 
 
-class Spoilt(Exception):
+class SpoiltError(Exception):
     """The watch lost its place: times of this measurement would be wrong."""
 
 
@@ -114,7 +114,7 @@ class Meter:
         for raw in lines:
             line = _line.decode(raw)
             if line.type == "ERROR":
-                raise Spoilt(raw[:300].decode(errors="replace"))
+                raise SpoiltError(raw[:300].decode(errors="replace"))
             self._version = line.object.metadata.resource_version
             if line.type == "ADDED":
                 name = line.object.metadata.name
