@@ -12,7 +12,8 @@ import pytest
 from gangsched.kube.decode import DecodeFault, decode_node, decode_pod
 from gangsched.kube.shapes import ShapeTable
 from gangsched.kube.wire import WireNode, WirePod
-from gangsched.model.objects import Phase, Pod, Requirement, ScheduledCondition, Taint, Toleration
+from gangsched.model.objects import Phase, Pod, ScheduledCondition, Taint, Toleration
+from gangsched.model.ties import Requirement
 from tests.unit.kube.fakes import node, pod
 
 

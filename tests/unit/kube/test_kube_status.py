@@ -152,6 +152,33 @@ async def test_binds_come_first_but_not_for_ever() -> None:
         assert desk.messages() == ["two", "three"]
 
 
+async def test_a_replaced_word_keeps_its_age() -> None:
+    """A verdict that changes all the time is still told in time, however long the queue."""
+    async with at_work() as desk:
+        desk.binds.idle.clear()
+        for number in range(8):
+            desk.writer.put(word("first in line", uid=f"other{number}"))
+        desk.writer.put(word("one"))
+        await desk.time.advance(0.6)
+        desk.writer.put(word("two"))
+        await desk.time.advance(0.11)
+        assert sorted(desk.messages()) == ["first in line"] * 8 + ["two"]
+
+
+async def test_failed_word_does_not_come_back_over_a_newer_one() -> None:
+    """When a write fails and a newer order is there already, the newer one is written, at once."""
+    queue: list[Answer] = [Unreachable("No answer."), {}]
+    async with at_work(lambda sent: queue.pop(0)) as desk:
+        desk.api.blocked = asyncio.Event()
+        desk.writer.put(word("one"))
+        await settle()
+        desk.writer.put(word("two"))
+        desk.api.blocked.set()
+        await settle()
+        assert desk.messages() == ["one", "two"]
+        assert await desk.writer.drain(1) == 0
+
+
 async def test_silent_about_pods_that_are_bound() -> None:
     """A word about a pod being bound waits for the bind, and is dropped when that succeeds."""
     async with at_work() as desk:
