@@ -25,7 +25,7 @@ class Limits:
 
     groups: int = 400
     pods: int = 5_000
-    search_steps: int = 20_000
+    search_steps: int = 6_000
 
 
 def plan(snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Limits | None = None) -> Plan:

@@ -1,0 +1,124 @@
+"""Planning time: `plan` on large clusters, beside a naive loop over every node for every pod in the same run.
+
+`python -m bench.plan [--repeat 11] [--json]` prints medians in milliseconds. A repetition plans on a new snapshot of
+the same nodes, as the daemon does; `cold` is the first one, which also computes what filters say of each node. The naive loop answers the same question (each pod gets the feasible node with the least left over) without columns,
+shapes or memory; it says what the arrangement is worth, not how any other scheduler performs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bench import clusters
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Group
+from gangsched.model.objects import Node, Pod
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import NodeTable, Snapshot
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Nodes, one Strict group that fits, and the most milliseconds that planning it may take."""
+
+    name: str
+    nodes: Sequence[Node]
+    group: Group
+    goal_ms: float
+
+
+def main() -> None:
+    """Time every case and print a line for each."""
+    parser = argparse.ArgumentParser(description="How long does planning take, and how long would a naive loop?")
+    parser.add_argument("--repeat", type=int, default=11, help="plans per case; the median counts (default 11)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per case")
+    arguments = parser.parse_args()
+    if not arguments.json:
+        print(f"{'case':46} {'median':>9} {'cold':>9} {'goal':>7} {'naive':>10}   (milliseconds)")
+    for case in (identical(), ten_shapes()):
+        figures = measure(case, repeat=arguments.repeat)
+        if arguments.json:
+            print(json.dumps(figures), flush=True)
+        else:
+            row = "{case:46} {plan_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f} {naive_ms:10.0f}"
+            print(row.format_map(figures), flush=True)
+
+
+def measure(case: Case, *, repeat: int) -> Mapping[str, str | float]:
+    """The figures of one case; a plan that does not place everything is an error, not a figure."""
+    pending = [pod for gang in case.group.gangs for pod in gang.pending]
+    first = clusters.snapshot(case.nodes)
+    times = [_ms(lambda: _plan(first, case.group))]
+    for _ in range(repeat):
+        again = Snapshot(first.table, first.resources, first.allocatable, first.free.copy())
+        times.append(_ms(lambda again=again: _plan(again, case.group)))  # type: ignore[misc]  # bound per turn
+    naive_ms = _ms(lambda: naive(first.table, pending))
+    return {
+        "case": case.name, "pods": len(pending), "nodes": len(case.nodes), "plan_ms": statistics.median(times[1:]),
+        "cold_ms": times[0], "goal_ms": case.goal_ms, "naive_ms": naive_ms,
+    }  # fmt: skip
+
+
+def identical() -> Case:
+    """1,000 identical pods on 5,000 nodes of 8 GPUs."""
+    one = clusters.shape(cpu=4_000, memory=32 * GIB, gpu=1)
+    gang = clusters.gang("identical", clusters.pods("p", one, 1_000))
+    return Case("1,000 identical pods, 5,000 nodes", large_cluster(), clusters.group("g", gang), 5.0)
+
+
+def ten_shapes() -> Case:
+    """1,000 pods of ten shapes, with and without GPUs, on the same nodes."""
+    kinds = [clusters.shape(cpu=(1 + n) * 1_000, memory=(4 + n) * GIB, gpu=(0, 1, 2, 4, 8)[n % 5]) for n in range(10)]
+    members = [pod for n, kind in enumerate(kinds) for pod in clusters.pods(f"s{n}", kind, 100)]
+    gang = clusters.gang("ten", members)
+    return Case("1,000 pods of 10 shapes, 5,000 nodes", large_cluster(), clusters.group("g", gang), 20.0)
+
+
+def large_cluster() -> list[Node]:
+    """5,000 nodes: four in five with 8 GPUs, the others with none."""
+    return [
+        clusters.node(f"node-{n:04}", cpu=96_000, memory=768 * GIB, gpu=8 if n % 5 else 0) for n in range(5_000)
+    ]
+
+
+def naive(table: NodeTable, pods: Sequence[Pod]) -> list[str]:
+    """Every pod looks at every node: the one it fits on with the least CPU left; raises if one fits nowhere."""
+    free = [dict(node.allocatable) for node in table.nodes]
+    chosen = []
+    for pod in pods:
+        requests = pod.shape.requests
+        best, best_left = -1, 0
+        for index, have in enumerate(free):
+            if all(have.get(name, 0) >= amount for name, amount in requests):
+                left = have["cpu"]
+                if best < 0 or left < best_left:
+                    best, best_left = index, left
+        if best < 0:
+            raise SystemExit(f"The naive loop found no node for {pod.key}.")
+        for name, amount in requests:
+            free[best][name] -= amount
+        chosen.append(table.names[best])
+    return chosen
+
+
+def _plan(snapshot: Snapshot, group: Group) -> None:
+    verdict = plan(snapshot, [group], now_s=0.0).verdicts[0]
+    if verdict.reason is not Reason.SCHEDULED or verdict.notes:
+        raise SystemExit(f"The group was to be placed whole: {verdict.message}.")
+
+
+def _ms(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return (time.perf_counter() - started) * 1e3
+
+
+if __name__ == "__main__":
+    main()
