@@ -36,8 +36,8 @@ def main() -> None:
         results: list[Result] = []
         print(f"\n{case.title}", flush=True)
         for run in range(asked.runs):
-            for name in names if run % 2 == 0 else reversed(names):
-                results.append(_measure_in_peace(report, case, name))
+            turn = names if run % 2 == 0 else names[::-1]
+            results += [_measure_in_peace(report, case, name) for name in turn]
         report.add(case, results)
     print(report.table())
 

@@ -100,7 +100,9 @@ CASES = (
         mode=Mode.ARRIVE, nodes=200, gangs=2_000, members=1, against=("kube-scheduler", "raw"),
     ),
     Case(name="feasible", title="waves of 10 gangs × 8 GPU, nothing waiting", **_WAVES),
-    Case(name="impossible", title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting", impossible=1_000, **_WAVES),
+    Case(
+        name="impossible", title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting", impossible=1_000, **_WAVES,
+    ),
     Case(
         name="wide", title="300 gangs × 8 GPU on 5,000 nodes, arrive",
         mode=Mode.ARRIVE, nodes=5_000, gangs=300, members=8, gpus=1,
