@@ -71,6 +71,12 @@ class Following:
         with self._changed:
             return dict(self._objects)
 
+    def check(self) -> None:
+        """Raise what the following failed of, if it did."""
+        with self._changed:
+            if self._failed is not None:
+                raise self._failed
+
     def wait_for(self, look: Callable[[Mapping[str, Object]], T | None], *, within_s: float, what: str = "") -> T:
         """The first thing `look` makes of the objects that is neither None nor False.
 

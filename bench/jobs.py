@@ -1,0 +1,116 @@
+"""Jobs of a trace, cut to gangs of whole-GPU pods and squeezed in time. Pure: the same seed gives the same jobs.
+
+A trace is CSV with a header; read are `timestamp` (YYYY-MM-DD HH:MM:SS), `duration` (seconds of running, waiting
+excluded) and `num_gpus` (of the whole job, all needed at once). Traces do not say how a job was split, so we do:
+more GPUs than a node has, one pod a node and the rest in a last one; fewer, into two or more equal pods, how many by
+lot; one GPU is one pod. Time is squeezed twice: running times by `speedup`, within bounds; arrivals so that the jobs
+chosen come at a given load.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+RUN_MIN_S = 1.0
+
+
+class TraceError(Exception):
+    """The trace cannot be used; `str()` is one sentence that names the file and the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One job as the trace has it."""
+
+    submitted: datetime
+    duration_s: float
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job as it is played: `arrival_s` after the start, each of its pods with so many GPUs, for `run_s`."""
+
+    name: str
+    arrival_s: float
+    run_s: float
+    pods: tuple[int, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its pods."""
+        return sum(self.pods)
+
+
+def read_trace(path: Path) -> list[Row]:
+    """The jobs of a file in the order of their submission. Raises TraceError, also for a file without jobs."""
+    rows = []
+    try:
+        with path.open(newline="") as file:
+            for line in csv.DictReader(file):
+                submitted = datetime.fromisoformat(line["timestamp"])
+                rows.append(Row(submitted, float(line["duration"]), int(line["num_gpus"])))
+    except OSError as error:
+        raise TraceError(f"The trace {path} cannot be read: {error.strerror}.") from error
+    except KeyError as error:
+        raise TraceError(f"The trace {path} has no column {error}.") from error
+    except (ValueError, TypeError) as error:
+        raise TraceError(f"Line {len(rows) + 2} of the trace {path} is not a job: {error}.") from error
+    if not rows:
+        raise TraceError(f"The trace {path} has no jobs.")
+    return sorted(rows, key=lambda row: row.submitted)
+
+
+def choose(rows: Sequence[Row], *, jobs: int, min_gpus: int, rng: random.Random) -> list[Row]:
+    """A stretch of consecutive jobs that lasted and want at least `min_gpus`; where it starts is drawn by lot."""
+    fitting = [row for row in rows if row.gpus >= min_gpus and row.duration_s > 0]
+    start = rng.randrange(max(1, len(fitting) - jobs + 1))
+    return fitting[start : start + jobs]
+
+
+def split(gpus: int, *, per_node: int, rng: random.Random) -> tuple[int, ...]:
+    """GPUs of each pod of a job. Complexity: linear in `per_node`."""
+    if gpus > per_node:
+        whole, rest = divmod(gpus, per_node)
+        return (per_node,) * whole + ((rest,) if rest else ())
+    parts = rng.choice([count for count in range(2, gpus + 1) if gpus % count == 0] or [1])
+    return (gpus // parts,) * parts
+
+
+def to_jobs(
+    rows: Sequence[Row], *, nodes: int, per_node: int, speedup: float, max_run_s: float, load: float, rng: random.Random
+) -> list[Job]:
+    """The jobs to play on `nodes` nodes of `per_node` GPUs.
+
+    Arrivals keep the trace's order and its relative gaps; they are scaled so that the GPU-seconds of the jobs that
+    can fit would keep `load` times the cluster busy while they arrive.
+    """
+    runs_s = [min(max(row.duration_s / speedup, RUN_MIN_S), max_run_s) for row in rows]
+    pods = [split(row.gpus, per_node=per_node, rng=rng) for row in rows]
+    work = sum(row.gpus * run_s for row, run_s, parts in zip(rows, runs_s, pods, strict=True) if len(parts) <= nodes)
+    span_s = (rows[-1].submitted - rows[0].submitted).total_seconds()
+    scale = work / (nodes * per_node * load) / span_s if span_s else 0.0
+    return [
+        Job(f"job-{index:04}", (row.submitted - rows[0].submitted).total_seconds() * scale, run_s, parts)
+        for index, (row, run_s, parts) in enumerate(zip(rows, runs_s, pods, strict=True))
+    ]
+
+
+def too_big(count: int, *, nodes: int, per_node: int) -> list[Job]:
+    """Jobs one whole node bigger than the cluster, all there from the start: they must wait and block nobody."""
+    return [Job(f"too-big-{index}", 0.0, RUN_MIN_S, (per_node,) * (nodes + 1)) for index in range(count)]
+
+
+def can_fit(job: Job, *, nodes: int, per_node: int) -> bool:
+    """Whether an empty cluster has room: big jobs have one pod a node, and the others fit on one node."""
+    return job.gpus <= per_node or len(job.pods) <= nodes
+
+
+def total_gpu_s(jobs: Iterable[Job]) -> float:
+    """How much work the jobs are."""
+    return sum(job.gpus * job.run_s for job in jobs)
