@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from gangsched.model.objects import Requirement, Taint, Toleration
+from gangsched.model.objects import Taint, Toleration
+from gangsched.model.ties import Requirement
 
 W = TypeVar("W")
 EMPTY = Raw(b"")

@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from gangsched.model.resources import ResourceVector
+from gangsched.model.ties import Requirement, Ties
 
 NOTHING: Mapping[str, str] = {}
 
@@ -47,14 +48,6 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
     effect: str = ""
 
 
-class Requirement(msgspec.Struct, frozen=True, gc=False):
-    """One node selector requirement: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
 class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False):
     """Requirements that must all hold; a term with none matches nothing."""
 
@@ -76,6 +69,7 @@ class Shape:
     Compared and hashed by identity: the decoder interns shapes, so masks can be cached per shape.
     `requests` holds no zero entries and always counts the pod itself (`pods`: 1).
     `required` is None when the pod states no required node affinity; an empty tuple matches no node.
+    `ties` are its terms about other pods, None if it has none. Labels are not part of it: they differ within a gang.
     `unsupported` names, in words for people, features of the pod that this version cannot honour yet.
     """
 
@@ -85,6 +79,7 @@ class Shape:
     required: tuple[NodeSelectorTerm, ...] | None = None
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    ties: Ties | None = None
     unsupported: tuple[str, ...] = ()
 
 
@@ -142,6 +137,13 @@ class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     allocatable: ResourceVector = ()
+
+
+class Namespace(msgspec.Struct, frozen=True, gc=False):
+    """A namespace, of which only the labels matter (namespace selectors of inter-pod affinity)."""
+
+    name: str
+    labels: Mapping[str, str] = NOTHING
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gangsched.model.objects import Node, Shape
+from gangsched.model.population import Population
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -67,9 +68,11 @@ class Snapshot:
     """One consistent picture: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
 
     `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
+    `population` are those same pods, one by one.
     """
 
     table: NodeTable
     resources: Mapping[str, int]
     allocatable: Ints
     free: Ints
+    population: Population = field(default_factory=Population)

@@ -9,8 +9,9 @@ import re
 
 import numpy as np
 
-from gangsched.model.objects import NodeSelectorTerm, Requirement, Shape
+from gangsched.model.objects import NodeSelectorTerm, Shape
 from gangsched.model.snapshot import Bools, Ints, LabelColumn, NodeTable
+from gangsched.model.ties import Requirement
 
 REFUSED = "node(s) didn't match Pod's node affinity/selector"
 NODE_NAME_FIELD = "metadata.name"

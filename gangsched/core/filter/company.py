@@ -1,0 +1,135 @@
+"""Company: how many pods of which kind are in each topology domain, the members placed by this plan included.
+
+Law: counts start from the snapshot's population and follow every move that the ledger reports, each move counted once;
+a move taken back leaves every count as it was. Counting is lazy: a tally takes in what moved since it was last read,
+so a plan that asks nothing about other pods pays nothing for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangsched.core.filter.node_affinity import label_column
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.population import Clause, Crowd, Population, Question
+from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
+from gangsched.model.ties import PodTerm, selects
+
+Scope = tuple[Shape, int]
+"""Which nodes a spread constraint looks at: (shape, index of the constraint); filled in by `pod_topology_spread`."""
+Move = tuple[Sequence[Pod], Sequence[int], int]
+"""Pods, the node index of each, and +1 for coming or -1 for going."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """`counts[domain]` pods that a question counts, on nodes in scope; as of the first `seen` moves.
+
+    `codes[node]` is the node's domain, -1 without one; the last entry of `counts` is for those and stays 0.
+    `exists[domain]` is whether a node in scope has that domain.
+    """
+
+    counts: Ints
+    codes: Codes
+    scope: Bools | None
+    exists: Bools
+    seen: int = 0
+
+    def here(self) -> Ints:
+        """`here[node]`: the count in the node's domain, 0 where it has none."""
+        found: Ints = self.counts[self.codes]
+        return found
+
+    def add(self, pods: int, node: int) -> None:
+        """Count `pods` more on `node`."""
+        code = self.codes[node]
+        if code >= 0 and (self.scope is None or self.scope[node]):
+            self.counts[code] += pods
+
+
+class Company:
+    """Who is where while one plan is made."""
+
+    def __init__(self, table: NodeTable, population: Population) -> None:
+        self.table = table
+        self.population = population
+        self.crowds: list[Crowd] = list(population.crowds)
+        self._known_crowds = set(self.crowds)
+        self._keys = frozenset(key for shape, _ in self.crowds for key in (shape.ties.keys if shape.ties else ()))
+        self._moves: list[Move] = []
+        self._tallies: dict[tuple[Question, str, Scope | None], Tally] = {}
+        self._clauses: dict[tuple[PodTerm, str], Clause] = {}
+        self.scopes: dict[Scope, Bools] = {}
+
+    def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+        """`pods[i]` came to node `nodes[i]` (+1) or left it (-1)."""
+        self._moves.append((pods, nodes, sign))
+        for shape in {pod.shape for pod in pods if pod.shape.ties is not None}:
+            if shape.ties is not None and shape.ties.pulls:
+                for crowd in {(shape, pod.namespace) for pod in pods if pod.shape is shape} - self._known_crowds:
+                    self._known_crowds.add(crowd)
+                    self.crowds.append(crowd)
+                    self._keys |= shape.ties.keys
+
+    def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+        """Undo a move; the newest are taken back first."""
+        if self._tallies:
+            self._moves.append((pods, nodes, -sign))
+        else:
+            self._moves.pop()  # nobody has looked yet, so the log is exactly what was not taken back
+
+    def keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
+        """The label keys by which pods may differ in what concerns other pods; None when nothing does."""
+        own = [shape.ties for shape in {pod.shape for pod in pods} if shape.ties is not None]
+        if not own and not self.crowds:
+            return None
+        return self._keys.union(*(ties.keys for ties in own))
+
+    def tally(self, question: Question, topology_key: str, scope: Scope | None = None) -> Tally:
+        """The count by domain of `topology_key` ("" = each node is its own), up to date; not to be kept."""
+        known = self._tallies.get((question, topology_key, scope))
+        if known is None:
+            known = self._tallies[question, topology_key, scope] = self._start(question, topology_key, scope)
+        for pods, nodes, sign in self._moves[known.seen :]:
+            for pod, node in zip(pods, nodes, strict=True):
+                if question.counts(pod):
+                    known.add(sign, node)
+        known.seen = len(self._moves)
+        return known
+
+    def clause(self, term: PodTerm, namespace: str) -> Clause:
+        """A term stated by a pod of `namespace`, its namespaces looked up."""
+        known = self._clauses.get((term, namespace))
+        if known is None:
+            known = self._clauses[term, namespace] = Clause(self._namespaces(term, namespace), term.selector)
+        return known
+
+    def column(self, topology_key: str) -> Codes:
+        """`codes[node]`: the node's domain, -1 without one."""
+        if not topology_key:
+            return np.arange(len(self.table), dtype=np.int32)
+        return label_column(topology_key, self.table).codes
+
+    def _start(self, question: Question, topology_key: str, scope: Scope | None) -> Tally:
+        codes = self.column(topology_key)
+        within = self.scopes[scope] if scope is not None else None
+        size = int(codes.max(initial=-1)) + 1
+        inside = codes >= 0 if within is None else (codes >= 0) & within
+        counts = np.zeros(size + 1, dtype=np.int64)
+        exists = np.zeros(size + 1, dtype=np.bool_)
+        exists[codes[inside]] = True
+        if len(self.population.residents) == len(codes):
+            np.add.at(counts, codes[inside], self.population.counts(question)[inside])
+        return Tally(counts, codes, within, exists)
+
+    def _namespaces(self, term: PodTerm, namespace: str) -> frozenset[str] | None:
+        if not term.namespaces and term.namespace_selector is None:
+            return frozenset({namespace})
+        if term.namespace_selector == ():
+            return None
+        known = self.population.namespaces.items()
+        chosen = (name for name, labels in known if selects(term.namespace_selector, labels))
+        return frozenset((*chosen, *term.namespaces))

@@ -1,0 +1,73 @@
+"""Outlook: what the filters that look at other pods say of one pod, while pods are placed around it.
+
+Law: order and codes are kube-scheduler's: host ports come before resources, spread and then inter-pod affinity after.
+An outlook stands for all pods of one shape and namespace that do not differ in a label anybody selects by
+(`Company.keys`). It reserves nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gangsched.core.filter import inter_pod_affinity, node_ports, pod_topology_spread
+from gangsched.core.filter.company import Company
+from gangsched.model.objects import Pod
+from gangsched.model.snapshot import Bools, Codes, Ints
+
+AFTER_ROOM = (
+    pod_topology_spread.REFUSED,
+    pod_topology_spread.MISSING,
+    inter_pod_affinity.AFFINITY,
+    inter_pod_affinity.ANTI_AFFINITY,
+    inter_pod_affinity.EXISTING,
+)
+"""What `Outlook.refused_by` counts, from code 1 on."""
+
+
+class Outlook:
+    """One pod, and the company it would keep; read it again after each placement."""
+
+    def __init__(self, pod: Pod, company: Company) -> None:
+        self._pod = pod
+        self._company = company
+        self._guards = inter_pod_affinity.guards(pod, company)
+        self._crowds_seen = len(company.crowds)
+
+    @property
+    def bound(self) -> bool:
+        """Whether any node can be refused at all."""
+        self._look_again()
+        return self.tied or bool(self._guards)
+
+    @property
+    def tied(self) -> bool:
+        """Whether one such pod placed may change where the next may go."""
+        ties = self._pod.shape.ties
+        return ties is not None and ties.hard
+
+    def ports_taken(self) -> Bools:
+        """`taken[node]`: NodePorts refuses."""
+        return node_ports.taken(self._pod, self._company)
+
+    def refused_by(self) -> Codes:
+        """`refused[node]`: 0, or 1 + the index in `AFTER_ROOM` of what PodTopologySpread or InterPodAffinity says."""
+        self._look_again()
+        refused = pod_topology_spread.refusals(self._pod, self._company)
+        affinity = inter_pod_affinity.refusals(self._pod, self._guards, self._company)
+        return np.where((refused == 0) & (affinity > 0), affinity + pod_topology_spread.MISSING_CODE, refused)
+
+    def narrow(self, room: Ints, count: int) -> Ints:
+        """`room` for the next of `count` such pods: 0 where a filter refuses."""
+        if not self.bound:
+            return room
+        room = np.where(self.ports_taken() | (self.refused_by() > 0), 0, room)
+        if inter_pod_affinity.first_of_its_kind(self._pod, self._company):
+            room = inter_pod_affinity.roomiest_domains(self._pod, count, room, self._company)
+        return room
+
+    def _look_again(self) -> None:
+        """Take in pods with anti-affinity of a kind that came up since the last look."""
+        crowds = len(self._company.crowds)
+        if self._crowds_seen < crowds:
+            self._guards += inter_pod_affinity.guards(self._pod, self._company, self._crowds_seen)
+            self._crowds_seen = crowds
