@@ -101,7 +101,8 @@ CASES = (
     ),
     Case(name="feasible", title="waves of 10 gangs × 8 GPU, nothing waiting", **_WAVES),
     Case(
-        name="impossible", title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting", impossible=1_000, **_WAVES,
+        name="impossible", title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting",
+        impossible=1_000, **_WAVES,
     ),
     Case(
         name="wide", title="300 gangs × 8 GPU on 5,000 nodes, arrive",
