@@ -33,11 +33,14 @@ def amounts(*, gpus: int = 0, cpu_milli: int = 0, memory_bytes: int = 0, pods: i
     return from_dict({GPU: gpus, "cpu": cpu_milli, "memory": memory_bytes, "pods": pods})
 
 
-@cache
 def shape(gpus: int = 1, cpu_milli: int = 0, memory_bytes: int = 0, **rest: Any) -> Shape:
     """The one shape of these requests; `rest` are fields of `Shape`, hashable."""
-    requests = amounts(gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes, pods=1)
-    return Shape(requests=requests, **rest)
+    return _shape(amounts(gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes, pods=1), tuple(rest.items()))
+
+
+@cache
+def _shape(requests: ResourceVector, rest: tuple[tuple[str, Any], ...]) -> Shape:
+    return Shape(requests=requests, **dict(rest))
 
 
 def node(
@@ -117,7 +120,7 @@ def snapshot(nodes: Iterable[Node], placed: Iterable[tuple[Pod, str]] = ()) -> S
     for each in nodes:
         cluster.apply_node(each)
     for each_pod, name in placed:
-        cluster.occupy(each_pod.uid, name, each_pod.shape.requests)
+        cluster.occupy(each_pod, name)
     return cluster.snapshot()
 
 

@@ -64,6 +64,8 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     lost = tuple(held for gang in group.gangs for held in gang.held if not ledger.fits_still(held.pod.shape, held.node))
     if lost:
         return _drop(group, lost, ledger)
+    if group.strict and group.holds:
+        return _give_back(group, ledger)
     if group.yielded_to:
         return _verdict(group, Reason.YIELDED, sentences.yielded(group.yielded_to))
     # 3. PreFilter: members (P1, P2).
@@ -75,12 +77,18 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     # 4. Members that no gang rule holds back go alone (P3); the others are tried in a round.
     bound_by_rules = [gang for gang in group.gangs if not gang.free_running]
     alone = [pod for gang in group.gangs for pod in (*gang.retry, *(gang.pending if gang.free_running else ()))]
-    verdict = _round(group, bound_by_rules, ledger, totals) if bound_by_rules else None
-    return _with_alone(group, verdict, alone, ledger) if alone or verdict is None else verdict
+    held = tuple(placement for gang in group.gangs if gang.free_running for placement in gang.held)
+    is_waiting = any(gang.pending or gang.held for gang in bound_by_rules)
+    verdict = _round(group, bound_by_rules, ledger, totals) if is_waiting else None
+    return _with_alone(group, verdict, alone, held, ledger) if alone or held or verdict is None else verdict
 
 
 def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> Verdict:
     """PreFilter by arithmetic (P4), then a round: Filter, Score, Reserve and Permit (R1-R3, B1)."""
+    short = pre_filter.waiting_short(gangs)
+    if short:
+        refusal = next(refusal for _, refusal in short if refusal.reason is Reason.WAITING_FOR_MEMBERS)
+        return _verdict(group, refusal.reason, refusal.message, gangs=short)
     hopeless = pre_filter.arithmetic(group, gangs, ledger, totals)
     if hopeless is not None:
         refusal, needs = hopeless
@@ -95,8 +103,11 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
         case RoundOutcome.PERMITTED:
             held = tuple(placement for gang in gangs for placement in gang.held)
             binds = (*held, *trial.placements)
+            reason, message = Reason.SCHEDULED, sentences.permitted(len(binds))
+            if notes and not binds:
+                reason, message = notes[0].reason, notes[0].message
             return _verdict(
-                group, Reason.SCHEDULED, sentences.permitted(len(binds)), round_=round_, binds=binds, notes=notes,
+                group, reason, message, round_=round_, binds=binds, notes=notes,
                 needs=needs if notes else (),
             )  # fmt: skip
         case RoundOutcome.HOLDING:
@@ -117,25 +128,28 @@ def _hold(
     )
 
 
-def _with_alone(group: Group, verdict: Verdict | None, pods: list[Pod], ledger: Ledger) -> Verdict:
-    """Place `pods` one by one and add the result to the verdict of the group's round, if it had one."""
+def _with_alone(
+    group: Group, verdict: Verdict | None, pods: list[Pod], held: tuple[Placement, ...], ledger: Ledger
+) -> Verdict:
+    """Place `pods` one by one, bind `held`, and add both to the verdict of the group's round, if it had one."""
     trial = rounds.place_alone(pods, group, ledger)
     notes = tuple(PodNote(pod.uid, refusal.reason, refusal.message) for pod, refusal in trial.failed)
     needs = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
     if len(needs) > 1:
         needs = tuple(Need(need.shape, 0) for need in needs)
+    binds = (*held, *trial.placements)
     if verdict is None:
         present, placed = len(pods), len(trial.placements)
         outcome = RoundOutcome.PERMITTED if not trial.failed else RoundOutcome.REFUSED
         round_ = Round(group.rounds + 1, present, trial.attempted, placed, outcome) if pods else None
-        reason, message = Reason.SCHEDULED, sentences.permitted(placed)
+        reason, message = Reason.SCHEDULED, sentences.permitted(len(binds))
         if trial.failed:
             reason, message = trial.failed[0][1].reason, trial.failed[0][1].message
         return _verdict(
-            group, reason, message, round_=round_, binds=trial.placements, notes=notes, needs=needs
+            group, reason, message, round_=round_, binds=binds, notes=notes, needs=needs
         )
     return _verdict(
-        group, verdict.reason, verdict.message, round_=verdict.round, binds=(*verdict.binds, *trial.placements),
+        group, verdict.reason, verdict.message, round_=verdict.round, binds=(*verdict.binds, *binds),
         holds=verdict.holds, notes=(*verdict.notes, *notes), needs=(*verdict.needs, *needs), gangs=verdict.gangs,
     )  # fmt: skip
 
@@ -150,6 +164,13 @@ def _drop(group: Group, lost: tuple[Placement, ...], ledger: Ledger) -> Verdict:
     """Release holds whose node went away or no longer fits; the group is looked at again in the next plan."""
     message = sentences.holds_lost(sorted({placement.node for placement in lost}))
     return _released(group, lost, ledger, Reason.UNSCHEDULABLE, message, expired=False)
+
+
+def _give_back(group: Group, ledger: Ledger) -> Verdict:
+    """Release the holds of a group that has become Strict; it is looked at again in the next plan (I5, T1)."""
+    held = tuple(placement for gang in group.gangs for placement in gang.held)
+    message = sentences.strict_holds_nothing(len(held))
+    return _released(group, held, ledger, Reason.UNSCHEDULABLE, message, expired=False)
 
 
 def _released(

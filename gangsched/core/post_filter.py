@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gangsched.core import rounds, sentences
+from gangsched.core import pre_filter, rounds, sentences
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
+
+WAITING_FOR_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE})
 
 
 def yield_holds(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger) -> dict[str, Verdict]:
@@ -24,7 +26,7 @@ def yield_holds(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledge
     if len(holders) < 2 or any(v.binds or v.holds or v.releases for v in verdicts.values()):
         return {}
     for rank, beneficiary in enumerate(holders[:-1]):
-        if verdicts[beneficiary.id].reason is not Reason.HOLDING:
+        if verdicts[beneficiary.id].reason not in WAITING_FOR_ROOM:
             continue
         lower = holders[rank + 1 :]
         if _permitted_without(beneficiary, lower, ledger) is None:
@@ -61,9 +63,10 @@ def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Le
         for placement in _holds(group):
             ledger.release(placement.pod.shape, placement.node)
     gangs = [gang for gang in beneficiary.gangs if not gang.free_running]
+    is_short = any(pre_filter.min_resources_short(gang, ledger) for gang in gangs)
     trial, round_ = rounds.run_round(beneficiary, gangs, ledger)
     ledger.rollback(mark)
-    if round_.outcome is not RoundOutcome.PERMITTED:
+    if is_short or round_.outcome is not RoundOutcome.PERMITTED:
         return None
     binds = (*_holds(beneficiary), *trial.placements)
     return Verdict(

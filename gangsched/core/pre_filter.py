@@ -6,7 +6,7 @@ whether the cluster can hold enough of them at all (P4); both leave the ledger a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from gangsched.core.filter import static_fit
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Refusal
-from gangsched.model.objects import Shape
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import format_quantity
@@ -46,6 +46,23 @@ def _not_ready(gang: Gang) -> Refusal | None:
     return None
 
 
+def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
+    """(gang id, refusal) of every gang of `gangs` if one cannot be permitted even if all its pending members fit.
+
+    The quorum of P1 counts bound members, Permit may not (B1): then members are missing, and no room can help (E1).
+    """
+    short = {gang.id: lack for gang in gangs if (lack := missing(gang, len(gang.pending)))}
+    if not short:
+        return ()
+    own = {
+        gang.id: Refusal(Reason.WAITING_FOR_MEMBERS, sentences.waiting_for_more(gang, short[gang.id]))
+        for gang in gangs if gang.id in short
+    }  # fmt: skip
+    first, cause = next(iter(own.items()))
+    waiting = Refusal(Reason.WAITING_FOR_GANG, sentences.waiting_for_sibling(first, cause.message))
+    return tuple((gang.id, own.get(gang.id, waiting)) for gang in gangs)
+
+
 def arithmetic(
     group: Group, gangs: Sequence[Gang], ledger: Ledger, totals: Ledger
 ) -> tuple[Refusal, tuple[Need, ...]] | None:
@@ -55,9 +72,9 @@ def arithmetic(
     a NonStrict one collects room over time, so only against `totals`, the empty cluster.
     """
     for gang in gangs:
-        short = _min_resources_short(gang, ledger)
+        short = min_resources_short(gang, ledger)
         if short:
-            needs = tuple(Need(shape, 0) for shape in _counts(gang))
+            needs = tuple(Need(shape, 0) for shape in _counts(gang.pending))
             return Refusal(Reason.UNSCHEDULABLE, sentences.min_resources_short(gang, short)), needs
         refusal = _room_short(gang, group, ledger if group.strict else totals)
         if refusal is not None:
@@ -66,19 +83,25 @@ def arithmetic(
 
 
 def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tuple[Need, ...]] | None:
-    counts = _counts(gang)
-    needed = missing(gang, 0) if group.strict else max(0, gang.min_member - gang.bound)
+    """Against the empty cluster held members ask for room like pending ones: what they hold is part of it."""
+    held = () if group.strict else gang.held
+    needed = missing(gang, 0) + len(held)
+    counts = _counts((*gang.pending, *(placement.pod for placement in held)))
     rooms = {shape: usable_room(shape, ledger, group) for shape in counts}
+    for placement in held:
+        if placement.node in group.avoid:  # it stays where it is, though no other member goes there
+            rooms[placement.pod.shape] += 1
     room = sum(min(count, rooms[shape]) for shape, count in counts.items())
-    room += 0 if group.strict else len(gang.held)
     if room >= needed:
         return None
     shape = min(counts, key=lambda each: rooms[each] - counts[each])
-    first = next(pod for pod in gang.pending if pod.shape is shape)
     if shape.unsupported:
+        first = next(pod for pod in gang.pending if pod.shape is shape)
         return Refusal(Reason.UNSUPPORTED, sentences.unsupported(first)), ()
     nodes = sentences.nodes_available(shape, ledger, group.avoid, filled=True)
-    needs = (Need(shape, needed),) if len(counts) == 1 else tuple(Need(each, 0) for each in counts)
+    # A NonStrict group collects room bit by bit, so any of it is worth a look; a Strict one needs it all at once.
+    at_once = needed if group.strict else 1
+    needs = (Need(shape, at_once),) if len(counts) == 1 else tuple(Need(each, 0) for each in counts)
     return Refusal(Reason.UNSCHEDULABLE, sentences.no_room_for_all(gang, room, needed, nodes)), needs
 
 
@@ -89,19 +112,19 @@ def usable_room(shape: Shape, ledger: Ledger, group: Group) -> int:
     return int(room.sum()) - int(room[avoided].sum())
 
 
-def _counts(gang: Gang) -> dict[Shape, int]:
+def _counts(pods: Iterable[Pod]) -> dict[Shape, int]:
     counts: dict[Shape, int] = {}
-    for pod in gang.pending:
+    for pod in pods:
         counts[pod.shape] = counts.get(pod.shape, 0) + 1
     return counts
 
 
-def _min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
+def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
     """Amounts of `minResources` missing on the nodes that any member may use, its own holds counted as free."""
     if not gang.min_resources or not gang.pending:
         return []
     usable = np.zeros(len(ledger.table), dtype=np.bool_)
-    for shape in _counts(gang):
+    for shape in _counts(gang.pending):
         usable |= static_fit(shape, ledger.table).mask
     held: dict[str, int] = {}
     for placement in gang.held:

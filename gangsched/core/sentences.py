@@ -81,6 +81,11 @@ def waiting_for_members(gang: Gang) -> str:
     return text
 
 
+def waiting_for_more(gang: Gang, lack: int) -> str:
+    """Told where enough members exist, but too few of those that Permit counts (semantics B1)."""
+    return f"{lack} more members of {gang.id} must wait together: its match policy is {gang.match_policy.value}"
+
+
 def timed_out(gang: Gang) -> str:
     """Told while members carry the timeout annotation (semantics T3)."""
     return (
@@ -113,6 +118,11 @@ def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
 def holds_lost(nodes: Iterable[str]) -> str:
     """Told when held room went away with its node (semantics R3)."""
     return f"held room was lost on {', '.join(nodes)}; the members are placed anew"
+
+
+def strict_holds_nothing(number: int) -> str:
+    """Told when a group that holds has become Strict (semantics I5, T1)."""
+    return f"the group has become Strict, which holds nothing between rounds; {number} holds were released"
 
 
 def yielded(beneficiary: str) -> str:

@@ -1,0 +1,86 @@
+"""Who is looked at first: semantics Q1, Q2, Q4, Q5."""
+
+from __future__ import annotations
+
+import random
+
+from gangsched.core.cycle import Limits, plan
+from gangsched.core.queue_sort import group_key, member_key
+from gangsched.model.reasons import Reason
+from tests.builders import gang, group, node, pod, shape, snapshot, verdict_on
+
+
+def test_groups_are_ordered_by_priority_then_age_then_id() -> None:
+    """Q1: priority descending, creation ascending, and the id decides ties."""
+    one = [pod("p")]
+    groups = [
+        group(gang("ns/b", one), priority=1, creation_s=5),
+        group(gang("ns/c", one), priority=9, creation_s=9),
+        group(gang("ns/a", one), priority=1, creation_s=5),
+        group(gang("ns/d", one), priority=1, creation_s=4),
+    ]
+    assert [each.id for each in sorted(groups, key=group_key)] == ["ns/c", "ns/d", "ns/a", "ns/b"]
+
+
+def test_broken_groups_go_before_any_priority() -> None:
+    """Q2: healing beats starting, whatever the priorities."""
+    healthy, broken = group(gang("ns/a"), priority=1000), group(gang("ns/b"), broken=True)
+    assert sorted([healthy, broken], key=group_key) == [broken, healthy]
+
+
+def test_members_are_ordered_by_priority_size_and_name() -> None:
+    """Q5: priority descending, larger request first, then name."""
+    pods = [pod("c", gpus=1), pod("b", gpus=1), pod("a", gpus=4), pod("z", gpus=1, priority=5)]
+    assert [each.name for each in sorted(pods, key=member_key)] == ["z", "a", "b", "c"]
+
+
+def test_order_of_the_queue_does_not_matter() -> None:
+    """Q1: the plan is the same whatever order its groups are handed over in (seeds 0 to 19)."""
+    groups = [group(gang(f"ns/g{n}", [pod(f"g{n}-{i}", uid=f"{n}-{i}") for i in range(1 + n % 3)])) for n in range(6)]
+    picture = snapshot([node("a", 3), node("b", 4)])
+    expected = plan(picture, groups, now_s=0.0)
+    for seed in range(20):
+        shuffled = groups.copy()
+        random.Random(seed).shuffle(shuffled)
+        assert plan(picture, shuffled, now_s=0.0) == expected, f"seed {seed}"
+
+
+def test_refused_group_stops_nobody_behind_it() -> None:
+    """Q4: a gang that cannot fit leaves the room to the next one, in the same cycle."""
+    big, small = group(gang("ns/big", [pod("b", gpus=9)]), priority=5), group(gang("ns/small", [pod("s", gpus=8)]))
+    verdicts = plan(snapshot([node("a", 8)]), [big, small], now_s=0.0)
+    assert verdict_on(verdicts, "ns/big").reason is Reason.UNSCHEDULABLE
+    assert [placement.node for placement in verdict_on(verdicts, "ns/small").binds] == ["a"]
+
+
+def test_older_group_gets_the_room_first() -> None:
+    """Q1, Q4: of two equals that both want the last room the older one gets it."""
+    young, old = group(gang("ns/a", [pod("y", gpus=8)]), creation_s=9), group(gang("ns/b", [pod("o", gpus=8)]))
+    verdicts = plan(snapshot([node("a", 8)]), [young, old], now_s=0.0)
+    assert verdict_on(verdicts, "ns/b").binds
+    assert not verdict_on(verdicts, "ns/a").binds
+
+
+def test_members_of_a_gang_are_placed_back_to_back() -> None:
+    """Q5: two gangs of four on five GPUs never get two and three; the first gets all it needs."""
+    gangs = [gang(f"ns/{name}", [pod(f"{name}{n}") for n in range(4)]) for name in "ab"]
+    verdicts = plan(snapshot([node("a", 5)]), [group(each) for each in gangs], now_s=0.0)
+    assert [len(each.binds) for each in verdicts.verdicts] == [4, 0]
+
+
+def test_plan_is_bounded_by_count_and_names_what_is_left() -> None:
+    """Decision 8: a plan stops at its limits of groups or pods; at least one group is always looked at."""
+    groups = [group(gang(f"ns/g{n}", [pod(f"g{n}-{i}") for i in range(4)])) for n in range(5)]
+    picture = snapshot([node("a", 100)])
+    by_groups = plan(picture, groups, now_s=0.0, limits=Limits(groups=2))
+    assert [each.group for each in by_groups.verdicts] == ["ns/g0", "ns/g1"]
+    assert by_groups.left == ("ns/g2", "ns/g3", "ns/g4")
+    by_pods = plan(picture, groups, now_s=0.0, limits=Limits(pods=1))
+    assert [each.group for each in by_pods.verdicts] == ["ns/g0"]
+    assert by_pods.pods_tried == 4
+
+
+def test_sizes_are_compared_by_accelerators_then_cpu_then_memory() -> None:
+    """Q5: what is scarce decides which request is larger."""
+    small_gpu, much_cpu = pod("a", of=shape(1, 100)), pod("b", of=shape(0, 64_000))
+    assert sorted([much_cpu, small_gpu], key=member_key) == [small_gpu, much_cpu]
