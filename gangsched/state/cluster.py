@@ -2,18 +2,22 @@
 
 Law: a pod occupies at most one node, keyed by uid, whether it is bound, assumed (bind under way) or held; the columns
 are always the exact sum. Pods on nodes that are not known (yet) are remembered and counted once the node appears.
+Who is where is kept per node and copied only when it changes after a snapshot has shown it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from gangsched.model.objects import Node
-from gangsched.model.resources import PODS, ResourceVector
+from gangsched.model.objects import Namespace, Node, Pod
+from gangsched.model.population import Answer, Crowd, Population, Question, Residents
+from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
+
+NOBODY: Residents = {}
 
 
 class Cluster:
@@ -21,7 +25,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
-        self._places: dict[str, tuple[str, ResourceVector]] = {}
+        self._places: dict[str, tuple[str, Pod]] = {}
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._resources: dict[str, int] = {PODS: 0}
         self._table = NodeTable.of(())
@@ -31,6 +35,15 @@ class Cluster:
         self._stale_columns = False
         self._snapshot: Snapshot | None = None
         self._grown: set[str] = set()
+        self._stirred = False
+        self._residents: dict[str, dict[str, Pod]] = {}
+        self._unshown: set[str] = set()  # nodes whose residents no snapshot shows, so that they may be changed in place
+        self._rows: list[Residents] = []
+        self._versions: Ints = np.zeros(0, dtype=np.int64)
+        self._version = 0
+        self._memo: dict[Question, Answer] = {}
+        self._crowds: dict[Crowd, int] = {}
+        self._namespaces: dict[str, Mapping[str, str]] = {}
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -67,22 +80,42 @@ class Cluster:
             self._stale_columns = self._stale_table = True
             self._snapshot = None
 
-    def occupy(self, uid: str, node: str, requests: ResourceVector) -> None:
+    def apply_namespace(self, namespace: Namespace) -> None:
+        """Add or change a namespace; its labels decide whom a namespace selector means."""
+        if self._namespaces.get(namespace.name) != namespace.labels:
+            self._set_namespaces({**self._namespaces, namespace.name: namespace.labels})
+
+    def drop_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        if name in self._namespaces:
+            self._set_namespaces({other: labels for other, labels in self._namespaces.items() if other != name})
+
+    def replace_namespaces(self, namespaces: Iterable[Namespace]) -> None:
+        """These namespaces and no others."""
+        listed = {namespace.name: namespace.labels for namespace in namespaces}
+        if listed != self._namespaces:
+            self._set_namespaces(listed)
+
+    def occupy(self, pod: Pod, node: str) -> None:
         """Put a pod on a node, taking it from where it was; occupying the same place again changes nothing."""
-        old = self._places.get(uid)
+        old = self._places.get(pod.uid)
         if old is not None:
-            if old == (node, requests):
+            if old[0] == node and _same(old[1], pod):
+                self._places[pod.uid] = (node, pod)
+                self._residents[node][pod.uid] = pod  # nobody can tell them apart, so shown or not
                 return
-            self.vacate(uid)
-        self._places[uid] = (node, requests)
-        self._move(node, requests, +1)
+            self.vacate(pod.uid)
+        self._places[pod.uid] = (node, pod)
+        self._move(pod, node, +1)
 
     def vacate(self, uid: str) -> None:
         """Give back the room of a pod, if it has any."""
         place = self._places.pop(uid, None)
         if place is not None:
-            self._move(*place, -1)
-            self._grown.add(place[0])
+            node, pod = place
+            self._move(pod, node, -1)
+            keeps_others_off = pod.shape.ties is not None and pod.shape.ties.anti_affinity
+            self._grown.update(self._nodes if keeps_others_off else (node,))
 
     def occupants(self) -> Iterable[str]:
         """The uids of all pods that take room."""
@@ -93,13 +126,19 @@ class Cluster:
         grown, self._grown = self._grown, set()
         return grown
 
+    def take_stirred(self) -> bool:
+        """Whether any pod moved or changed labels since last asked; it matters to shapes with `ties` (semantics Q3)."""
+        stirred, self._stirred = self._stirred, False
+        return stirred
+
     def fits(self, uid: str) -> bool:
         """Whether the node of an occupant holds all its pods, as far as this pod's resources go."""
-        node, requests = self._places[uid]
+        node, pod = self._places[uid]
         self._refresh()
         index = self._table.index.get(node)
         return index is not None and all(
-            name in self._resources and self._free[self._resources[name], index] >= 0 for name, _ in requests
+            name in self._resources and self._free[self._resources[name], index] >= 0
+            for name, _ in pod.shape.requests
         )
 
     def table(self) -> NodeTable:
@@ -113,29 +152,68 @@ class Cluster:
         if self._snapshot is None:
             allocatable, free = self._allocatable.copy(), self._free.copy()
             allocatable.flags.writeable = free.flags.writeable = False
-            self._snapshot = Snapshot(self._table, dict(self._resources), allocatable, free)
+            self._snapshot = Snapshot(self._table, dict(self._resources), allocatable, free, self._population())
         return self._snapshot
 
-    def _move(self, node: str, requests: ResourceVector, sign: int) -> None:
+    def _population(self) -> Population:
+        versions = self._versions.copy()
+        versions.flags.writeable = False
+        self._unshown.clear()
+        return Population(tuple(self._rows), versions, tuple(self._crowds), self._namespaces, self._memo)
+
+    def _set_namespaces(self, namespaces: dict[str, Mapping[str, str]]) -> None:
+        self._namespaces = namespaces
+        self._snapshot = None
+        self._stirred = True
+
+    def _move(self, pod: Pod, node: str, sign: int) -> None:
         used = self._used[node]
-        for name, amount in requests:
+        for name, amount in pod.shape.requests:
             used[name] = used.get(name, 0) + sign * amount
         if not any(used.values()):
             del self._used[node]
         self._snapshot = None
-        if self._stale_columns:
+        index = None if self._stale_columns else self._table.index.get(node)
+        self._settle(pod, node, sign, index)
+        if index is None:
             return
-        index = self._table.index.get(node)
+        for name, amount in pod.shape.requests:
+            row = self._resources.get(name)
+            if row is not None:
+                self._free[row, index] -= sign * amount
+
+    def _settle(self, pod: Pod, node: str, sign: int, index: int | None) -> None:
+        """Keep who is where: the residents of one node, and which crowds there are."""
+        self._stirred = True
+        if node not in self._unshown:
+            self._residents[node] = dict(self._residents.get(node, NOBODY))
+            self._unshown.add(node)
+        residents = self._residents[node]
+        if sign > 0:
+            residents[pod.uid] = pod
+        else:
+            del residents[pod.uid]
+        if pod.shape.ties is not None and pod.shape.ties.pulls:
+            crowd = (pod.shape, pod.namespace)
+            self._crowds[crowd] = self._crowds.get(crowd, 0) + sign
+            if not self._crowds[crowd]:
+                del self._crowds[crowd]
         if index is not None:
-            for name, amount in requests:
-                row = self._resources.get(name)
-                if row is not None:
-                    self._free[row, index] -= sign * amount
+            self._rows[index] = residents
+            self._version += 1
+            self._versions[index] = self._version
+        if not residents:
+            del self._residents[node]
+            self._unshown.discard(node)
 
     def _refresh(self) -> None:
         if self._stale_table:
             self._table = NodeTable.of(self._nodes.values())
             self._stale_table = False
+            self._memo = {}
+            self._rows = [self._residents.get(name, NOBODY) for name in self._table.names]
+            self._versions = np.arange(len(self._rows), dtype=np.int64) + self._version + 1
+            self._version += len(self._rows)
         if self._stale_columns:
             for node in self._table.nodes:
                 for name, _ in node.allocatable:
@@ -160,3 +238,11 @@ class Cluster:
 def _attributes(node: Node) -> tuple[object, ...]:
     """What filters read of a node, room aside."""
     return (node.labels, node.taints, node.unschedulable)
+
+
+def _same(old: Pod, new: Pod) -> bool:
+    """Whether two versions of a pod are alike in all that matters about a pod that has its place."""
+    return (
+        old.shape is new.shape and old.deleting == new.deleting and old.namespace == new.namespace
+        and old.labels == new.labels
+    )  # fmt: skip

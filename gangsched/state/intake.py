@@ -131,7 +131,7 @@ class Intake:
         if not pod.live:
             self._cluster.vacate(pod.uid)
         elif pod.node_name:
-            self._cluster.occupy(pod.uid, pod.node_name, pod.shape.requests)
+            self._cluster.occupy(pod, pod.node_name)
 
     def _rejection(self, pod: Pod, old: Pod | None, now_s: float) -> tuple[RecordEvent, ...]:
         """A kubelet turned a member away for good: say so, and keep off that node for a while (semantics B6)."""

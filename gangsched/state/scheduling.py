@@ -157,7 +157,7 @@ class SchedulingState:
         return Bind(pod.uid, pod.namespace, pod.name, placement.node)
 
     def _take(self, placement: Placement) -> None:
-        self.cluster.occupy(placement.pod.uid, placement.node, placement.pod.shape.requests)
+        self.cluster.occupy(placement.pod, placement.node)
         assert self.cluster.fits(placement.pod.uid), f"{placement.pod.key} does not fit on {placement.node}"
 
     def _still_fits(self, verdict: Verdict) -> bool:
@@ -169,7 +169,7 @@ class SchedulingState:
                 return False
         new = [p for p in (*verdict.binds, *verdict.holds) if not self.cluster.node_of(p.pod.uid)]
         for placement in new:
-            self.cluster.occupy(placement.pod.uid, placement.node, placement.pod.shape.requests)
+            self.cluster.occupy(placement.pod, placement.node)
         fits = all(self.cluster.fits(p.pod.uid) for p in (*verdict.binds, *verdict.holds))
         for placement in new:
             self.cluster.vacate(placement.pod.uid)
