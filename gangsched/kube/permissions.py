@@ -1,7 +1,8 @@
 """What the daemon must be allowed to do, and asking whether it is.
 
-Law: the table is the whole of it; `manifests/rbac.yaml` grants exactly this. Asking is one SelfSubjectAccessReview
-per line, which every authenticated user may send (system:basic-user).
+Law: the tables are the whole of it; `manifests/rbac.yaml` grants exactly this. Asking is one SelfSubjectAccessReview
+per line, which every authenticated user may send (system:basic-user). What native PodGroups need is not asked for:
+most clusters do not serve them, and without it they count as absent.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ PERMISSIONS = (
     *POD_GROUPS,
     Permission("create", "events.k8s.io", "events"),
     Permission("patch", "events.k8s.io", "events"),
+)
+NATIVE_POD_GROUPS = (
+    Permission("list", "scheduling.k8s.io", "podgroups"),
+    Permission("watch", "scheduling.k8s.io", "podgroups"),
+    Permission("patch", "scheduling.k8s.io", "podgroups", "status"),
 )
 
 

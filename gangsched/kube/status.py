@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gangsched.api.keys import TIMEOUT
+from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.bind import Fate, pod_path
 from gangsched.kube.client import JSON, MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.faults import NOT_FOUND, ApiFault
@@ -71,7 +71,9 @@ class StatusWriter:
         groups = PodGroupWords(client, now=now, wall=wall)
         self.conditions: Outbox[str, SetPodCondition] = outbox(pods.set_condition, "pod conditions", workers)
         self.timeouts: Outbox[str, MarkTimedOut] = outbox(pods.mark_timed_out, "timeout annotations", 2)
-        self.pod_groups: Outbox[str, SetPodGroupStatus] = outbox(groups.set_status, "PodGroup status", workers)
+        self.pod_groups: Outbox[tuple[str, str, str], SetPodGroupStatus] = outbox(
+            groups.set_status, "PodGroup status", workers
+        )
 
     @property
     def outboxes(self) -> tuple[Outbox[Any, Any], ...]:
@@ -86,7 +88,9 @@ class StatusWriter:
             case MarkTimedOut():
                 self.timeouts.put(order.uid, order)
             case SetPodGroupStatus():
-                self.pod_groups.put(order.uid, order)
+                # By name: the server ignores the uid in a custom resource's status patch, so a late word about a
+                # deleted PodGroup must at least never come after a word about the one that has its name now.
+                self.pod_groups.put((order.api_group, order.namespace, order.name), order)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -161,8 +165,6 @@ class PodGroupWords:
         """Merge a status; false if it changes nothing since the last one written."""
         path = pod_group_path(order)
         last = self._written.get(order.uid)
-        if last is None and _lacks_times(order.status):
-            last = await self._stored(path)
         status = {**order.status}
         if "conditions" in status:
             status["conditions"] = merge_conditions(_conditions(status), _conditions(last or {}), rfc3339(self._wall()))
@@ -174,13 +176,11 @@ class PodGroupWords:
         self._remember(order.uid, {**(last or {}), **status})
         return True
 
-    async def _stored(self, path: str) -> Mapping[str, Any]:
-        """The status in the API server; asked once per PodGroup, so that a restart keeps transition times."""
-        body = msgspec.json.decode(await self._client.request("GET", path))
-        status = body.get("status") if isinstance(body, dict) else None
-        return status if isinstance(status, dict) else {}
-
     async def _patch(self, order: SetPodGroupStatus, path: str, patch: bytes) -> None:
+        if order.api_group == NATIVE:
+            # Others write conditions of native PodGroups, too; this kind of patch merges them by type.
+            await self._client.request("PATCH", f"{path}/status", patch, content_type=STRATEGIC_PATCH)
+            return
         kind = (order.api_group, order.version)
         # A definition may get the subresource later, and from then on ignores what is written into the object.
         known_without = self._now() - self._no_subresource.get(kind, float("-inf")) < NO_SUBRESOURCE_FOR_S
@@ -233,7 +233,3 @@ def rfc3339(moment: datetime) -> str:
 def _conditions(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     found = status.get("conditions")
     return [c for c in found if isinstance(c, Mapping)] if isinstance(found, Sequence) else []
-
-
-def _lacks_times(status: Mapping[str, Any]) -> bool:
-    return any(not condition.get("lastTransitionTime") for condition in _conditions(status))

@@ -269,19 +269,30 @@ async def test_pod_group_status() -> None:
 
 
 async def test_transition_times_survive() -> None:
-    """A condition keeps its time while its status stays: over our own writes, and over a restart by reading it once."""
-    old = {**DEGRADED, "lastTransitionTime": "2025-01-01T00:00:00Z"}
-    async with at_work(lambda sent: {"status": {"conditions": [old]}} if sent.method == "GET" else {}) as desk:
+    """A condition keeps its time while its status stays, over our own writes."""
+    async with at_work() as desk:
         for message, state in (("m", "True"), ("n", "True"), ("n", "False"), ("n", "False")):
             desk.writer.put(group_status(conditions=[{**DEGRADED, "message": message, "status": state}]))
             await desk.writer.drain(1)
             await desk.time.advance(5)
-        written = [sent.body["status"]["conditions"][0] for sent in desk.api.of("PATCH")]
-        assert [(c["message"], c["lastTransitionTime"]) for c in written] == [
-            ("n", "2025-01-01T00:00:00Z"),
-            ("n", "2026-01-01T00:00:10Z"),
+        written = [sent.body["status"]["conditions"][0] for sent in desk.api.sent]
+        assert [(c["message"], c["status"], c["lastTransitionTime"]) for c in written] == [
+            ("m", "True", "2026-01-01T00:00:00Z"),
+            ("n", "True", "2026-01-01T00:00:00Z"),
+            ("n", "False", "2026-01-01T00:00:10Z"),
         ]
-        assert len(desk.api.of("GET")) == 1
+
+
+async def test_late_word_about_a_deleted_pod_group_never_comes_last() -> None:
+    """A PodGroup recreated under its name gets its own status, whatever is still to be said about the old one."""
+    fault: list[Answer] = [Unreachable("No answer.")]
+    async with at_work(lambda sent: fault[0]) as desk:
+        desk.writer.put(group_status(uid="old", scheduled=9))
+        await settle()
+        fault[0] = {}
+        desk.writer.put(group_status(uid="new", scheduled=1))
+        await desk.time.advance(20)
+        assert [sent.body["status"]["scheduled"] for sent in desk.api.sent] == [9, 1]
 
 
 def test_merge_conditions() -> None:
