@@ -73,6 +73,22 @@ class NativePodGroupSpec(_Model):
         return 0 if policy.basic is not None else None
 
 
+SCHEDULED: Final = "Scheduled"
+NATIVE_SCHEDULED: Final = "PodGroupScheduled"
+NATIVE_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+
+
+def scheduled_condition(api_group: str, version: str) -> str:
+    """The type of the condition that says whether the gang has its nodes, as this version of the API calls it.
+
+    Kubernetes 1.36 (v1alpha2) has PodGroupScheduled; 1.37 (v1alpha3, v1beta1) renamed it, and a
+    PodGroupInitiallyScheduled that is True once stays True.
+    """
+    if api_group != keys.NATIVE:
+        return SCHEDULED
+    return NATIVE_SCHEDULED if version in {"v1alpha1", "v1alpha2"} else NATIVE_INITIALLY_SCHEDULED
+
+
 class PodGroupPhase(StrEnum):
     """Where a gang is in its life (semantics E3)."""
 

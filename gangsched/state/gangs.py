@@ -24,7 +24,8 @@ class GangRecord:
 
     `held` and `assumed` map uids to nodes; `retry` are permitted members whose bind failed (B3), `ghosts` members that
     the API server says are gone though no event has said so yet, `marking` members whose timeout annotation is being
-    written and counts already (T2). `spec_of` is what `spec` was made from.
+    written and counts already (T2). `spec_of` is what `spec` was made from. `ours`: a member is (or, once none is left,
+    was) for us to place; of any other gang nothing is ever told or written.
     """
 
     id: str
@@ -40,6 +41,8 @@ class GangRecord:
     spec: GangSpec | None = None
     spec_of: object = None
     native: bool = False
+    named_natively: bool = False
+    ours: bool = False
 
     @property
     def empty(self) -> bool:
@@ -48,10 +51,14 @@ class GangRecord:
 
     @property
     def pod_group(self) -> PodGroup | None:
-        """The PodGroup that describes the gang: of the API group its members name, else in a fixed order (I2)."""
+        """The PodGroup that describes the gang: of the API group its members name, else in a fixed order (I2).
+
+        A native one counts only where `spec.schedulingGroup` names it: it may belong to others who share the name.
+        """
         if self.native:
             return self.pod_groups.get(keys.NATIVE)
-        return next((self.pod_groups[group] for group in API_GROUP_ORDER if group in self.pod_groups), None)
+        groups = API_GROUP_ORDER if self.named_natively else API_GROUP_ORDER[:-1]
+        return next((self.pod_groups[group] for group in groups if group in self.pod_groups), None)
 
     @property
     def creation_s(self) -> int:
@@ -84,7 +91,9 @@ class GangRecord:
                 declared[pod.marks] = pod
         asked = tuple(sorted(declared.values(), key=lambda pod: (pod.creation_s, pod.name, pod.uid)))
         mark = gang_id(asked[0]) if asked else None
-        self.native = mark is not None and mark.native
+        if asked:  # else the gang stays what its last members were
+            self.native = mark is not None and mark.native
+            self.named_natively = any(f"{pod.namespace}/{pod.native_group}" == self.id for pod in asked)
         needs_pod_group = mark is None or mark.needs_pod_group
         pod_group = self.pod_group
         spec_of = (tuple((pod.uid, pod.marks) for pod in asked), _declaration(pod_group))
@@ -99,6 +108,8 @@ class GangRecord:
     def view(self, names: frozenset[str]) -> Gang:
         """Photograph the gang; `names` are our scheduler names (semantics I1, P1)."""
         count = _count(self, names)
+        if self.members:
+            self.ours = any(pod.scheduler_name in names for pod in self.members.values())
         live = sum(pod.live for pod in self.members.values())
         if count.seen_bound:
             self.satisfied = True  # B4: seen bound, e.g. after a restart

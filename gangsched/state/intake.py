@@ -137,7 +137,7 @@ class Intake:
         """A kubelet turned a member away for good: say so, and keep off that node for a while (semantics B6)."""
         if old is None or not old.live or pod.phase is not Phase.FAILED or not pod.node_name:
             return ()
-        if not pod.status_reason.startswith(KUBELET_REJECTIONS):
+        if not pod.status_reason.startswith(KUBELET_REJECTIONS) or pod.scheduler_name not in self._names:
             return ()
         group = self._registry.groups.get(self._registry.group_of.get(self._gang_of[pod.uid], ""))
         if group is not None:

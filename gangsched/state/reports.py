@@ -63,7 +63,7 @@ class Reports:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
             if group.verdict is not None:
                 yield from self._tell_pods(record, gang, group.verdict)
-            if record.plain:
+            if record.plain or not record.ours:
                 continue
             yield from self._tell_gang(record, gang, group)
             yield from self._tell_status(record, gang, group.verdict, wall)
@@ -120,7 +120,7 @@ class Reports:
     ) -> Iterator[RecordEvent]:
         """An Event on the gang, unless it was told; `once` things replace each other, so a return to them is news."""
         told = self._events.setdefault(record.id, set())
-        if (reason, message) in told:
+        if (reason, message) in told or not record.ours:
             return
         if once:
             told.difference_update([said for said in told if said[0] not in _LASTING])
@@ -135,9 +135,9 @@ class Reports:
         pod_group = record.pod_group
         if pod_group is None or pod_group.deleting:
             return
-        wanted = status(record, pod_group, gang, verdict, wall=wall)
-        assert isinstance(wanted, dict)
         uid, written = self._statuses.get(record.id, ("", None))
+        told = frozenset(_types(written)) if uid == pod_group.uid else frozenset[str]()
+        wanted = status(record, pod_group, gang, verdict, wall=wall, told=told)
         if uid == pod_group.uid and _unchanged(wanted, written):
             return
         if written is None and _unchanged(wanted, pod_group.status):
@@ -178,6 +178,13 @@ def _unchanged(wanted: dict[str, object], stored: object) -> bool:
     if not isinstance(stored, Mapping):
         return False
     return all(_bare(key, value) == _bare(key, stored.get(key, _ABSENT.get(key))) for key, value in wanted.items())
+
+
+def _types(written: object) -> Iterator[str]:
+    """The types of the conditions in a status."""
+    conditions = written.get("conditions") if isinstance(written, Mapping) else None
+    for entry in conditions if isinstance(conditions, list) else ():
+        yield entry["type"]
 
 
 _ABSENT: dict[str, object] = {"occupiedBy": "", "scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}

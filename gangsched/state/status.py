@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gangsched.api import keys
-from gangsched.api.podgroup import Condition, PodGroupPhase, PodGroupStatus, stored_conditions, with_condition
+from gangsched.api.podgroup import (
+    NATIVE_INITIALLY_SCHEDULED,
+    Condition,
+    PodGroupPhase,
+    PodGroupStatus,
+    scheduled_condition,
+    stored_conditions,
+    with_condition,
+)
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
@@ -17,8 +25,7 @@ from gangsched.model.reasons import EXPLANATIONS, Reason
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import broken
 
-SCHEDULED, DEGRADED, TIMED_OUT, INVALID_GANG = "Scheduled", "Degraded", "TimedOut", "InvalidGang"
-NATIVE_SCHEDULED = "PodGroupScheduled"
+DEGRADED, TIMED_OUT, INVALID_GANG = "Degraded", "TimedOut", "InvalidGang"
 LONGEST_MESSAGE = 1024
 
 
@@ -61,16 +68,27 @@ def phase(count: Counts, min_member: int) -> PodGroupPhase:
     return PodGroupPhase.PRE_SCHEDULING if count.live >= needed else PodGroupPhase.PENDING
 
 
-def status(record: GangRecord, pod_group: PodGroup, gang: Gang, verdict: Verdict | None, *, wall: str) -> object:
-    """The whole status to store, as the JSON object of a merge patch."""
+def status(
+    record: GangRecord, pod_group: PodGroup, gang: Gang, verdict: Verdict | None, *, wall: str,
+    told: frozenset[str] = frozenset(),
+) -> dict[str, object]:  # fmt: skip
+    """The whole status to store, as the JSON object of a merge patch.
+
+    A native PodGroup has no counts, and other writers of conditions (kube-scheduler's DisruptionTarget): it gets those
+    of our own types only, for a strategic merge patch. `told` are types written since `pod_group` was read.
+    """
     count = counts(record)
     conditions = stored_conditions(pod_group.status)
-    for condition in _conditions(record, pod_group, gang, verdict, count, wall):
-        is_known = any(old.type == condition.type for old in conditions)
-        if condition.status == "True" or condition.type in {SCHEDULED, NATIVE_SCHEDULED} or is_known:
+    ours = _conditions(record, pod_group, gang, verdict, count, wall)
+    for condition in ours:
+        old = next((old for old in conditions if old.type == condition.type), None)
+        if old is not None and old.status == "True" and old.type == NATIVE_INITIALLY_SCHEDULED:
+            continue
+        if condition.status == "True" or condition is ours[0] or old is not None or condition.type in told:
             conditions = with_condition(conditions, condition)
     if pod_group.api_group == keys.NATIVE:
-        return PodGroupStatus(conditions=conditions).to_dict()
+        types = {condition.type for condition in ours}
+        return PodGroupStatus(conditions=tuple(each for each in conditions if each.type in types)).to_dict()
     now = phase(count, gang.min_member)
     started = pod_group.status.get("scheduleStartTime")
     if started is None and now not in {PodGroupPhase.PENDING}:
@@ -106,9 +124,8 @@ def _conditions(
     if verdict is not None:
         problems += [refusal.message for gang_id, refusal in verdict.gangs
                      if gang_id == gang.id and refusal.reason is Reason.INVALID_GANG]  # fmt: skip
-    is_native = pod_group.api_group == keys.NATIVE
     entries = [
-        (NATIVE_SCHEDULED if is_native else SCHEDULED, scheduled, reason, message),
+        (scheduled_condition(pod_group.api_group, pod_group.version), scheduled, reason, message),
         (DEGRADED, is_broken, "BelowMinimum" if is_broken else "Complete",
          f"{gang.bound + gang.succeeded} of {gang.min_member} members run or are bound" if is_broken else ""),
         (TIMED_OUT, timed_out, Reason.TIMED_OUT.value if timed_out else "NotTimedOut",
@@ -118,7 +135,7 @@ def _conditions(
     return [
         Condition(
             type=kind, status="True" if is_true else "False", reason=reason, message=message[:LONGEST_MESSAGE],
-            last_transition_time=wall, observed_generation=pod_group.generation,
+            last_transition_time=wall, observed_generation=pod_group.generation or None,
         )
         for kind, is_true, reason, message in entries
     ]  # fmt: skip
