@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import csv
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -67,10 +67,9 @@ def read_trace(path: Path) -> list[Row]:
 
 
 def choose(rows: Sequence[Row], *, jobs: int, min_gpus: int, rng: random.Random) -> list[Row]:
-    """A stretch of consecutive jobs that lasted and want at least `min_gpus`; where it starts is drawn by lot."""
+    """So many jobs that lasted and want at least `min_gpus`, drawn by lot from the whole trace, in its order."""
     fitting = [row for row in rows if row.gpus >= min_gpus and row.duration_s > 0]
-    start = rng.randrange(max(1, len(fitting) - jobs + 1))
-    return fitting[start : start + jobs]
+    return sorted(rng.sample(fitting, min(jobs, len(fitting))), key=lambda row: row.submitted)
 
 
 def split(gpus: int, *, per_node: int, rng: random.Random) -> tuple[int, ...]:
@@ -90,14 +89,15 @@ def to_jobs(
     Arrivals keep the trace's order and its relative gaps; they are scaled so that the GPU-seconds of the jobs that
     can fit would keep `load` times the cluster busy while they arrive.
     """
+    sizes = [split(row.gpus, per_node=per_node, rng=rng) for row in rows]
     runs_s = [min(max(row.duration_s / speedup, RUN_MIN_S), max_run_s) for row in rows]
-    pods = [split(row.gpus, per_node=per_node, rng=rng) for row in rows]
-    work = sum(row.gpus * run_s for row, run_s, parts in zip(rows, runs_s, pods, strict=True) if len(parts) <= nodes)
-    span_s = (rows[-1].submitted - rows[0].submitted).total_seconds()
-    scale = work / (nodes * per_node * load) / span_s if span_s else 0.0
+    jobs = [Job(f"job-{n:04}", 0.0, run_s, pods) for n, (run_s, pods) in enumerate(zip(runs_s, sizes, strict=True))]
+    work = sum(job.gpus * job.run_s for job in jobs if can_fit(job, nodes=nodes, per_node=per_node))
+    begin, end = rows[0].submitted, rows[-1].submitted
+    scale = work / (nodes * per_node * load) / (end - begin).total_seconds() if end > begin else 0.0
     return [
-        Job(f"job-{index:04}", (row.submitted - rows[0].submitted).total_seconds() * scale, run_s, parts)
-        for index, (row, run_s, parts) in enumerate(zip(rows, runs_s, pods, strict=True))
+        replace(job, arrival_s=(row.submitted - begin).total_seconds() * scale)
+        for job, row in zip(jobs, rows, strict=True)
     ]
 
 
@@ -109,8 +109,3 @@ def too_big(count: int, *, nodes: int, per_node: int) -> list[Job]:
 def can_fit(job: Job, *, nodes: int, per_node: int) -> bool:
     """Whether an empty cluster has room: big jobs have one pod a node, and the others fit on one node."""
     return job.gpus <= per_node or len(job.pods) <= nodes
-
-
-def total_gpu_s(jobs: Iterable[Job]) -> float:
-    """How much work the jobs are."""
-    return sum(job.gpus * job.run_s for job in jobs)

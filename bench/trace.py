@@ -35,7 +35,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.trace", description=(__doc__ or "").partition("\n\n")[0])
     many: dict[str, Any] = {"type": float, "metavar": "S"}
     parser.add_argument("trace", nargs="?", type=Path, default=SMALL_TRACE, help="CSV; default: our small one")
-    parser.add_argument("--jobs", type=int, default=500, help="so many consecutive jobs of it (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=500, help="so many of it, drawn by lot (default %(default)s)")
     parser.add_argument("--min-gpus", type=int, default=1, help="only jobs with at least so many GPUs")
     parser.add_argument("--nodes", type=int, default=20, help="(default %(default)s)")
     parser.add_argument("--gpus", type=int, default=8, help="GPUs of a node (default %(default)s)")

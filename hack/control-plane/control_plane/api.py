@@ -184,7 +184,7 @@ class Api:
             try:
                 connection.request(method, path, body=data, headers=headers)
                 answer = connection.getresponse()
-            except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+            except (ConnectionError, ssl.SSLEOFError):
                 connection.close()
                 if kept is None:
                     raise
