@@ -213,6 +213,11 @@ class World:
         written = [each for each in self.reports if isinstance(each, SetPodGroupStatus) and each.name == name]
         return dict(written[-1].status)
 
+    def gang_condition(self, name: str, kind: str) -> str:
+        """The status of one condition last written to a PodGroup; "" if it has none of that type."""
+        found: dict[str, str] = {each["type"]: each["status"] for each in self.status(name)["conditions"]}
+        return found.get(kind, "")
+
     # --- the API server ---------------------------------------------------------------------------------------------
 
     def _do(self, actions: Iterable[Action]) -> None:

@@ -22,6 +22,9 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 class GangRecord:
     """What is remembered of one gang.
 
+    `started` is whether a member was ever bound since the gang was satisfied; `faults` say of members why their bind
+    failed, until the next verdict.
+
     `held` and `assumed` map uids to nodes; `retry` are permitted members whose bind failed (B3), `ghosts` members that
     the API server says are gone though no event has said so yet, `marking` members whose timeout annotation is being
     written and counts already (T2). `spec_of` is what `spec` was made from. `ours`: a member is (or, once none is left,
@@ -35,9 +38,11 @@ class GangRecord:
     held: dict[str, str] = field(default_factory=dict)
     assumed: dict[str, str] = field(default_factory=dict)
     retry: set[str] = field(default_factory=set)
+    faults: dict[str, str] = field(default_factory=dict)
     ghosts: set[str] = field(default_factory=set)
     marking: set[str] = field(default_factory=set)
     satisfied: bool = False
+    started: bool = False
     spec: GangSpec | None = None
     spec_of: object = None
     native: bool = False
@@ -77,6 +82,7 @@ class GangRecord:
         self.held.pop(uid, None)
         self.assumed.pop(uid, None)
         self.retry.discard(uid)
+        self.faults.pop(uid, None)
         self.ghosts.discard(uid)
         self.marking.discard(uid)
 
@@ -114,7 +120,7 @@ class GangRecord:
         if count.seen_bound:
             self.satisfied = True  # B4: seen bound, e.g. after a restart
         elif not live:
-            self.satisfied = False  # I6
+            self.satisfied = self.started = False  # I6
         spec = self.spec
         counted = Gang(
             id=self.id, plain=True, pending=count.pending, retry=count.retry, held=count.held, bound=count.bound,

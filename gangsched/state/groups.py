@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import count
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gang import Gang, Group, Refusal
@@ -20,7 +21,8 @@ from gangsched.state.gangs import GangRecord
 class GroupRecord:
     """What a group remembers. `avoid` maps nodes to the monotonic second until which they are avoided (B6).
 
-    `accused` are gangs that the group's refusal blames. `generation` grows with every change of the group.
+    `accused` are gangs that the group's refusal blames. `generation` changes with every change of the group and is
+    never used twice, so that a plan for a group that was formed anew meanwhile is known as old (B2).
     """
 
     id: str
@@ -57,6 +59,7 @@ class Registry:
         self._dirty: set[str] = set()
         self._mentioned_by: dict[str, set[str]] = defaultdict(set)
         self._views: dict[str, Gang] = {}
+        self._generations = count(1)
 
     def gang(self, gang_id: str, *, plain: bool = False) -> GangRecord:
         """The record of a gang, made if need be; it counts as changed."""
@@ -99,7 +102,7 @@ class Registry:
         """The group's own memory changed (a round, a clock, a yield)."""
         record = self.groups[group_id]
         record.view = None
-        record.generation += 1
+        record.generation = next(self._generations)
 
     def refresh(self) -> Refreshed:
         """Rebuild what changed."""

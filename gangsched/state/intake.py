@@ -50,6 +50,7 @@ class Intake:
         self._avoid_s = avoid_s
         self._gang_of: dict[str, str] = {}
         self._in_flight: dict[str, Placement] = {}
+        self._settled: set[str] = set()
 
     def gang_of(self, uid: str) -> GangRecord:
         """The gang of a known member."""
@@ -70,6 +71,7 @@ class Intake:
                 listed = {pod.uid for pod in pods}
                 for uid in {*self._gang_of, *self._cluster.occupants()} - listed:
                     self._drop_pod(uid)
+                self._revive(listed)
                 return tuple(event for pod in pods for event in self._apply_pod(pod, now_s))
             case NodeApplied(node=node):
                 self._cluster.apply_node(node)
@@ -88,6 +90,13 @@ class Intake:
             case _:
                 assert_never(message)
         return ()
+
+    def _revive(self, listed: set[str]) -> None:
+        """A member that a full list shows is no ghost."""
+        for record in self._registry.gangs.values():
+            if not record.ghosts.isdisjoint(listed):
+                record.ghosts -= listed
+                self._registry.touch(record.id)
 
     def _apply_pod(self, pod: Pod, now_s: float) -> tuple[RecordEvent, ...]:
         mark = gang_id(pod)
@@ -120,6 +129,7 @@ class Intake:
         if in_flight is not None and old is None and not pod.node_name and pod.live:
             record.assumed[pod.uid] = in_flight.node  # its labels moved it here from another gang
         if pod.node_name or not pod.live:
+            record.started = record.started or bool(pod.node_name and pod.live)
             record.assumed.pop(pod.uid, None)
             record.held.pop(pod.uid, None)
             record.retry.discard(pod.uid)
@@ -128,6 +138,8 @@ class Intake:
             self._cluster.vacate(pod.uid)
 
     def _occupy(self, pod: Pod) -> None:
+        if pod.uid in self._in_flight and (pod.node_name or not pod.live):
+            self._settled.add(pod.uid)
         if not pod.live:
             self._cluster.vacate(pod.uid)
         elif pod.node_name:
@@ -158,7 +170,10 @@ class Intake:
         record = self._registry.gang(gang)
         if uid in record.held:
             self._cluster.vacate(uid)
+        was_assumed = uid in record.assumed
         record.forget_member(uid)
+        if was_assumed:
+            self._unsatisfy_if_none_started(record)
 
     def _drop_node(self, name: str) -> None:
         self._cluster.drop_node(name)
@@ -203,35 +218,40 @@ class Intake:
         placement = self._in_flight.pop(outcome.uid, None)
         if placement is None:
             return ()
+        is_settled = outcome.uid in self._settled
+        self._settled.discard(outcome.uid)
         pod, node = placement.pod, placement.node
         gang = self._gang_of.get(outcome.uid)
         record = self._registry.gangs.get(gang) if gang is not None else None
         group_id = self._registry.group_of.get(gang, "") if gang is not None else ""
         if isinstance(outcome, Bound):
             self._queue.succeeded(group_id)
+            if record is not None:
+                record.started = True
             text = f"Successfully assigned {pod.key} to {node}"
             return (RecordEvent(pod_ref(pod), "Scheduled", text, action="Binding"),)
-        member = record.members.get(outcome.uid) if record is not None else None
-        if member is not None and (member.node_name or not member.live):
-            return ()  # an event about the pod came first and has settled it
+        if is_settled:
+            return ()  # an event about the pod came first: where it runs is where it takes room
         self._cluster.vacate(outcome.uid)
-        if record is None or member is None:
+        if record is None:
             return ()
         record.assumed.pop(outcome.uid, None)
         self._registry.touch(record.id)
         if isinstance(outcome, BindGone):
             record.ghosts.add(outcome.uid)
+            self._unsatisfy_if_none_started(record)
             return ()
+        text = f"binding pod {pod.key} to node {node} failed and will be tried again: {outcome.message}"
         record.retry.add(outcome.uid)
+        record.faults[outcome.uid] = text
         self._unsatisfy_if_none_started(record)
         if group_id:
             self._queue.back_off(group_id, now_s)
-        text = f"binding pod {pod.key} to node {node} failed and will be tried again: {outcome.message}"
         return (RecordEvent(pod_ref(pod), "FailedBinding", text, action="Binding", warning=True),)
 
     def _unsatisfy_if_none_started(self, record: GangRecord) -> None:
-        """When every bind of a permitted gang failed nothing has started: it is a whole gang again (decision 10)."""
-        if not record.assumed and not any(pod.node_name and pod.live for pod in record.members.values()):
+        """When no bind of a permitted gang went through nothing has started: it is a whole gang again (decision 10)."""
+        if not record.assumed and not record.started:
             record.satisfied = False
             record.retry.clear()
 

@@ -41,11 +41,20 @@ class Queue:
         self._parked[group] = needs
 
     def back_off(self, group: str, now_s: float) -> None:
-        """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`."""
+        """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`.
+
+        Failures that come while it backs off already are of the same fault and change nothing.
+        """
+        self.activate(group)
+        if self.backs_off(group, now_s):
+            return
         delay_s = self._delay_s.get(group, FIRST_BACK_OFF_S)
         self._delay_s[group] = min(delay_s * 2, LONGEST_BACK_OFF_S)
-        self._until_s[group] = max(self._until_s.get(group, 0.0), now_s + delay_s)
-        self.activate(group)
+        self._until_s[group] = now_s + delay_s
+
+    def backs_off(self, group: str, now_s: float) -> bool:
+        """Whether the group is not to be planned yet."""
+        return self._until_s.get(group, now_s) > now_s
 
     def wake_at(self, group: str, at_s: float) -> None:
         """Look at the group again at that time at the latest."""

@@ -58,6 +58,10 @@ class Reports:
                 reports += self._group(group, registry, wall)
         return reports
 
+    def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
+        """The Event of a verdict that must be told whatever follows it (semantics T2, D1)."""
+        return list(self._event(record, verdict.reason.value, verdict.message, warning=True, once=True))
+
     def _group(self, group: GroupRecord, registry: Registry, wall: str) -> Iterator[Report]:
         for gang_id in group.gangs:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
@@ -80,7 +84,8 @@ class Reports:
         told = self._pods.setdefault(gang.id, {})
         waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in gang.held)]
         for pod in waiting:
-            refusal = notes.get(pod.uid, of_gang)
+            fault = record.faults.get(pod.uid)
+            refusal = Refusal(Reason.BACK_OFF, fault) if fault else notes.get(pod.uid, of_gang)
             if refusal is None:
                 continue
             before = told.get(pod.uid) or _stored(pod)
@@ -105,6 +110,9 @@ class Reports:
         if broken(gang):
             text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
             yield from self._event(record, DEGRADED, text, warning=True)
+        else:
+            told = self._events.get(record.id, set())
+            told.difference_update([said for said in told if said[0] == DEGRADED])
         verdict = group.verdict
         if verdict is None:
             return
@@ -148,7 +156,7 @@ class Reports:
         )
 
 
-_LASTING = frozenset({Reason.INVALID_GANG.value, MIXED_SCHEDULERS})
+_LASTING = frozenset({Reason.INVALID_GANG.value, MIXED_SCHEDULERS, DEGRADED})
 
 
 def pod_ref(pod: Pod) -> ObjectRef:

@@ -73,6 +73,14 @@ class SchedulingState:
         grown = self.cluster.take_grown()
         if grown:
             self.queue.wake(self.cluster.snapshot(), grown)
+            self._look_at_holds(grown)
+
+    def _look_at_holds(self, nodes: set[str]) -> None:
+        """Groups that hold on these nodes are planned anew: what they hold may be theirs no more (semantics R3)."""
+        for group_id in self._clocked:
+            records = (self.registry.gangs[gang] for gang in self.registry.groups[group_id].gangs)
+            if any(not nodes.isdisjoint(record.held.values()) for record in records):
+                self.queue.activate(group_id)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """The groups to plan now, with every group that holds; empty when there is nothing to decide."""
@@ -84,10 +92,15 @@ class SchedulingState:
                 groups.append(group)
             else:
                 self.queue.park(group_id, ())
+                if not any(gang.bound for gang in group.gangs):
+                    self.registry.groups[group_id].verdict = None  # what was said of members is void without them
         if not groups:
             return ()
         chosen = {group.id for group in groups}
-        groups += [self.registry.group(group_id, now_s) for group_id in self._clocked - chosen]
+        groups += [
+            self.registry.group(group_id, now_s) for group_id in self._clocked - chosen
+            if not self.queue.backs_off(group_id, now_s)
+        ]  # fmt: skip
         return tuple(groups)
 
     def snapshot(self) -> Snapshot:
@@ -95,18 +108,23 @@ class SchedulingState:
         return self.cluster.snapshot()
 
     def commit(self, plan: Plan, snapshot: Snapshot, *, now_s: float) -> list[Action]:
-        """Make the verdicts of a plan true, and return what the shell must do for it."""
+        """Make the verdicts of a plan true, and return what the shell must do for it.
+
+        Messages applied since the snapshot count (B2). When anything moved, or a verdict was dropped that those after it
+        had counted on, what is committed still holds, but every group is looked at again.
+        """
+        self.refresh(now_s)
         actions: list[Action] = []
         moved = self.cluster.snapshot() is not snapshot
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
             changed = group is None or group.generation != verdict.generation
             if group is None or changed or (moved and not self._still_fits(verdict)):
-                moved = True  # verdicts after this one may have counted on it
-                if group is not None:
-                    self.queue.activate(verdict.group)
-                continue
-            actions += self._commit(group, verdict, now_s)
+                moved = True
+            else:
+                actions += self._commit(group, verdict, now_s)
+            if group is not None and moved:
+                self.queue.activate(verdict.group)
         return actions
 
     def _commit(self, group: GroupRecord, verdict: Verdict, now_s: float) -> Iterable[Action]:
@@ -121,21 +139,26 @@ class SchedulingState:
             actions += self._mark_timed_out(group)
         if verdict.round is not None:
             group.rounds += 1
-        if verdict.yields_to:
+        if verdict.yields_to in self.registry.groups:
             group.yielded_to = verdict.yields_to
             self._yielded.add(group.id)
         started = verdict.reason is Reason.SCHEDULED and verdict.binds
         if started:
             for gang in group.gangs:
                 self.registry.gangs[gang].satisfied = True
-        if verdict.reason not in WAITING_WITH_ROOM:
+        records = [self.registry.gangs[gang] for gang in group.gangs]
+        if verdict.reason not in WAITING_WITH_ROOM or not any(record.held for record in records):
             self._release_yielded({group.id})
+        if verdict.expired or verdict.yields_to:  # the next verdict comes before this one has settled
+            actions += [event for record in records for event in self.reports.announce(record, verdict)]
         self._after(group, verdict, now_s)
         return actions
 
     def _after(self, group: GroupRecord, verdict: Verdict, now_s: float) -> None:
         """Where the group waits now, and what is told of it."""
         group.verdict = verdict
+        for gang in group.gangs:
+            self.registry.gangs[gang].faults.clear()
         moved = bool(verdict.binds or verdict.holds or verdict.releases)
         if moved:
             for gang in group.gangs:
