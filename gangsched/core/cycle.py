@@ -61,7 +61,7 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     # 2. The clock (T2), and holds that lost their node (R3).
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
         return _expire(group, ledger)
-    lost = tuple(held for gang in group.gangs for held in gang.held if not ledger.fits_still(held.pod.shape, held.node))
+    lost = tuple(held for gang in group.gangs for held in gang.held if not ledger.fits_still(held.pod, held.node))
     if lost:
         return _drop(group, lost, ledger)
     if group.strict and group.holds:
@@ -177,7 +177,7 @@ def _released(
     group: Group, held: tuple[Placement, ...], ledger: Ledger, reason: Reason, message: str, *, expired: bool
 ) -> Verdict:
     for placement in held:
-        ledger.release(placement.pod.shape, placement.node)
+        ledger.release(placement.pod, placement.node)
     uids = tuple(placement.pod.uid for placement in held)
     return Verdict(
         group=group.id, generation=group.generation, reason=reason, message=message, releases=uids, expired=expired

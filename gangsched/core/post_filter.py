@@ -61,7 +61,7 @@ def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Le
     mark = ledger.mark()
     for group in yielding:
         for placement in _holds(group):
-            ledger.release(placement.pod.shape, placement.node)
+            ledger.release(placement.pod, placement.node)
     gangs = [gang for gang in beneficiary.gangs if not gang.free_running]
     is_short = any(pre_filter.min_resources_short(gang, ledger) for gang in gangs)
     trial, round_ = rounds.run_round(beneficiary, gangs, ledger)

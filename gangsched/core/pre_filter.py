@@ -95,10 +95,10 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tupl
     if room >= needed:
         return None
     shape = min(counts, key=lambda each: rooms[each] - counts[each])
+    first = next(pod for pod in gang.pending if pod.shape is shape)
     if shape.unsupported:
-        first = next(pod for pod in gang.pending if pod.shape is shape)
         return Refusal(Reason.UNSUPPORTED, sentences.unsupported(first)), ()
-    nodes = sentences.nodes_available(shape, ledger, group.avoid, filled=True)
+    nodes = sentences.nodes_available(first, ledger, group.avoid, filled=True)
     # A NonStrict group collects room bit by bit, so any of it is worth a look; a Strict one needs it all at once.
     at_once = needed if group.strict else 1
     needs = (Need(shape, at_once),) if len(counts) == 1 else tuple(Need(each, 0) for each in counts)

@@ -1,20 +1,22 @@
 """Reserve and Unreserve: the ledger that one plan works on.
 
 Law: a ledger starts as the snapshot's free room and every change is journalled, so `rollback(mark)` restores exactly
-what was there. It never touches the snapshot. Room per (shape, node) is remembered and brought up to date only on the
-nodes that changed since it was last asked for.
+what was there, who is where (`company`) included. It never touches the snapshot. Room per (shape, node) is remembered
+and brought up to date only on the nodes that changed since it was last asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.core.filter import static_fit
+from gangsched.core.filter.company import Company
 from gangsched.core.filter.node_resources_fit import room
-from gangsched.model.objects import Shape
+from gangsched.core.filter.outlook import Outlook
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import is_accelerator
 from gangsched.model.snapshot import Ints, Snapshot
 
@@ -38,7 +40,8 @@ class Ledger:
         rows = [row for name, row in snapshot.resources.items() if is_accelerator(name)]
         self.accelerators: Ints = snapshot.allocatable[rows].sum(axis=0)
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
-        self._journal: list[tuple[Shape, Ints, Ints]] = []
+        self.company = Company(snapshot.table, snapshot.population)
+        self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
 
@@ -49,19 +52,25 @@ class Ledger:
     def rollback(self, mark: int) -> None:
         """Undo every reservation and release made since `mark`, newest first."""
         while len(self._journal) > mark:
-            shape, nodes, counts = self._journal.pop()
+            shape, nodes, counts, pods, where = self._journal.pop()
             self._add(shape, nodes, counts)
+            self.company.take_back(pods, where, int(np.sign(counts[0])))
 
-    def reserve(self, shape: Shape, nodes: Ints, counts: Ints) -> None:
-        """Take room for `counts[i]` pods of `shape` on each distinct node index `nodes[i]`."""
-        self._journal.append((shape, nodes, counts))
-        self._add(shape, nodes, -counts)
+    def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
+        """Take room for `pods`, all of one shape, the first `counts[0]` of them on node index `nodes[0]` and so on.
 
-    def release(self, shape: Shape, node: str) -> None:
+        Nodes are distinct. Negative counts give room back.
+        """
+        where = np.repeat(nodes, np.abs(counts)).tolist()
+        self._journal.append((pods[0].shape, nodes, counts, pods, where))
+        self._add(pods[0].shape, nodes, -counts)
+        self.company.move(pods, where, int(np.sign(counts[0])))
+
+    def release(self, pod: Pod, node: str) -> None:
         """Give back the room of one pod, as Unreserve does; a node that is gone has none to give back."""
         index = self.table.index.get(node)
         if index is not None:
-            self.reserve(shape, np.array([index]), np.array([-1]))
+            self.reserve((pod,), np.array([index]), np.array([-1]))
 
     def room(self, shape: Shape) -> Ints:
         """`room[n]`: how many more pods of `shape` node `n` takes now, 0 where Filter refuses. Read-only."""
@@ -77,12 +86,31 @@ class Ledger:
             known.seen = len(self._touched)
         return known.per_node
 
-    def fits_still(self, shape: Shape, node: str) -> bool:
-        """Whether a pod of `shape` that has its room already may stay on `node`: allowed, not over-committed."""
-        index = self.table.index.get(node)
+    def unconcerned(self, pods: Sequence[Pod]) -> bool:
+        """Whether no filter that looks at other pods can refuse any of `pods` a node: only room counts."""
+        if all(pod.shape.ties is None for pod in pods) and not self.company.crowds:
+            return True
+        kind = self.company.kind(pods)
+        return not any(Outlook(pod, self.company).bound for pod in {kind(pod): pod for pod in pods}.values())
+
+    def fits_still(self, pod: Pod, node: str) -> bool:
+        """Whether a pod that has its room already may stay on `node`: allowed, not over-committed, no conflict.
+
+        Spread and affinity are not asked again: they hold where a pod is placed, not for as long as it stays.
+        """
+        index, shape = self.table.index.get(node), pod.shape
         if index is None or not static_fit(shape, self.table).mask[index]:
             return False
-        return all(name in self.resources and self.free[self.resources[name], index] >= 0 for name, _ in shape.requests)
+        rows = [self.resources.get(name) for name, _ in shape.requests]
+        if any(row is None or self.free[row, index] < 0 for row in rows):
+            return False
+        outlook = Outlook(pod, self.company)
+        if not outlook.bound:
+            return True
+        self.company.move((pod,), (index,), -1)
+        kept_off = outlook.kept_off(index)
+        self.company.take_back((pod,), (index,), -1)
+        return not kept_off
 
     def _add(self, shape: Shape, nodes: Ints, counts: Ints) -> None:
         for name, amount in shape.requests:

@@ -13,12 +13,17 @@ from itertools import groupby
 import numpy as np
 
 from gangsched.core import score, search, sentences
+from gangsched.core.filter.outlook import Outlook
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Round, RoundOutcome
 from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Ints
+
+LEANING_STEPS = 200
+"""Steps in which a run of pods with soft preferences about each other is placed at most, each seeing those before."""
 
 
 @dataclass(slots=True)
@@ -66,29 +71,56 @@ def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     """Place pods that no gang rule holds back: each that fits is placed, the others are told why not (P3)."""
     trial = Trial()
     placements = trial.placed.setdefault("", [])
-    for run in _runs(pods):
+    for run in _runs(pods, ledger):
         found = place_run(run, group, ledger)
         placements.extend(found)
         trial.attempted += len(run)
         if len(found) < len(run):
-            trial.failed.extend((pod, _refused(pod, group, ledger)) for pod in run[len(found) :])
+            trial.failed.extend(_all_refused(run[len(found) :], group, ledger))
     return trial
 
 
 def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
-    """Reserve room for as many of these identical pods as fit, in the order given."""
-    shape = run[0].shape
-    room = ledger.room(shape)
+    """Reserve room for as many of these pods as fit, in the order given, up to the first that does not.
+
+    All at once where their filters do not look at other pods; one by one, each seeing those before it, where they do.
+    """
+    placed: list[Placement] = []
+    for alike in _runs(run, ledger):
+        found = _place_alike(alike, group, ledger)
+        placed += found
+        if len(found) < len(alike):
+            break
+    return placed
+
+
+def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
+    outlook = Outlook(alike[0], ledger.company)
+    step = 1 if outlook.tied else -(-len(alike) // LEANING_STEPS) if outlook.leaning else len(alike)
     avoided = [ledger.table.index[name] for name in group.avoid if name in ledger.table.index]
-    if avoided:
-        room = room.copy()
-        room[avoided] = 0
-    nodes, counts = score.choose(shape, len(run), room, ledger)
+    placed: list[Placement] = []
+    while len(placed) < len(alike):
+        rest = alike[len(placed) :]
+        room = ledger.room(alike[0].shape)
+        if avoided:
+            room = room.copy()
+            room[avoided] = 0
+        room = outlook.narrow(room, len(rest))
+        found = _place_together(rest[:step], room, outlook, ledger)
+        placed += found
+        if len(found) < min(step, len(rest)):
+            break
+    return placed
+
+
+def _place_together(pods: Sequence[Pod], room: Ints, outlook: Outlook, ledger: Ledger) -> list[Placement]:
+    nodes, counts = score.choose(pods[0].shape, len(pods), room, ledger, penalty=outlook.penalty(room))
     if not nodes.size:
         return []
-    ledger.reserve(shape, nodes, counts)
+    placed = pods[: int(counts.sum())]
+    ledger.reserve(placed, nodes, counts)
     names = ledger.table.names
-    return [Placement(pod, names[node]) for pod, node in zip(run, np.repeat(nodes, counts).tolist(), strict=False)]
+    return [Placement(pod, names[node]) for pod, node in zip(placed, np.repeat(nodes, counts).tolist(), strict=True)]
 
 
 def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
@@ -97,7 +129,7 @@ def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
     for gang in gangs:
         placements = trial.placed.setdefault(gang.id, [])
         untried = len(gang.pending)
-        for run in _runs(gang.pending):
+        for run in _runs(gang.pending, ledger):
             found = place_run(run, group, ledger)
             placements.extend(found)
             trial.attempted += len(run)
@@ -120,12 +152,11 @@ def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger:
     for gang in gangs:
         placed = {placement.pod.uid for placement in found[gang.id]}
         trial.attempted += len(gang.pending)
-        for run in _runs([pod for pod in gang.pending if pod.uid not in placed]):
+        for run in _runs([pod for pod in gang.pending if pod.uid not in placed], ledger):
             more = place_run(run, group, ledger)
             found[gang.id] += more
             if len(more) < len(run):
-                refusal = _refused(run[len(more)], group, ledger)
-                trial.failed.extend((pod, refusal) for pod in run[len(more) :])
+                trial.failed.extend(_all_refused(run[len(more) :], group, ledger))
     return trial
 
 
@@ -133,10 +164,18 @@ def _refused(pod: Pod, group: Group, ledger: Ledger) -> Refusal:
     """Why `pod` found no node just now."""
     if pod.shape.unsupported:
         return Refusal(Reason.UNSUPPORTED, sentences.unsupported(pod))
-    return Refusal(Reason.UNSCHEDULABLE, sentences.nodes_available(pod.shape, ledger, group.avoid))
+    return Refusal(Reason.UNSCHEDULABLE, sentences.nodes_available(pod, ledger, group.avoid))
 
 
-def _runs(pods: Sequence[Pod]) -> Iterator[list[Pod]]:
-    """Split into stretches of identical pods; they are placed in one step."""
-    for _, run in groupby(pods, key=lambda pod: id(pod.shape)):
+def _all_refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:
+    """Why each of these found no node; the nodes are looked at once, unless the sentence names the pod."""
+    if alike[0].shape.unsupported:
+        return [(pod, _refused(pod, group, ledger)) for pod in alike]
+    refusal = _refused(alike[0], group, ledger)
+    return [(pod, refusal) for pod in alike]
+
+
+def _runs(pods: Sequence[Pod], ledger: Ledger) -> Iterator[list[Pod]]:
+    """Split into stretches of pods that are alike for every filter."""
+    for _, run in groupby(pods, key=ledger.company.kind(pods)):
         yield list(run)

@@ -23,17 +23,20 @@ from gangsched.model.resources import is_accelerator
 from gangsched.model.snapshot import Ints
 
 
-def choose(shape: Shape, count: int, room: Ints, ledger: Ledger) -> tuple[Ints, Ints]:
+def choose(
+    shape: Shape, count: int, room: Ints, ledger: Ledger, *, penalty: Ints | None = None
+) -> tuple[Ints, Ints]:
     """Node indices and how many of `count` pods of `shape` each takes; fewer than `count` in all if room is short.
 
-    `room[n]` is how many fit on node `n`. Nodes are distinct. Costs one sort of the feasible nodes.
+    `room[n]` is how many fit on node `n`, `penalty[n]` what preferences about other pods add to rule 1. Nodes are
+    distinct. Costs one sort of the feasible nodes.
     """
     feasible = np.flatnonzero(room)
     if not feasible.size:
         return feasible, feasible  # perhaps no node even knows what is asked for
     chosen: list[Ints] = []
     counts: list[Ints] = []
-    for nodes in _tiers(shape, feasible, ledger):
+    for nodes in _tiers(shape, feasible, ledger, penalty):
         if count <= 0:
             break
         picked, amounts = _pack(shape, count, nodes, room[nodes], ledger)
@@ -43,9 +46,11 @@ def choose(shape: Shape, count: int, room: Ints, ledger: Ledger) -> tuple[Ints, 
     return np.concatenate(chosen), np.concatenate(counts)
 
 
-def _tiers(shape: Shape, feasible: Ints, ledger: Ledger) -> list[Ints]:
+def _tiers(shape: Shape, feasible: Ints, ledger: Ledger, penalty: Ints | None) -> list[Ints]:
     """Split the feasible nodes by rules 1 and 2, best first."""
     rank = static_fit(shape, ledger.table).penalty[feasible] * 2
+    if penalty is not None:
+        rank += penalty[feasible] * 2
     if not any(is_accelerator(name) for name, _ in shape.requests):
         rank += ledger.accelerators[feasible] > 0
     if rank.min() == rank.max():

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 import numpy as np
@@ -128,6 +129,8 @@ def _orders(items: Sequence[Item], ledger: Ledger) -> Iterator[list[Item]]:
 def _by_search(gangs: Sequence[Gang], items: Sequence[Item], problem: Problem, ledger: Ledger) -> Found | None:
     if sum(problem.needs) > PODS or any(item.shape.unsupported for item in items):
         return None
+    if not all(ledger.unconcerned(item.pods) for item in items):
+        return None
     search = _Search(problem, STEPS)
     solved = search.fill(0, problem.start, ())
     ledger.search_steps += STEPS - search.steps
@@ -139,10 +142,10 @@ def _by_search(gangs: Sequence[Gang], items: Sequence[Item], problem: Problem, l
         node = problem.slots[slot].node
         for index, count in enumerate(pattern):
             if count:
-                ledger.reserve(items[index].shape, np.array([node]), np.array([count]))
+                pods = list(islice(members[index], count))
+                ledger.reserve(pods, np.array([node]), np.array([count]))
                 name = ledger.table.names[node]
-                placed = found[gangs[items[index].gang].id]
-                placed += [Placement(next(members[index]), name) for _ in range(count)]
+                found[gangs[items[index].gang].id] += [Placement(pod, name) for pod in pods]
     return found
 
 

@@ -10,24 +10,27 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from gangsched.core.filter import PLUGINS, static_fit
-from gangsched.core.filter.node_resources_fit import insufficient
+from gangsched.core.filter import PLUGINS, node_affinity, node_ports, static_fit
+from gangsched.core.filter.node_resources_fit import insufficient, room
+from gangsched.core.filter.outlook import AFTER_ROOM, Outlook
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import Pod
 
 NO_NODES = "no nodes available to schedule pods"
 AVOIDED = "node(s) rejected a member lately"
 
 
-def nodes_available(shape: Shape, ledger: Ledger, avoid: Iterable[str] = (), *, filled: bool = False) -> str:
+def nodes_available(pod: Pod, ledger: Ledger, avoid: Iterable[str] = (), *, filled: bool = False) -> str:
     """kube-scheduler's sentence: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
 
     With `filled`, as it would read for the pod after the last one that fits.
     """
-    total = len(ledger.table)
+    total, shape = len(ledger.table), pod.shape
     if not total:
         return NO_NODES
+    if node_affinity.conflicting(shape):
+        return f"0/{total} nodes are available: {node_affinity.CONFLICT}."
     fit = static_fit(shape, ledger.table)
     counts = {
         PLUGINS[code - 1][0]: int(count)
@@ -39,6 +42,11 @@ def nodes_available(shape: Shape, ledger: Ledger, avoid: Iterable[str] = (), *, 
         counts[AVOIDED] = int(open_nodes[avoided].sum())
         open_nodes = open_nodes.copy()
         open_nodes[avoided] = False
+    outlook = Outlook(pod, ledger.company)
+    if outlook.bound:
+        taken = open_nodes & outlook.ports_taken()
+        counts[node_ports.REFUSED] = int(taken.sum())
+        open_nodes = open_nodes & ~taken
     free = ledger.free
     if filled:
         free = free.copy()
@@ -46,7 +54,11 @@ def nodes_available(shape: Shape, ledger: Ledger, avoid: Iterable[str] = (), *, 
             if name in ledger.resources:
                 free[ledger.resources[name]] -= ledger.room(shape) * amount
     counts |= insufficient(shape, free, ledger.resources, open_nodes)
-    return f"0/{total} nodes are available: " + ", ".join(sorted(f"{n} {text}" for text, n in counts.items())) + "."
+    if outlook.bound:
+        refused = np.where(open_nodes & (room(shape, free, ledger.resources) > 0), outlook.refused_by(), 0)
+        counts |= {text: int((refused == code).sum()) for code, text in enumerate(AFTER_ROOM, start=1)}
+    said = sorted(f"{count} {text}" for text, count in counts.items() if count)
+    return f"0/{total} nodes are available: {', '.join(said)}."
 
 
 def unsupported(pod: Pod) -> str:

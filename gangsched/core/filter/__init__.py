@@ -17,6 +17,7 @@ from gangsched.model.snapshot import Bools, NodeTable, StaticFit
 Plugin = Callable[[Shape, NodeTable], Bools]
 
 PLUGINS: tuple[tuple[str, Plugin], ...] = (
+    (node_affinity.NOT_NAMED, node_affinity.named),
     (node_unschedulable.REFUSED, node_unschedulable.allowed),
     (node_name.REFUSED, node_name.allowed),
     (taint_toleration.REFUSED, taint_toleration.allowed),

@@ -7,7 +7,7 @@ so a plan that asks nothing about other pods pays nothing for them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +87,14 @@ class Company:
         if not own and not self.crowds:
             return None
         return self._keys.union(*(ties.keys for ties in own))
+
+    def kind(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
+        """What makes two of `pods` alike for every filter: shape, and namespace and labels as far as they matter."""
+        keys = self.keys(pods)
+        if keys is None:
+            return lambda pod: id(pod.shape)
+        ordered = sorted(keys)
+        return lambda pod: (id(pod.shape), pod.namespace, *map(pod.labels.get, ordered))
 
     def tally(self, question: Question, topology_key: str, scope: Scope | None = None) -> Tally:
         """The count by domain of `topology_key` ("" = each node is its own), up to date; not to be kept."""

@@ -56,6 +56,15 @@ def refusals(pod: Pod, terms: list[Guard], company: Company) -> Codes:
     return refused
 
 
+def kept_off(pod: Pod, terms: list[Guard], company: Company) -> Bools:
+    """`kept_off[node]`: anti-affinity refuses, the pod's own or that of pods there."""
+    refused = guarded(terms, company)
+    for term in pod.shape.ties.anti_affinity if pod.shape.ties is not None else ():
+        question = Selected((company.clause(term, pod.namespace),))
+        refused |= company.tally(question, term.topology_key).here() > 0
+    return refused
+
+
 def first_of_its_kind(pod: Pod, company: Company) -> bool:
     """Whether nobody is there whom the pod's affinity asks for, and it is one whom it asks for itself."""
     if pod.shape.ties is None or not pod.shape.ties.affinity:

@@ -14,6 +14,8 @@ from gangsched.model.snapshot import Bools, Ints, LabelColumn, NodeTable
 from gangsched.model.ties import Requirement
 
 REFUSED = "node(s) didn't match Pod's node affinity/selector"
+NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+CONFLICT = "pod affinity terms conflict"
 NODE_NAME_FIELD = "metadata.name"
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
@@ -29,6 +31,36 @@ def allowed(shape: Shape, table: NodeTable) -> Bools:
             any_term |= _term(term, table)
         mask &= any_term
     return mask
+
+
+def named(shape: Shape, table: NodeTable) -> Bools:
+    """`named[node]`: the node is one of those to which every required term restricts the pod by `metadata.name In`.
+
+    kube-scheduler leaves the others out before any Filter runs (NodeAffinity PreFilter), cordoned or not.
+    """
+    names = _names(shape)
+    if names is None:
+        return np.ones(len(table), dtype=np.bool_)
+    mask = np.zeros(len(table), dtype=np.bool_)
+    mask[[table.index[name] for name in names if name in table.index]] = True
+    return mask
+
+
+def conflicting(shape: Shape) -> bool:
+    """Whether every required term names two nodes at once, so that no node is left to look at."""
+    names = _names(shape)
+    return names is not None and not names
+
+
+def _names(shape: Shape) -> frozenset[str] | None:
+    """The nodes that the required terms name, None unless each of them names some."""
+    names: frozenset[str] = frozenset()
+    for term in shape.required or ():
+        fields = [set(each.values) for each in term.fields if each.key == NODE_NAME_FIELD and each.operator == "In"]
+        if not fields:
+            return None
+        names |= set.intersection(*fields)
+    return names if shape.required else None
 
 
 def preference(shape: Shape, table: NodeTable) -> Ints:

@@ -11,6 +11,7 @@ import numpy as np
 
 from gangsched.core.filter import inter_pod_affinity, node_ports, pod_topology_spread
 from gangsched.core.filter.company import Company
+from gangsched.core.filter.soft_penalty import own_pulls, pulls, soft_penalty
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Bools, Codes, Ints
 
@@ -30,8 +31,10 @@ class Outlook:
     def __init__(self, pod: Pod, company: Company) -> None:
         self._pod = pod
         self._company = company
-        self._guards = inter_pod_affinity.guards(pod, company)
-        self._crowds_seen = len(company.crowds)
+        self._guards: list[inter_pod_affinity.Guard] = []
+        self._pulls = own_pulls(pod, company)
+        self._crowds_seen = 0
+        self._look_again()
 
     @property
     def bound(self) -> bool:
@@ -44,6 +47,25 @@ class Outlook:
         """Whether one such pod placed may change where the next may go."""
         ties = self._pod.shape.ties
         return ties is not None and ties.hard
+
+    @property
+    def leaning(self) -> bool:
+        """Whether one such pod placed may change where the next would rather go."""
+        ties = self._pod.shape.ties
+        return ties is not None and bool(ties.preferred or ties.soft_spread)
+
+    def penalty(self, room: Ints) -> Ints | None:
+        """`penalty[node]` of preferences about other pods, lower is better (`soft_penalty`); None without any."""
+        self._look_again()
+        if not self._pulls and not self.leaning:
+            return None
+        return soft_penalty(self._pod, self._pulls, room > 0, self._company)
+
+    def kept_off(self, node: int) -> bool:
+        """Whether ports or anti-affinity forbid the pod to be on `node`, where it does not count itself."""
+        self._look_again()
+        off = self.ports_taken() | inter_pod_affinity.kept_off(self._pod, self._guards, self._company)
+        return bool(off[node])
 
     def ports_taken(self) -> Bools:
         """`taken[node]`: NodePorts refuses."""
@@ -66,8 +88,9 @@ class Outlook:
         return room
 
     def _look_again(self) -> None:
-        """Take in pods with anti-affinity of a kind that came up since the last look."""
+        """Take in crowds that came up since the last look."""
         crowds = len(self._company.crowds)
         if self._crowds_seen < crowds:
             self._guards += inter_pod_affinity.guards(self._pod, self._company, self._crowds_seen)
+            self._pulls += pulls(self._pod, self._company, self._crowds_seen)
             self._crowds_seen = crowds
