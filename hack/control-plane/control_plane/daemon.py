@@ -37,7 +37,7 @@ class Daemon:
     """`gangsched run` beside `plane`, ready once `start` returns.
 
     `log_path`: its log is appended there (default: beside the control plane's logs). `environment` is added to ours;
-    GANGSCHED_HEALTH_HOST is set to 127.0.0.1.
+    GANGSCHED_HEALTH_HOST is set to 127.0.0.1, and GANGSCHED_DEBUG_PORT to 0, so that several may run side by side.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Daemon:
     ) -> None:
         self._plane, self._names, self._extra = plane, tuple(scheduler_names), tuple(extra_args)
         self._given_log = log_path
-        self._environment = {"GANGSCHED_HEALTH_HOST": "127.0.0.1", **(environment or {})}
+        self._environment = {"GANGSCHED_HEALTH_HOST": "127.0.0.1", "GANGSCHED_DEBUG_PORT": "0", **(environment or {})}
         self._ready_timeout_s = ready_timeout_s
         self._keeping: Keeping | None = None
         self._log_start = 0
@@ -190,8 +190,16 @@ class Daemon:
         return self._keeping.dead().get("gangsched")
 
     def _told(self, what: str) -> str:
-        lines = [entry.get("text") or json.dumps(entry) for entry in self.log_lines()[-LOG_LINES:]]
+        lines = [line for entry in self.log_lines()[-LOG_LINES:] for line in _lines(entry)]
         return "\n".join([f"{what}; the end of its log:", *(f"  {line[:600]}" for line in lines)])
+
+
+def _lines(entry: dict[str, Any]) -> list[str]:
+    """A log entry for people: a traceback, of which the end says most, on lines of its own."""
+    if "text" in entry:
+        return [entry["text"]]
+    trace = str(entry.get("exception", "")).splitlines()[-LOG_LINES:]
+    return [json.dumps({key: value for key, value in entry.items() if key != "exception"}), *trace]
 
 
 def _entry(line: str) -> dict[str, Any]:
