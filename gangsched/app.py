@@ -23,6 +23,7 @@ from gangsched.core.cycle import Limits
 from gangsched.kube import mirror
 from gangsched.kube.bind import Binder
 from gangsched.kube.client import ApiClient, connect
+from gangsched.kube.lanes import Lanes
 from gangsched.kube.operator import PodGroupOperator
 from gangsched.kube.recorder import Recorder
 from gangsched.kube.reflector import Reflector
@@ -32,7 +33,9 @@ from gangsched.loop import Loop, Ports
 from gangsched.model.messages import Message, RecordEvent
 from gangsched.model.messages import Report as Told
 from gangsched.settings import Settings
+from gangsched.state.inspect import describe_gang, list_gangs
 from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.telemetry.debug import serve_debug
 from gangsched.telemetry.health import serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
 from gangsched.telemetry.metrics import Metrics
@@ -62,12 +65,13 @@ class Daemon:
         self.stopping = asyncio.Event()
         self._log = structlog.get_logger()
         self.state = SchedulingState(_rules(settings))
+        self._lanes = Lanes(client)
         self.binder = Binder(
-            client, self._sink, connections=settings.bind_connections, report=self._report,
+            self._lanes, self._sink, connections=settings.bind_connections, report=self._report,
             observe=self.metrics.bind_seconds.observe,
         )  # fmt: skip
-        self.status = StatusWriter(client, self.binder, report=self._report)
-        self.recorder = Recorder(client, binds_idle=self.binder.idle, report=self._report)
+        self.status = StatusWriter(self._lanes, self.binder, report=self._report)
+        self.recorder = Recorder(self._lanes, binds_idle=self.binder.idle, report=self._report)
         self.loop = Loop(
             self.state, Ports(self.binder, self._tell, SystemClock()), metrics=self.metrics,
             limits=Limits(groups=settings.plan_groups, pods=settings.plan_pods), ready=lambda: not self.waiting_for(),
@@ -101,7 +105,11 @@ class Daemon:
             settings.health_host, settings.health_port, metrics=self.metrics, heartbeat=self.heartbeat,
             waiting_for=self.waiting_for,
         )  # fmt: skip
-        async with health, asyncio.TaskGroup() as group:
+        debug = serve_debug(
+            settings.debug_host, settings.debug_port, list_gangs=lambda: list_gangs(self.state),
+            describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=time.monotonic()),
+        )  # fmt: skip
+        async with health, debug, asyncio.TaskGroup() as group:
             readers = [
                 group.create_task(_forever(part), name=name)
                 for name, part in (
@@ -124,6 +132,7 @@ class Daemon:
             await self._finish()
             for task in (*readers, *writers):
                 task.cancel()
+        self._lanes.close()
         self._log.info("stopped")
 
     async def _announce(self) -> None:

@@ -85,7 +85,7 @@ class ApiClient:
                     answer = await response.read()
                     if response.status < 400:
                         return answer
-                    fault = _fault(response.status, answer, response.headers.get("Retry-After"))
+                    fault = fault_of(response.status, answer, response.headers.get("Retry-After"))
             except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
                 raise Unreachable(f"No answer from {self.access.server}: {_said(error)}.") from error
             if fault.status != UNAUTHORIZED or attempt == 2 or not await self.reload():
@@ -112,7 +112,7 @@ class ApiClient:
         try:
             async with await self._open("GET", path, None, JSON, limits) as response:
                 if response.status >= 400:
-                    fault = _fault(response.status, await response.read(), response.headers.get("Retry-After"))
+                    fault = fault_of(response.status, await response.read(), response.headers.get("Retry-After"))
                     if fault.status == UNAUTHORIZED:
                         await self.reload()
                     raise fault
@@ -209,7 +209,7 @@ def _session(
     )
 
 
-def _fault(status: int, body: bytes, retry_after: str | None) -> ApiFault:
+def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
     """The fault of an error answer; a body that is no Status (a proxy's page) is quoted in short."""
     try:
         said = _status_decoder.decode(body)
