@@ -124,26 +124,45 @@ def _place_together(pods: Sequence[Pod], room: Ints, outlook: Outlook, ledger: L
 
 
 def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
-    """Try every pending member back to back (Q5); a Strict round stops as soon as it cannot succeed any more (R2)."""
+    """Try every pending member back to back (Q5); a Strict round stops as soon as it cannot succeed any more (R2).
+
+    In a group of several gangs, members above one gang's minimum come after all that its siblings need.
+    """
     trial = Trial()
+    above: dict[str, list[Pod]] = {gang.id: [] for gang in gangs}
     for gang in gangs:
         placements = trial.placed.setdefault(gang.id, [])
+        enough = missing(gang, 0) if len(gangs) > 1 else len(gang.pending)
         untried = len(gang.pending)
         for run in _runs(gang.pending, ledger):
-            found = place_run(run, group, ledger)
-            placements.extend(found)
-            trial.attempted += len(run)
-            untried -= len(run)
-            if len(found) == len(run):
-                continue
-            refusal = _refused(run[len(found)], group, ledger)
-            if group.strict and missing(gang, len(placements) + untried):
+            now = run[: enough - len(placements)]
+            above[gang.id] += run[len(now) :]
+            untried -= len(now)
+            failed = _try(now, placements, trial, group, ledger)
+            if failed and group.strict and missing(gang, len(placements) + untried):
+                pod, refusal = failed[0]
                 needed = sum(missing(each, 0) for each in gangs)
-                failed = sentences.gang_failed(run[len(found)], refusal.message, len(trial.placements), needed)
-                trial.refusal = Refusal(refusal.reason, failed)
+                text = sentences.gang_failed(pod, refusal.message, len(trial.placements), needed)
+                trial.refusal = Refusal(refusal.reason, text)
                 return trial
-            trial.failed.extend((pod, refusal) for pod in run[len(found) :])
+    for gang in gangs:
+        for run in _runs(above[gang.id], ledger):
+            _try(run, trial.placed[gang.id], trial, group, ledger)
     return trial
+
+
+def _try(
+    run: Sequence[Pod], placements: list[Placement], trial: Trial, group: Group, ledger: Ledger
+) -> list[tuple[Pod, Refusal]]:
+    """Place a run of pods that are alike; those that found no node, and why."""
+    if not run:
+        return []
+    found = place_run(run, group, ledger)
+    placements.extend(found)
+    trial.attempted += len(run)
+    failed = _all_refused(run[len(found) :], group, ledger) if len(found) < len(run) else []
+    trial.failed.extend(failed)
+    return failed
 
 
 def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
