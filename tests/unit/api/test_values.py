@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from gangsched.api.values import (
     BadValue,
-    MatchPolicy,
-    Mode,
     parse_count,
     parse_duration,
     parse_groups,
@@ -17,6 +15,7 @@ from gangsched.api.values import (
     parse_mode,
     parse_wait_time,
 )
+from gangsched.model.gang import MatchPolicy, Mode
 
 UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 
