@@ -71,6 +71,10 @@ class Settings(BaseSettings):
     health_port: int = Field(
         default=8080, ge=0, le=65535, description="Port of /livez, /readyz and /metrics; 0 is off."
     )
+    debug_host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address that the debug port listens on; it names every gang."
+    )
+    debug_port: int = Field(default=8081, ge=0, le=65535, description="Port of /debug/gangs; 0 is off.")
     log_format: LogFormat = Field(default=LogFormat.JSON, description="json or console.")
     log_level: LogLevel = Field(default=LogLevel.INFO, description="debug, info, warning or error.")
     wait_time_s: float = Field(

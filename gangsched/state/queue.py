@@ -107,6 +107,14 @@ class Queue:
             deadlines.append(self._swept_s + SAFETY_NET_S)
         return min(deadlines, default=None)
 
+    def part(self, group: str) -> str:
+        """Which part of the queue a group is in: active, backoff or parked; "" for one that is not known."""
+        if group in self._until_s:
+            return "backoff"
+        if group in self._active:
+            return "active"
+        return "parked" if group in self._parked else ""
+
     def sizes(self) -> dict[str, int]:
         """How many groups are in each part, for metrics."""
         return {

@@ -50,6 +50,11 @@ class SchedulingState:
         self._clocked: set[str] = set()
         self._yielded: set[str] = set()
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The scheduler names that make a pod ours (semantics I1)."""
+        return self._rules.scheduler_names
+
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Take in one message; returns Events that are due whatever is decided next."""
         return self._intake.apply(message, now_s=now_s)
@@ -110,8 +115,8 @@ class SchedulingState:
     def commit(self, plan: Plan, snapshot: Snapshot, *, now_s: float) -> list[Action]:
         """Make the verdicts of a plan true, and return what the shell must do for it.
 
-        Messages applied since the snapshot count (B2). When anything moved, or a verdict was dropped that those after it
-        had counted on, what is committed still holds, but every group is looked at again.
+        Messages applied since the snapshot count (B2). When anything moved, or a verdict was dropped that later ones had
+        counted on, what is committed still holds, but every group is looked at again.
         """
         self.refresh(now_s)
         actions: list[Action] = []

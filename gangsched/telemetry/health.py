@@ -6,16 +6,15 @@ of caches only, so that the port may be open to the cluster.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
-from gangsched.settings import SettingsError
 from gangsched.telemetry.heartbeat import Heartbeat
 from gangsched.telemetry.metrics import Metrics
+from gangsched.telemetry.serving import serve
 
 
 def health_app(*, metrics: Metrics, heartbeat: Heartbeat, waiting_for: Callable[[], Sequence[str]]) -> web.Application:
@@ -47,26 +46,7 @@ async def serve_health(
 
     Raises SettingsError with one sentence when the port cannot be had.
     """
-    if port == 0:
-        yield
-        return
     app = health_app(metrics=metrics, heartbeat=heartbeat, waiting_for=waiting_for)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise SettingsError(
-                f"Cannot serve health and metrics on {host}:{port}: {_said(error)}; "
-                "choose another --health-port, or 0 for none."
-            ) from error
+    remedy = "choose another --health-port, or 0 for none"
+    async with serve(app, host, port, what="health and metrics", remedy=remedy):
         yield
-    finally:
-        await runner.cleanup()
-
-
-def _said(error: OSError) -> str:
-    """The system's own words: asyncio wraps them in its own, and name look-ups have negative numbers."""
-    known = error.errno is not None and error.errno > 0
-    return os.strerror(error.errno) if known and error.errno else error.strerror or str(error)

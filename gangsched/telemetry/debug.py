@@ -1,0 +1,61 @@
+"""Debug: /debug/gangs and /debug/gangs/{ns}/{name}, what the scheduler knows and last decided, as JSON.
+
+Law: reads only, and answers from memory. It names pods of every namespace, so it listens on its own port, on the
+loopback address unless an administrator says otherwise (`kubectl port-forward` reaches it there).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+from aiohttp import web
+
+from gangsched.telemetry.serving import serve
+
+ListGangs = Callable[[], Sequence[Mapping[str, object]]]
+DescribeGang = Callable[[str], Mapping[str, object] | None]
+
+
+def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang) -> web.Application:
+    """The two pages; `describe_gang` takes a gang's id and answers None for one it does not know (404)."""
+
+    async def all_gangs(request: web.Request) -> web.Response:
+        gangs = list_gangs()
+        return _json({"count": len(gangs), "gangs": gangs})
+
+    async def one_gang(request: web.Request) -> web.Response:
+        gang_id = request.match_info["id"]
+        described = describe_gang(gang_id)
+        if described is None:
+            return _json({"error": f"no gang {gang_id} is known"}, HTTPStatus.NOT_FOUND)
+        return _json(described)
+
+    async def nothing(request: web.Request) -> web.Response:
+        return _json({"error": "try /debug/gangs or /debug/gangs/NAMESPACE/NAME"}, HTTPStatus.NOT_FOUND)
+
+    app = web.Application(client_max_size=1024)
+    app.add_routes([
+        web.get("/debug/gangs", all_gangs),
+        web.get("/debug/gangs/{id:(pod/)?[^/]+/[^/]+}", one_gang),
+        web.get("/{rest:.*}", nothing),
+    ])  # fmt: skip
+    return app
+
+
+@asynccontextmanager
+async def serve_debug(
+    host: str, port: int, *, list_gangs: ListGangs, describe_gang: DescribeGang
+) -> AsyncIterator[None]:
+    """Serve the pages while the block runs; port 0 serves nothing. Raises SettingsError when the port cannot be had."""
+    app = debug_app(list_gangs=list_gangs, describe_gang=describe_gang)
+    remedy = "choose another GANGSCHED_DEBUG_PORT, or 0 for none"
+    async with serve(app, host, port, what="the debug pages", remedy=remedy):
+        yield
+
+
+def _json(body: object, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+    text = json.dumps(body, indent=2, ensure_ascii=False) + "\n"
+    return web.Response(text=text, status=status, content_type="application/json")

@@ -1,0 +1,39 @@
+"""Serving: a small web application on one address while a block runs.
+
+Law: a port that cannot be had is a SettingsError of one sentence that names the setting to change; port 0 serves
+nothing. What the pages say is not known here (`health`, `debug`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from gangsched.settings import SettingsError
+
+
+@asynccontextmanager
+async def serve(app: web.Application, host: str, port: int, *, what: str, remedy: str) -> AsyncIterator[None]:
+    """Serve `app` while the block runs; `what` and `remedy` are for the sentence when that cannot be."""
+    if port == 0:
+        yield
+        return
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise SettingsError(f"Cannot serve {what} on {host}:{port}: {_said(error)}; {remedy}.") from error
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def _said(error: OSError) -> str:
+    """The system's own words: asyncio wraps them in its own, and name look-ups have negative numbers."""
+    known = error.errno is not None and error.errno > 0
+    return os.strerror(error.errno) if known and error.errno else error.strerror or str(error)
