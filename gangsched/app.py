@@ -78,8 +78,10 @@ class Daemon:
         )  # fmt: skip
         self._pods = mirror.Mirror(mirror.pods(ShapeTable()), self._sink, self._report)
         self._nodes = mirror.Mirror(mirror.nodes(self._report), self._sink, self._report)
+        self._namespaces = mirror.Mirror(mirror.namespaces(), self._sink, self._report)
         self.pods = Reflector(client, self._pods, report=self._report)
         self.nodes = Reflector(client, self._nodes, report=self._report)
+        self.namespaces = Reflector(client, self._namespaces, report=self._report)
         self.operator = PodGroupOperator(
             client, self._sink, report=self._report, restore_signals=self.handle_signals,
             sweep_every_s=settings.podgroup_sweep_s,
@@ -88,7 +90,10 @@ class Daemon:
 
     def waiting_for(self) -> list[str]:
         """The caches that are not filled yet."""
-        caches = {"pods": self.pods.synced, "nodes": self.nodes.synced, "podgroups": self.operator.synced}
+        caches = {
+            "pods": self.pods.synced, "nodes": self.nodes.synced, "namespaces": self.namespaces.synced,
+            "podgroups": self.operator.synced,
+        }  # fmt: skip
         return [name for name, synced in caches.items() if not synced.is_set()]
 
     def handle_signals(self) -> None:
@@ -113,8 +118,8 @@ class Daemon:
             readers = [
                 group.create_task(_forever(part), name=name)
                 for name, part in (
-                    ("pods", self.pods.run()), ("nodes", self.nodes.run()), ("podgroups", self.operator.run()),
-                    ("ready", self._announce()),
+                    ("pods", self.pods.run()), ("nodes", self.nodes.run()), ("namespaces", self.namespaces.run()),
+                    ("podgroups", self.operator.run()), ("ready", self._announce()),
                 )
             ]  # fmt: skip
             writers = [
@@ -137,7 +142,7 @@ class Daemon:
 
     async def _announce(self) -> None:
         """Say once that the caches are full, and keep what is in them out of the garbage collector's way."""
-        for synced in (self.pods.synced, self.nodes.synced, self.operator.synced):
+        for synced in (self.pods.synced, self.nodes.synced, self.namespaces.synced, self.operator.synced):
             await synced.wait()
         gc.collect()
         gc.freeze()
@@ -176,8 +181,10 @@ class Daemon:
         publish = self.metrics.publish
         publish("reflector", "pods", self.pods.counts)
         publish("reflector", "nodes", self.nodes.counts)
+        publish("reflector", "namespaces", self.namespaces.counts)
         publish("mirror", "pods", self._pods.counts)
         publish("mirror", "nodes", self._nodes.counts)
+        publish("mirror", "namespaces", self._namespaces.counts)
         publish("operator", "podgroups", self.operator.counts)
         publish("binder", "binds", self.binder.counts)
         publish("recorder", "events", self.recorder.counts)

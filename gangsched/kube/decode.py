@@ -16,8 +16,8 @@ import msgspec
 from gangsched.api.keys import is_timed_out, pod_marks
 from gangsched.kube.faults import Fault
 from gangsched.kube.shapes import ShapeTable, conditions
-from gangsched.kube.wire import Meta, PodStatus, WireNode, WirePod
-from gangsched.model.objects import NOTHING, TERMINAL, Node, Phase, Pod, ScheduledCondition
+from gangsched.kube.wire import Meta, PodStatus, WireNamespace, WireNode, WirePod
+from gangsched.model.objects import NOTHING, TERMINAL, Namespace, Node, Phase, Pod, ScheduledCondition
 from gangsched.model.resources import QuantityError, parse_resources
 
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Phase.PENDING}
@@ -82,6 +82,11 @@ def decode_node(wire: WireNode) -> Node:
         unschedulable=spec.unschedulable,
         allocatable=allocatable,
     )
+
+
+def decode_namespace(wire: WireNamespace) -> Namespace:
+    """The namespace's labels."""
+    return Namespace(name=wire.metadata.name, labels=wire.metadata.labels or NOTHING)
 
 
 def node_decoder(report: Callable[[str], None]) -> Callable[[WireNode], Node]:

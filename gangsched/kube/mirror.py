@@ -14,16 +14,27 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Raw
 
-from gangsched.kube.decode import DecodeFault, decode_pod, node_decoder
+from gangsched.kube.decode import DecodeFault, decode_namespace, decode_pod, node_decoder
 from gangsched.kube.faults import ApiFault, Malformed
 from gangsched.kube.ports import Report, Sink
 from gangsched.kube.shapes import ShapeTable
-from gangsched.kube.wire import ErrorStatus, Identified, Identity, Line, Page, WireNode, WirePod
-from gangsched.model.messages import Message, NodeApplied, NodeGone, NodesReplaced, PodApplied, PodGone, PodsReplaced
-from gangsched.model.objects import Node, Pod
+from gangsched.kube.wire import ErrorStatus, Identified, Identity, Line, Page, WireNamespace, WireNode, WirePod
+from gangsched.model.messages import (
+    Message,
+    NamespaceApplied,
+    NamespaceGone,
+    NamespacesReplaced,
+    NodeApplied,
+    NodeGone,
+    NodesReplaced,
+    PodApplied,
+    PodGone,
+    PodsReplaced,
+)
+from gangsched.model.objects import Namespace, Node, Pod
 
-W = TypeVar("W", WirePod, WireNode)
-T = TypeVar("T", Pod, Node)
+W = TypeVar("W", WirePod, WireNode, WireNamespace)
+T = TypeVar("T", Pod, Node, Namespace)
 
 _loose_line = msgspec.json.Decoder(Line[Raw])
 _loose_page = msgspec.json.Decoder(Page[Raw])
@@ -80,6 +91,22 @@ def nodes(report: Report) -> Codec[WireNode, Node]:
         applied=NodeApplied,
         gone=NodeGone,
         replaced=NodesReplaced,
+    )
+
+
+def namespaces() -> Codec[WireNamespace, Namespace]:
+    """All namespaces: their labels decide whom an inter-pod affinity term means."""
+    return Codec(
+        noun="namespaces",
+        path="/api/v1/namespaces",
+        line=msgspec.json.Decoder(Line[WireNamespace]),
+        page=msgspec.json.Decoder(Page[WireNamespace]),
+        item=msgspec.json.Decoder(WireNamespace),
+        key=lambda identity: identity.name,
+        convert=decode_namespace,
+        applied=NamespaceApplied,
+        gone=NamespaceGone,
+        replaced=NamespacesReplaced,
     )
 
 

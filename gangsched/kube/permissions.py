@@ -46,6 +46,8 @@ PERMISSIONS = (
     Permission("watch", "", "pods"),
     Permission("list", "", "nodes"),
     Permission("watch", "", "nodes"),
+    Permission("list", "", "namespaces"),
+    Permission("watch", "", "namespaces"),
     Permission("create", "", "pods", "binding"),
     Permission("patch", "", "pods", "status"),
     *POD_GROUPS,

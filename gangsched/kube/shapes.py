@@ -15,16 +15,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from gangsched.kube.wire import (
-    Affinity,
-    Condition,
-    Container,
-    ContainerStatus,
-    NodeAffinity,
-    PodSpec,
-    PodStatus,
-    Term,
-)
+from gangsched.kube.ties import ties_of
+from gangsched.kube.wire import Condition, Container, ContainerStatus, NodeAffinity, PodSpec, PodStatus, Term
 from gangsched.model.objects import NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.resources import ResourceVector, parse_resources, pod_requests
 
@@ -83,6 +75,7 @@ def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None) -> Shape:
         required=None if required is None else tuple(_term(term) for term in required.node_selector_terms or ()),
         preferred=tuple(PreferredTerm(p.weight, _term(p.preference)) for p in affinity.preferred or ()),
         tolerations=spec.tolerations or (),
+        ties=ties_of(spec),
         unsupported=tuple(_unsupported(spec)),
     )
 
@@ -170,16 +163,6 @@ def conditions(status: PodStatus) -> list[Condition]:
 
 def _unsupported(spec: PodSpec) -> Iterable[str]:
     """What this version cannot honour, in words for people."""
-    affinity = spec.affinity or Affinity()
-    if affinity.pod_affinity is not None and affinity.pod_affinity.required:
-        yield "required pod affinity"
-    if affinity.pod_anti_affinity is not None and affinity.pod_anti_affinity.required:
-        yield "required pod anti-affinity"
-    if any(spread.when_unsatisfiable == "DoNotSchedule" for spread in spec.topology_spread_constraints or ()):
-        yield "topology spread constraints"
-    sidecars = [container for container in spec.init_containers or () if container.restart_policy == ALWAYS]
-    if any(port.host_port for container in [*(spec.containers or ()), *sidecars] for port in container.ports or ()):
-        yield "host ports"
     if any(volume.persistent_volume_claim is not None for volume in spec.volumes or ()):
         yield "persistent volume claims"
     if any(volume.ephemeral is not None for volume in spec.volumes or ()):

@@ -67,6 +67,8 @@ class Port(Wire, omit_defaults=True):
     """v1.ContainerPort."""
 
     host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(name="hostIP", default="")
 
 
 class Container(Wire, omit_defaults=True):
@@ -111,10 +113,38 @@ class Ignored(Wire):
     """An object of which only the presence matters."""
 
 
-class PodAffinity(Wire, omit_defaults=True):
-    """v1.PodAffinity and v1.PodAntiAffinity: only whether terms are required."""
+class LabelSelector(Wire, omit_defaults=True):
+    """metav1.LabelSelector."""
 
-    required: list[Ignored] | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Requirement, ...] | None = None
+
+
+class AffinityTerm(Wire, omit_defaults=True):
+    """v1.PodAffinityTerm; the API server has folded matchLabelKeys and mismatchLabelKeys into the selector."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedTerm(Wire, omit_defaults=True):
+    """v1.WeightedPodAffinityTerm."""
+
+    weight: int = 1
+    pod_affinity_term: AffinityTerm = msgspec.field(default_factory=AffinityTerm)
+
+
+class PodAffinity(Wire, omit_defaults=True):
+    """v1.PodAffinity and v1.PodAntiAffinity."""
+
+    required: tuple[AffinityTerm, ...] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: tuple[WeightedTerm, ...] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
 
 
 class Affinity(Wire, omit_defaults=True):
@@ -125,10 +155,17 @@ class Affinity(Wire, omit_defaults=True):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Spread(Wire, omit_defaults=True):
+class SpreadConstraint(Wire, omit_defaults=True):
     """v1.TopologySpreadConstraint."""
 
+    topology_key: str = ""
+    max_skew: int = 1
     when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
 
 
 class Volume(Wire, omit_defaults=True):
@@ -158,7 +195,7 @@ class PodSpec(Wire):
     resources: Resources | None = None
     overhead: Amounts | None = None
     scheduling_gates: list[Ignored] | None = None
-    topology_spread_constraints: list[Spread] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     resource_claims: list[Ignored] | None = None
     scheduling_group: SchedulingGroup | None = None
@@ -197,6 +234,12 @@ class WirePod(Wire):
     metadata: Meta
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class WireNamespace(Wire):
+    """v1.Namespace."""
+
+    metadata: Meta
 
 
 class NodeSpec(Wire):

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gangsched.model.objects import Node, Pod, PodGroup
+from gangsched.model.objects import Namespace, Node, Pod, PodGroup
 
 # --- Events: what the API server said ---------------------------------------------------------------------------
 
@@ -52,6 +52,24 @@ class NodesReplaced(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...]
 
 
+class NamespaceApplied(msgspec.Struct, frozen=True, gc=False):
+    """A namespace was added or changed."""
+
+    namespace: Namespace
+
+
+class NamespaceGone(msgspec.Struct, frozen=True, gc=False):
+    """A namespace was deleted."""
+
+    name: str
+
+
+class NamespacesReplaced(msgspec.Struct, frozen=True):
+    """A full list: every namespace not in it is gone."""
+
+    namespaces: tuple[Namespace, ...]
+
+
 class PodGroupApplied(msgspec.Struct, frozen=True):
     """A PodGroup was added or changed."""
 
@@ -76,7 +94,7 @@ class PodGroupsReplaced(msgspec.Struct, frozen=True):
 
 Event: TypeAlias = (
     PodApplied | PodGone | PodsReplaced | NodeApplied | NodeGone | NodesReplaced
-    | PodGroupApplied | PodGroupGone | PodGroupsReplaced
+    | NamespaceApplied | NamespaceGone | NamespacesReplaced | PodGroupApplied | PodGroupGone | PodGroupsReplaced
 )  # fmt: skip
 
 # --- Outcomes: how our own orders ended ---------------------------------------------------------------------------

@@ -15,6 +15,9 @@ from gangsched.model.messages import (
     BindGone,
     Bound,
     Message,
+    NamespaceApplied,
+    NamespaceGone,
+    NamespacesReplaced,
     NodeApplied,
     NodeGone,
     NodesReplaced,
@@ -79,6 +82,12 @@ class Intake:
                 self._drop_node(name)
             case NodesReplaced(nodes=nodes):
                 self._replace_nodes(nodes)
+            case NamespaceApplied(namespace=namespace):
+                self._cluster.apply_namespace(namespace)
+            case NamespaceGone(name=name):
+                self._cluster.drop_namespace(name)
+            case NamespacesReplaced(namespaces=namespaces):
+                self._cluster.replace_namespaces(namespaces)
             case PodGroupApplied(pod_group=pod_group):
                 self._apply_pod_group(pod_group)
             case PodGroupGone(api_group=api_group, namespace=namespace, name=name, uid=uid):

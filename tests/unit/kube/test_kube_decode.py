@@ -103,25 +103,13 @@ def test_placement_terms() -> None:
     assert decoded(pod()).shape.required is None
 
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-DO_NOT = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}
-
-
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "z"}]}}}, ("required pod affinity",)),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "z"}]}}}, ("required pod anti-affinity",)),
-        ({"topologySpreadConstraints": [DO_NOT]}, ("topology spread constraints",)),
-        ({"topologySpreadConstraints": [DO_NOT | {"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ("persistent volume claims",)),
         ({"volumes": [{"name": "v", "ephemeral": {}}]}, ("ephemeral volumes",)),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
         ({"resourceClaims": [{"name": "c"}]}, ("resource claims",)),
-        ({"containers": [{"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]}]}, ("host ports",)),
-        ({"containers": [{"name": "c", "ports": [{"containerPort": 1}]}]}, ()),
-        ({"initContainers": [{"name": "i", "ports": [{"hostPort": 1}]}]}, ()),
-        ({"initContainers": [{"name": "i", "restartPolicy": "Always", "ports": [{"hostPort": 1}]}]}, ("host ports",)),
     ],
 )
 def test_unsupported_features_are_named(spec: dict[str, Any], words: tuple[str, ...]) -> None:
