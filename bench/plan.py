@@ -1,7 +1,9 @@
 """Planning time: `plan` on large clusters, beside a naive loop over every node for every pod in the same run.
 
 `python -m bench.plan [--repeat 11] [--json]` prints medians in milliseconds. A repetition plans on a new snapshot of
-the same nodes, as the daemon does; `cold` is the first one, which also computes what filters say of each node. The naive loop answers the same question (each pod gets the feasible node with the least left over) without columns,
+the same nodes, as the daemon does; `cold` is the first one, which also computes what filters say of each node.
+
+The naive loop answers the same question (each pod gets the feasible node with the least left over) without columns,
 shapes or memory; it says what the arrangement is worth, not how any other scheduler performs.
 """
 

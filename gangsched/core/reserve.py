@@ -36,6 +36,7 @@ class Ledger:
         """Start from the snapshot's free room or, with `empty`, from what the nodes offer when nothing runs on them."""
         self.table = snapshot.table
         self.resources: Mapping[str, int] = snapshot.resources
+        self.allocatable: Ints = snapshot.allocatable
         self.free: Ints = snapshot.allocatable if empty else snapshot.free.copy()
         rows = [row for name, row in snapshot.resources.items() if is_accelerator(name)]
         self.accelerators: Ints = snapshot.allocatable[rows].sum(axis=0)

@@ -5,11 +5,13 @@ Law: rules are applied in this order, each only among the equals of the one befo
 1. soft preferences: fewest untolerated PreferNoSchedule taints, highest preferred node affinity (`StaticFit.penalty`);
 2. pods that ask for no accelerator go to nodes without one, where they can;
 3. the fewest nodes: as many pods together as fit;
-4. the node on which the least is left over, so that whole free nodes stay whole for those who need them;
-5. the smaller machine.
+4. the node whose room for other gangs suffers least: for each size 1, 2, 4, 8, … of accelerators, what the node could
+   give to gangs of that size before and after, added up;
+5. the node with the fewest accelerators left over, then the smaller machine;
+6. the node with the least CPU and memory to spare, so that well-equipped nodes stay for those who need them.
 
 Rule 3 comes before rule 4: a gang on one node talks faster than a gang on two, and the rest of a large node is worth
-more in one piece than two halves on two nodes.
+more in one piece than two halves on two nodes. docs/placement.md has the measurements behind rules 4 to 6.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Shape
-from gangsched.model.resources import is_accelerator
+from gangsched.model.resources import CPU, MEMORY, is_accelerator
 from gangsched.model.snapshot import Ints
 
 
@@ -51,7 +53,7 @@ def _tiers(shape: Shape, feasible: Ints, ledger: Ledger, penalty: Ints | None) -
     rank = static_fit(shape, ledger.table).penalty[feasible] * 2
     if penalty is not None:
         rank += penalty[feasible] * 2
-    if not any(is_accelerator(name) for name, _ in shape.requests):
+    if not _accelerated(shape):
         rank += ledger.accelerators[feasible] > 0
     if rank.min() == rank.max():
         return [feasible]
@@ -59,14 +61,13 @@ def _tiers(shape: Shape, feasible: Ints, ledger: Ledger, penalty: Ints | None) -
 
 
 def _pack(shape: Shape, count: int, nodes: Ints, room: Ints, ledger: Ledger) -> tuple[Ints, Ints]:
-    """Rules 3-5 within one tier: fill the roomiest nodes, then put the rest where it leaves the least over."""
-    left = _left_over(shape, nodes, room, ledger)
-    size = ledger.accelerators[nodes]
-    if room.max(initial=0) >= count:
-        full = 0
-        order = np.arange(nodes.size)
-    else:
-        order = np.lexsort((size, left, -room))
+    """Rules 3-6 within one tier: fill the roomiest nodes, then put the rest where it does the least harm."""
+    free, amount = _packed(shape, nodes, room, ledger)
+    size, spare = ledger.accelerators[nodes], _spare(nodes, ledger)
+    full = 0
+    order = np.arange(nodes.size)
+    if room.max(initial=0) < count:
+        order = np.lexsort((spare, size, free - room * amount, -room))
         before = np.concatenate(([0], np.cumsum(room[order])[:-1]))
         enough = room[order] >= count - before
         full = int(np.argmax(enough)) if enough.any() else int(order.size)
@@ -75,26 +76,45 @@ def _pack(shape: Shape, count: int, nodes: Ints, room: Ints, ledger: Ledger) -> 
     rest = order[full:]
     rest = rest[room[rest] >= count]
     if count > 0 and rest.size:
-        per_pod = _per_pod(shape)
-        best = rest[np.lexsort((nodes[rest], size[rest], left[rest] + (room[rest] - count) * per_pod))[0]]
+        left = free[rest] - count * amount
+        harm = worth(free[rest]) - worth(left) if _accelerated(shape) else left
+        best = rest[np.lexsort((nodes[rest], spare[rest], size[rest], left, harm))[0]]
         picked, amounts = np.append(picked, best), np.append(amounts, count)
     return nodes[picked], amounts
 
 
-def _left_over(shape: Shape, nodes: Ints, room: Ints, ledger: Ledger) -> Ints:
-    """Units of what the shape is packed by that stay free on each node when `room` pods are put there."""
-    name, amount = _packed_by(shape)
-    if not name:
-        return np.zeros(nodes.size, dtype=np.int64)
-    left: Ints = ledger.free[ledger.resources[name], nodes] - room * amount
-    return left
+def worth(free: Ints) -> Ints:
+    """What `free[n]` accelerators are worth: summed over the sizes 1, 2, 4, …, those that gangs of that size can use.
+
+    8 in one piece are worth 32, two times 4 only 24: breaking a large piece costs more than using up a small one.
+    """
+    total = np.zeros_like(free)
+    for bit in range(int(free.max(initial=0)).bit_length()):
+        total += free >> bit << bit
+    return total
 
 
-def _per_pod(shape: Shape) -> int:
-    return _packed_by(shape)[1]
+def _packed(shape: Shape, nodes: Ints, room: Ints, ledger: Ledger) -> tuple[Ints, int]:
+    """What is free on each node of what the shape is packed by, and how much of it one pod takes.
+
+    Packed by is the accelerator it asks most of; without one, the number of such pods that fit.
+    """
+    asks = [(amount, name) for name, amount in shape.requests if is_accelerator(name)]
+    if not asks:
+        return room, 1
+    amount, name = max(asks)
+    return ledger.free[ledger.resources[name], nodes], amount
 
 
-def _packed_by(shape: Shape) -> tuple[str, int]:
-    """The accelerator a shape asks most of; pods without one are packed by count ("", 1)."""
-    amounts = [(amount, name) for name, amount in shape.requests if is_accelerator(name)]
-    return (max(amounts)[1], max(amounts)[0]) if amounts else ("", 1)
+def _accelerated(shape: Shape) -> bool:
+    return any(is_accelerator(name) for name, _ in shape.requests)
+
+
+def _spare(nodes: Ints, ledger: Ledger) -> Ints:
+    """Free CPU and memory of each node as thousandths of the most that any node of the cluster offers, added up."""
+    spare = np.zeros(nodes.size, dtype=np.int64)
+    for name in (CPU, MEMORY):
+        row = ledger.resources.get(name)
+        if row is not None:
+            spare += ledger.free[row, nodes] * 1000 // max(1, int(ledger.allocatable[row].max()))
+    return spare
