@@ -85,6 +85,12 @@ class GangRecord:
         self.faults.pop(uid, None)
         self.ghosts.discard(uid)
         self.marking.discard(uid)
+        self.forget_if_lifeless()
+
+    def forget_if_lifeless(self) -> None:
+        """Once no live member is left, what the gang had reached is void, whoever joins later (semantics I6)."""
+        if not any(pod.live for pod in self.members.values()):
+            self.satisfied = self.started = False
 
     def read_spec(self, *, defaults: GangDefaults) -> bool:
         """Bring `spec` up to date; True when it changed. The oldest pod of each distinct declaration is asked."""
@@ -116,11 +122,8 @@ class GangRecord:
         count = _count(self, names)
         if self.members:
             self.ours = any(pod.scheduler_name in names for pod in self.members.values())
-        live = sum(pod.live for pod in self.members.values())
         if count.seen_bound:
             self.satisfied = True  # B4: seen bound, e.g. after a restart
-        elif not live:
-            self.satisfied = self.started = False  # I6
         spec = self.spec
         counted = Gang(
             id=self.id, plain=True, pending=count.pending, retry=count.retry, held=count.held, bound=count.bound,

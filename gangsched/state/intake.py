@@ -142,6 +142,7 @@ class Intake:
             record.assumed.pop(pod.uid, None)
             record.held.pop(pod.uid, None)
             record.retry.discard(pod.uid)
+            record.forget_if_lifeless()
         elif pod.uid in record.held and (pod.deleting or pod.gated or (old and old.shape is not pod.shape)):
             del record.held[pod.uid]
             self._cluster.vacate(pod.uid)

@@ -34,7 +34,13 @@ class Cluster(Protocol):
         """Merge-patch an object, or its status."""
 
     def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
-        """Wait until `look` complains no more. Raises AssertionError with its last complaints."""
+        """Wait until `look` complains no more; 0 means: as soon as what came before has had its effect.
+
+        Raises AssertionError with the last complaints.
+        """
+
+    def seen(self) -> View:
+        """Everything seen so far."""
 
     def refuse_binds(self, keys: list[str]) -> None:
         """From now on binds of these pods are refused; an empty list ends that."""
@@ -99,12 +105,10 @@ class _Player:
 
     def judge_never(self) -> None:
         """Nothing that must never be bound ever was."""
-        def bound(view: View) -> list[str]:
-            patterns = [self.maker.key(name) for name in self._scenario.never_bound]
-            return [f"{key} was bound" for key in view.bound_order for name in patterns
-                    if fnmatchcase(key, name) or fnmatchcase(key, f"{name}-*")]  # fmt: skip
-
-        self._cluster.until(bound, within_s=0.0)
+        patterns = [self.maker.key(name) for name in self._scenario.never_bound]
+        bound = [key for key in self._cluster.seen().bound_order for name in patterns
+                 if fnmatchcase(key, name) or fnmatchcase(key, f"{name}-*")]  # fmt: skip
+        assert not bound, f"{self._scenario.name!r}: {', '.join(bound)} was bound"
 
     def _target(self, name: str) -> tuple[str, str]:
         kind, _, rest = name.rpartition(" ")

@@ -27,6 +27,8 @@ from tests.scenarios.virtual import AVOID_S
 
 #: The machine is slow and shared: what takes a moment in virtual time may take this much longer.
 SLACK_S: Final = 25.0
+#: "At once", with everybody's scenarios on two cores; far from the minute of the safety net.
+AT_ONCE_S: Final = 10.0
 POLICY: Final = "admissionregistration.k8s.io/v1"
 PATHS: Final = ("/api/v1/pods", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
                 "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups", "/apis/events.k8s.io/v1/events")  # fmt: skip
@@ -54,25 +56,25 @@ class Board:
     """What one scenario sees, and a way to wait for it."""
 
     def __init__(self) -> None:
-        self._view = View()
+        self.view = View()
         self._changed = threading.Condition()
 
     def heard(self, kind: str, body: Object) -> None:
         """Take in a change and wake who waits."""
         with self._changed:
             if "regarding" in body:
-                self._view.events.append(body)
+                self.view.events.append(body)
             elif "containers" in body["spec"]:
-                self._view.pod_changed(kind, body)
+                self.view.pod_changed(kind, body)
             else:
-                self._view.pod_group_changed(kind, body)
+                self.view.pod_group_changed(kind, body)
             self._changed.notify_all()
 
     def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
         """Wait until `look` complains no more. Raises AssertionError with its last complaints."""
         deadline_s = time.monotonic() + within_s
         with self._changed:
-            while found := look(self._view):
+            while found := look(self.view):
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     raise AssertionError("; ".join(found))
@@ -111,7 +113,10 @@ class RealCluster:
 
     def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
         self._stage.daemon.check()
-        self._board.until(look, within_s=within_s + SLACK_S if within_s else 0.0)
+        self._board.until(look, within_s=within_s + (SLACK_S if within_s else AT_ONCE_S))
+
+    def seen(self) -> View:
+        return self._board.view
 
     def refuse_binds(self, keys: list[str]) -> None:
         """By an admission policy; it takes a moment to act, and ends as slowly: both are waited for by trial binds."""

@@ -120,6 +120,9 @@ class VirtualCluster:
                 raise AssertionError("; ".join(found))
             self._now_s = max(self._now_s, due_s)
 
+    def seen(self) -> View:
+        return self.view
+
     def refuse_binds(self, keys: list[str]) -> None:
         self._refused = set(keys)
 
