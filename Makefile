@@ -9,7 +9,7 @@ CONTROL_PLANE := .cache/control-plane/bin/kube-apiserver
 N ?= 500
 SEED ?= 1
 
-.PHONY: help install control-plane lint format types imports unit e2e test check demo trace kind-demo lock clean
+.PHONY: help install control-plane lint format types imports unit e2e test check demo trace bench-wakeup kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ demo: install control-plane ## Watch gangs being scheduled on a real API server;
 
 trace: install control-plane ## Replay N jobs of TRACE=file.csv (or a small generated trace) through the running system
 	@$(RUN)python -m bench.trace --jobs $(N) --seed $(SEED) $(TRACE)
+
+bench-wakeup: install control-plane ## Measure from a pod's deletion to the last bind of the gang that waited for its room
+	@$(RUN)python -m bench.wakeup
 
 kind-demo: ## The same scenes on kind; needs Docker, kind and kubectl
 	@hack/kind/demo.sh
