@@ -15,7 +15,7 @@ from bench.jobs import Row, TraceError, can_fit, choose, read_trace, split, to_j
 from bench.trace import SMALL_TRACE
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ["--nodes", "4", "--speedup", "600", "--max-run-s", "4", "--seed", "7"]
+SMALL = ["--nodes", "4", "--speedup", "1200", "--max-run-s", "2", "--seed", "7"]
 
 
 def trace(*arguments: str) -> subprocess.CompletedProcess[str]:
