@@ -14,6 +14,7 @@ import numpy as np
 
 from gangsched.core import score, search, sentences
 from gangsched.core.filter.outlook import Outlook
+from gangsched.core.filter.volume_outlook import problem
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -120,7 +121,8 @@ def _place_together(pods: Sequence[Pod], room: Ints, outlook: Outlook, ledger: L
     placed = pods[: int(counts.sum())]
     ledger.reserve(placed, nodes, counts)
     names = ledger.table.names
-    return [Placement(pod, names[node]) for pod, node in zip(placed, np.repeat(nodes, counts).tolist(), strict=True)]
+    where = (names[node] for node in np.repeat(nodes, counts).tolist())
+    return [Placement(pod, node, ledger.company.volumes.selected(pod)) for pod, node in zip(placed, where, strict=True)]
 
 
 def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
@@ -139,16 +141,29 @@ def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
             above[gang.id] += run[len(now) :]
             untried -= len(now)
             failed = _try(now, placements, trial, group, ledger)
-            if failed and group.strict and missing(gang, len(placements) + untried):
-                pod, refusal = failed[0]
-                needed = sum(missing(each, 0) for each in gangs)
-                text = sentences.gang_failed(pod, refusal.message, len(trial.placements), needed)
-                trial.refusal = Refusal(refusal.reason, text)
+            if _hopeless(failed, untried, gang, gangs, trial, group):
                 return trial
     for gang in gangs:
+        untried = len(above[gang.id])
         for run in _runs(above[gang.id], ledger):
-            _try(run, trial.placed[gang.id], trial, group, ledger)
+            untried -= len(run)
+            failed = _try(run, trial.placed[gang.id], trial, group, ledger)
+            if _hopeless(failed, untried, gang, gangs, trial, group):
+                return trial
     return trial
+
+
+def _hopeless(
+    failed: Sequence[tuple[Pod, Refusal]], untried: int, gang: Gang, gangs: Sequence[Gang], trial: Trial, group: Group
+) -> bool:
+    """Whether a Strict gang cannot reach its minimum any more; then `trial.refusal` says whose turn failed."""
+    if not failed or not group.strict or not missing(gang, len(trial.placed[gang.id]) + untried):
+        return False
+    pod, refusal = failed[0]
+    needed = sum(missing(each, 0) for each in gangs)
+    text = sentences.gang_failed(pod, refusal.message, len(trial.placements), needed)
+    trial.refusal = Refusal(refusal.reason, text)
+    return True
 
 
 def _try(
@@ -183,12 +198,13 @@ def _refused(pod: Pod, group: Group, ledger: Ledger) -> Refusal:
     """Why `pod` found no node just now."""
     if pod.shape.unsupported:
         return Refusal(Reason.UNSUPPORTED, sentences.unsupported(pod))
-    return Refusal(Reason.UNSCHEDULABLE, sentences.nodes_available(pod, ledger, group.avoid))
+    reason = Reason.WAITING_FOR_VOLUMES if problem(pod, ledger.company.volumes) else Reason.UNSCHEDULABLE
+    return Refusal(reason, sentences.nodes_available(pod, ledger, group.avoid))
 
 
 def _all_refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:
     """Why each of these found no node; the nodes are looked at once, unless the sentence names the pod."""
-    if alike[0].shape.unsupported:
+    if alike[0].shape.unsupported or alike[0].claims:
         return [(pod, _refused(pod, group, ledger)) for pod in alike]
     refusal = _refused(alike[0], group, ledger)
     return [(pod, refusal) for pod in alike]
