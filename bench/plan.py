@@ -16,14 +16,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from bench import clusters
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
-from gangsched.model.objects import Node, Pod
+from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable, Snapshot
+from gangsched.model.ties import PodTerm, Requirement, Ties, selects
 
 GIB = 2**30
+HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.json:
         print(f"{'case':46} {'median':>9} {'cold':>9} {'goal':>7} {'naive':>10}   (milliseconds)")
-    for case in (identical(), ten_shapes()):
+    for case in (identical(), ten_shapes(), apart()):
         figures = measure(case, repeat=arguments.repeat)
         if arguments.json:
             print(json.dumps(figures), flush=True)
@@ -83,6 +87,19 @@ def ten_shapes() -> Case:
     return Case("1,000 pods of 10 shapes, 5,000 nodes", large_cluster(), clusters.group("g", gang), 20.0)
 
 
+def apart() -> Case:
+    """100 pods, no two of them on one node, on 1,000 nodes."""
+    term = PodTerm(HOSTNAME, (Requirement("app", "In", ("apart",)),))
+    kind = Shape(requests=clusters.shape(cpu=4_000, memory=32 * GIB, gpu=1).requests, ties=Ties(anti_affinity=(term,)))
+    members = [structs.replace(pod, labels={"app": "apart"}) for pod in clusters.pods("p", kind, 100)]
+    nodes = [
+        clusters.node(f"node-{n:04}", labels={HOSTNAME: f"node-{n:04}"}, cpu=96_000, memory=768 * GIB, gpu=8)
+        for n in range(1_000)
+    ]
+    group = clusters.group("g", clusters.gang("apart", members))
+    return Case("100 pods with anti-affinity, 1,000 nodes", nodes, group, 50.0)
+
+
 def large_cluster() -> list[Node]:
     """5,000 nodes: four in five with 8 GPUs, the others with none."""
     return [
@@ -91,14 +108,15 @@ def large_cluster() -> list[Node]:
 
 
 def naive(table: NodeTable, pods: Sequence[Pod]) -> list[str]:
-    """Every pod looks at every node: the one it fits on with the least CPU left; raises if one fits nowhere."""
+    """Every pod looks at every node and the pods there: where it fits with the least CPU left; raises if nowhere."""
     free = [dict(node.allocatable) for node in table.nodes]
+    there: list[list[Pod]] = [[] for _ in table.nodes]
     chosen = []
     for pod in pods:
         requests = pod.shape.requests
         best, best_left = -1, 0
         for index, have in enumerate(free):
-            if all(have.get(name, 0) >= amount for name, amount in requests):
+            if all(have.get(name, 0) >= amount for name, amount in requests) and not _apart(pod, there[index]):
                 left = have["cpu"]
                 if best < 0 or left < best_left:
                     best, best_left = index, left
@@ -106,8 +124,17 @@ def naive(table: NodeTable, pods: Sequence[Pod]) -> list[str]:
             raise SystemExit(f"The naive loop found no node for {pod.key}.")
         for name, amount in requests:
             free[best][name] -= amount
+        there[best].append(pod)
         chosen.append(table.names[best])
     return chosen
+
+
+def _apart(pod: Pod, others: Sequence[Pod]) -> bool:
+    """Whether anti-affinity on the hostname keeps `pod` from `others` of the same node."""
+    ties = pod.shape.ties
+    return ties is not None and any(
+        selects(term.selector, other.labels) for term in ties.anti_affinity for other in others
+    )
 
 
 def _plan(snapshot: Snapshot, group: Group) -> None:
