@@ -41,7 +41,7 @@ class Ledger:
         rows = [row for name, row in snapshot.resources.items() if is_accelerator(name)]
         self.accelerators: Ints = snapshot.allocatable[rows].sum(axis=0)
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
-        self.company = Company(snapshot.table, snapshot.population)
+        self.company = Company(snapshot.table, snapshot.population, snapshot.storage)
         self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
@@ -88,8 +88,8 @@ class Ledger:
         return known.per_node
 
     def unconcerned(self, pods: Sequence[Pod]) -> bool:
-        """Whether no filter that looks at other pods can refuse any of `pods` a node: only room counts."""
-        if all(pod.shape.ties is None for pod in pods) and not self.company.crowds:
+        """Whether no filter that looks at other pods or volumes can refuse any of `pods` a node: only room counts."""
+        if all(pod.shape.ties is None and not pod.claims for pod in pods) and not self.company.crowds:
             return True
         kind = self.company.kind(pods)
         return not any(Outlook(pod, self.company).bound for pod in {kind(pod): pod for pod in pods}.values())

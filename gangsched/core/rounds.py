@@ -204,7 +204,7 @@ def _refused(pod: Pod, group: Group, ledger: Ledger) -> Refusal:
 
 def _all_refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:
     """Why each of these found no node; the nodes are looked at once, unless the sentence names the pod."""
-    if alike[0].shape.unsupported or alike[0].claims:
+    if alike[0].shape.unsupported:
         return [(pod, _refused(pod, group, ledger)) for pod in alike]
     refusal = _refused(alike[0], group, ledger)
     return [(pod, refusal) for pod in alike]

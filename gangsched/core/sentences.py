@@ -31,6 +31,9 @@ def nodes_available(pod: Pod, ledger: Ledger, avoid: Iterable[str] = (), *, fill
         return NO_NODES
     if node_affinity.conflicting(shape):
         return f"0/{total} nodes are available: {node_affinity.CONFLICT}."
+    outlook = Outlook(pod, ledger.company)
+    if outlook.problem:
+        return f"0/{total} nodes are available: {outlook.problem}."
     fit = static_fit(shape, ledger.table)
     counts = {
         PLUGINS[code - 1][0]: int(count)
@@ -42,7 +45,6 @@ def nodes_available(pod: Pod, ledger: Ledger, avoid: Iterable[str] = (), *, fill
         counts[AVOIDED] = int(open_nodes[avoided].sum())
         open_nodes = open_nodes.copy()
         open_nodes[avoided] = False
-    outlook = Outlook(pod, ledger.company)
     if outlook.bound:
         taken = open_nodes & outlook.ports_taken()
         counts[node_ports.REFUSED] = int(taken.sum())
@@ -56,7 +58,9 @@ def nodes_available(pod: Pod, ledger: Ledger, avoid: Iterable[str] = (), *, fill
     counts |= insufficient(shape, free, ledger.resources, open_nodes)
     if outlook.bound:
         refused = np.where(open_nodes & (room(shape, free, ledger.resources) > 0), outlook.refused_by(), 0)
-        counts |= {text: int((refused == code).sum()) for code, text in enumerate(AFTER_ROOM, start=1)}
+        for code, texts in enumerate(AFTER_ROOM, start=1):
+            for text in texts:
+                counts[text] = counts.get(text, 0) + int((refused == code).sum())
     said = sorted(f"{count} {text}" for text, count in counts.items() if count)
     return f"0/{total} nodes are available: {', '.join(said)}."
 

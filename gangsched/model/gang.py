@@ -13,6 +13,7 @@ from enum import StrEnum
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
+from gangsched.model.storage import Selection
 
 
 class Mode(StrEnum):
@@ -32,10 +33,11 @@ class MatchPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod and the name of the node it is meant for."""
+    """A pod and the name of the node it is meant for; `claims` is what was decided about its unbound claims."""
 
     pod: Pod
     node: str
+    claims: tuple[Selection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,13 @@ class ScheduledCondition(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
+class ClaimUse(msgspec.Struct, frozen=True, gc=False):
+    """A PersistentVolumeClaim that a pod mounts; `ephemeral` when it is made for this pod, which must own it."""
+
+    name: str
+    ephemeral: bool = False
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod. `marks` are the labels and annotations of `api.keys` it carries, as sorted (key, value) pairs.
 
@@ -114,6 +121,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     native_group: str = ""
     owner: str = ""
     labels: Mapping[str, str] = NOTHING
+    claims: tuple[ClaimUse, ...] = ()
     status_reason: str = ""
     condition: ScheduledCondition | None = None
 

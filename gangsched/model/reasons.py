@@ -19,10 +19,23 @@ class Reason(StrEnum):
     WAITING_FOR_GANG = "WaitingForGang"
     INVALID_GANG = "InvalidGang"
     TIMED_OUT = "TimedOut"
+    WAITING_FOR_VOLUMES = "WaitingForVolumes"
     HOLDING = "Holding"
     YIELDED = "Yielded"
     UNSUPPORTED = "Unsupported"
     BACK_OFF = "BackOff"
+
+
+class EventReason(StrEnum):
+    """Reasons of Events that are no verdicts; verdicts are told under their `Reason`."""
+
+    GANG_SCHEDULED = "GangScheduled"
+    DEGRADED = "Degraded"
+    MIXED_SCHEDULERS = "MixedSchedulers"
+    KUBELET_REJECTED = "KubeletRejected"
+    FAILED_SCHEDULING = "FailedScheduling"
+    SCHEDULED = "Scheduled"
+    FAILED_BINDING = "FailedBinding"
 
 
 EXPLANATIONS: dict[Reason, str] = {
@@ -33,6 +46,7 @@ EXPLANATIONS: dict[Reason, str] = {
     Reason.WAITING_FOR_GANG: "another gang of the group is not there or not ready yet",
     Reason.INVALID_GANG: "the gang is declared in a way that cannot be followed",
     Reason.TIMED_OUT: "the gang waited longer than its wait time and waits for the user now",
+    Reason.WAITING_FOR_VOLUMES: "a volume claim of a member is missing or not bound yet",
     Reason.HOLDING: "some members hold a node and wait for the others",
     Reason.YIELDED: "the gang gave up its held nodes so that another could start",
     Reason.UNSUPPORTED: "a member needs something that gangsched cannot place yet",

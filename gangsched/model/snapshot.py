@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gangsched.model.objects import Node, Shape
 from gangsched.model.population import Population
+from gangsched.model.storage import Storage
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -68,7 +69,7 @@ class Snapshot:
     """One consistent picture: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
 
     `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
-    `population` are those same pods, one by one.
+    `population` are those same pods, one by one; `storage` is what their claims and those of others may be bound to.
     """
 
     table: NodeTable
@@ -76,3 +77,4 @@ class Snapshot:
     allocatable: Ints
     free: Ints
     population: Population = field(default_factory=Population)
+    storage: Storage = field(default_factory=Storage)

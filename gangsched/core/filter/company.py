@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gangsched.core.filter.node_affinity import label_column
+from gangsched.core.filter.volumes import Volumes
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.population import Clause, Crowd, Population, Question
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
+from gangsched.model.storage import Storage
 from gangsched.model.ties import PodTerm, selects
 
 Scope = tuple[Shape, int]
@@ -51,10 +53,11 @@ class Tally:
 
 
 class Company:
-    """Who is where while one plan is made."""
+    """Who is where while one plan is made, and (`volumes`) what of the storage they have."""
 
-    def __init__(self, table: NodeTable, population: Population) -> None:
+    def __init__(self, table: NodeTable, population: Population, storage: Storage | None = None) -> None:
         self.table = table
+        self.volumes = Volumes(table, storage or Storage())
         self.population = population
         self.crowds: list[Crowd] = list(population.crowds)
         self._known_crowds = set(self.crowds)
@@ -67,6 +70,9 @@ class Company:
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """`pods[i]` came to node `nodes[i]` (+1) or left it (-1)."""
         self._moves.append((pods, nodes, sign))
+        for pod, node in zip(pods, nodes, strict=True):
+            if pod.claims:
+                (self.volumes.come if sign > 0 else self.volumes.go)(pod, node)
         for shape in {pod.shape for pod in pods if pod.shape.ties is not None}:
             if shape.ties is not None and shape.ties.pulls:
                 for crowd in {(shape, pod.namespace) for pod in pods if pod.shape is shape} - self._known_crowds:
@@ -80,6 +86,9 @@ class Company:
             self._moves.append((pods, nodes, -sign))
         else:
             self._moves.pop()  # nobody has looked yet, so the log is exactly what was not taken back
+        for pod, node in zip(reversed(pods), reversed(nodes), strict=True):
+            if pod.claims:
+                (self.volumes.go if sign > 0 else self.volumes.come_back)(pod, node)
 
     def keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
         """The label keys by which pods may differ in what concerns other pods; None when nothing does."""
@@ -89,12 +98,18 @@ class Company:
         return self._keys.union(*(ties.keys for ties in own))
 
     def kind(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
-        """What makes two of `pods` alike for every filter: shape, and namespace and labels as far as they matter."""
+        """What makes two of `pods` alike for every filter.
+
+        That is shape and claims, and namespace and labels as far as they matter.
+        """
         keys = self.keys(pods)
+        claimed = self.volumes.kind if any(pod.claims for pod in pods) else None
         if keys is None:
-            return lambda pod: id(pod.shape)
+            return (lambda pod: (id(pod.shape), claimed(pod))) if claimed else lambda pod: id(pod.shape)
         ordered = sorted(keys)
-        return lambda pod: (id(pod.shape), pod.namespace, *map(pod.labels.get, ordered))
+        return lambda pod: (
+            id(pod.shape), pod.namespace, claimed and claimed(pod), *map(pod.labels.get, ordered),
+        )  # fmt: skip
 
     def tally(self, question: Question, topology_key: str, scope: Scope | None = None) -> Tally:
         """The count by domain of `topology_key` ("" = each node is its own), up to date; not to be kept."""

@@ -71,6 +71,11 @@ def preference(shape: Shape, table: NodeTable) -> Ints:
     return total
 
 
+def requirement_met(requirement: Requirement, table: NodeTable) -> Bools:
+    """`met[node]`: the node's labels meet one requirement."""
+    return _matches(requirement, label_column(requirement.key, table))
+
+
 def label_column(key: str, table: NodeTable) -> LabelColumn:
     """The values of one label over all nodes, remembered on the table."""
     column = table.label_columns.get(key)

@@ -1,28 +1,29 @@
-"""Outlook: what the filters that look at other pods say of one pod, while pods are placed around it.
+"""Outlook: what the filters that look at other pods and at volumes say of one pod, while pods are placed around it.
 
-Law: order and codes are kube-scheduler's: host ports come before resources, spread and then inter-pod affinity after.
-An outlook stands for all pods of one shape and namespace that do not differ in a label anybody selects by
-(`Company.keys`). It reserves nothing.
+Law: order and codes are kube-scheduler's: host ports come before resources; volumes, spread and inter-pod affinity
+after. An outlook stands for all pods of one `Company.kind`. It reserves nothing.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gangsched.core.filter import inter_pod_affinity, node_ports, pod_topology_spread
+from gangsched.core.filter import inter_pod_affinity, node_ports, pod_topology_spread, volume_outlook
 from gangsched.core.filter.company import Company
 from gangsched.core.filter.soft_penalty import own_pulls, pulls, soft_penalty
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Bools, Codes, Ints
 
-AFTER_ROOM = (
-    pod_topology_spread.REFUSED,
-    pod_topology_spread.MISSING,
-    inter_pod_affinity.AFFINITY,
-    inter_pod_affinity.ANTI_AFFINITY,
-    inter_pod_affinity.EXISTING,
+AFTER_ROOM: tuple[tuple[str, ...], ...] = (
+    (pod_topology_spread.REFUSED,),
+    (pod_topology_spread.MISSING,),
+    (inter_pod_affinity.AFFINITY,),
+    (inter_pod_affinity.ANTI_AFFINITY,),
+    (inter_pod_affinity.EXISTING,),
+    *volume_outlook.TEXTS,
 )
-"""What `Outlook.refused_by` counts, from code 1 on."""
+"""What `Outlook.refused_by` counts, from code 1 on; a node may count under several texts."""
+VOLUME_CODES_FROM = len(AFTER_ROOM) - len(volume_outlook.TEXTS)
 
 
 class Outlook:
@@ -40,12 +41,14 @@ class Outlook:
     def bound(self) -> bool:
         """Whether any node can be refused at all."""
         self._look_again()
-        return self.tied or bool(self._guards)
+        return self.tied or bool(self._guards) or bool(self._pod.claims)
 
     @property
     def tied(self) -> bool:
         """Whether one such pod placed may change where the next may go."""
         ties = self._pod.shape.ties
+        if self._pod.claims and self._company.volumes.tied(self._pod):
+            return True
         return ties is not None and ties.hard
 
     @property
@@ -67,22 +70,33 @@ class Outlook:
         off = self.ports_taken() | inter_pod_affinity.kept_off(self._pod, self._guards, self._company)
         return bool(off[node])
 
+    @property
+    def problem(self) -> str:
+        """Why no node at all can do, as kube-scheduler's PreFilter says it of claims; "" if one may."""
+        return volume_outlook.problem(self._pod, self._company.volumes)
+
     def ports_taken(self) -> Bools:
         """`taken[node]`: NodePorts refuses."""
         return node_ports.taken(self._pod, self._company)
 
     def refused_by(self) -> Codes:
-        """`refused[node]`: 0, or 1 + the index in `AFTER_ROOM` of what PodTopologySpread or InterPodAffinity says."""
+        """`refused[node]`: 0, or 1 + the index in `AFTER_ROOM` of what the first filter after resources says."""
         self._look_again()
         refused = pod_topology_spread.refusals(self._pod, self._company)
         affinity = inter_pod_affinity.refusals(self._pod, self._guards, self._company)
-        return np.where((refused == 0) & (affinity > 0), affinity + pod_topology_spread.MISSING_CODE, refused)
+        refused = np.where((refused == 0) & (affinity > 0), affinity + pod_topology_spread.MISSING_CODE, refused)
+        if not self._pod.claims:
+            return refused
+        by_volumes = volume_outlook.refusals(self._pod, self._company.volumes)
+        return np.where(by_volumes > 0, by_volumes + VOLUME_CODES_FROM, refused)
 
     def narrow(self, room: Ints, count: int) -> Ints:
         """`room` for the next of `count` such pods: 0 where a filter refuses."""
         if not self.bound:
             return room
         room = np.where(self.ports_taken() | (self.refused_by() > 0), 0, room)
+        if self._pod.claims:
+            room = volume_outlook.narrow(self._pod, room, self._company.volumes)
         if inter_pod_affinity.first_of_its_kind(self._pod, self._company):
             room = inter_pod_affinity.roomiest_domains(self._pod, count, room, self._company)
         return room

@@ -1,0 +1,154 @@
+"""Claims, volumes and what they ask of a node, as the scheduler sees them.
+
+Law: these are extracts of API objects, as in `model.objects`. A `Storage` is a photograph that never changes; a pod
+names its claims (`Pod.claims`), never the objects, which may come and go without it. Amounts are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from gangsched.model.objects import NOTHING, NodeSelectorTerm, Pod
+from gangsched.model.ties import Requirement, Selector
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A PersistentVolumeClaim.
+
+    `bound` is as kube-scheduler means it: a volume is named and the controller has said that binding is complete.
+    `selected_node` is the annotation by which a scheduler asks a provisioner for a volume; None where there is none.
+    `owner_uid` is its controller's.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    storage_class: str = ""
+    volume_name: str = ""
+    bound: bool = False
+    lost: bool = False
+    deleting: bool = False
+    selected_node: str | None = None
+    owner_uid: str = ""
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    attributes_class: str = ""
+    request_bytes: int = 0
+    selector: Selector = ()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ClaimRef(msgspec.Struct, frozen=True, gc=False):
+    """The claim that a volume belongs to or is kept for; `uid` is "" for one that is only named."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+    def means(self, claim: Claim) -> bool:
+        """Whether it is this claim."""
+        return (self.namespace, self.name) == (claim.namespace, claim.name) and self.uid in {"", claim.uid}
+
+
+class Volume(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A PersistentVolume.
+
+    `required` is its node affinity, None for none; `zones` are its zone and region labels with the values each allows.
+    `driver` and `handle` are those of a CSI volume.
+    """
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    labels: Mapping[str, str] = NOTHING
+    storage_class: str = ""
+    capacity_bytes: int = 0
+    access_modes: tuple[str, ...] = ()
+    volume_mode: str = "Filesystem"
+    attributes_class: str = ""
+    available: bool = False
+    deleting: bool = False
+    claim: ClaimRef | None = None
+    required: tuple[NodeSelectorTerm, ...] | None = None
+    zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    driver: str = ""
+    handle: str = ""
+
+
+class StorageClass(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A StorageClass.
+
+    `waits` is volumeBindingMode WaitForFirstConsumer; `topologies` are alternatives, () = anywhere.
+    """
+
+    name: str
+    provisioner: str = ""
+    waits: bool = False
+    topologies: tuple[tuple[Requirement, ...], ...] = ()
+
+
+class CsiNode(msgspec.Struct, frozen=True, gc=False):
+    """A CSINode: how many volumes of each driver may be attached; a driver without a limit is not listed."""
+
+    name: str
+    limits: tuple[tuple[str, int], ...] = ()
+
+
+StorageObject: TypeAlias = Claim | Volume | StorageClass | CsiNode
+
+
+def storage_key(item: StorageObject) -> str:
+    """What an object is known by among its kind: `namespace/name` for a claim, the name of anything else."""
+    return item.key if isinstance(item, Claim) else item.name
+
+
+class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What is decided about one unbound claim of a pod that got a node.
+
+    The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod sees to it
+    and this one waits. uids and resource versions say on what the decision rests.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    node: str = ""
+    volume: str = ""
+    volume_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name` of the claim."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Storage:
+    """All of it at one moment, each kind by `storage_key`.
+
+    `users` are the pods with claims that have a place, each with its node's name, by uid; `selections` what is decided
+    about the claims of those among them whose binding is not known to be done. `shared` are keys of claims that several
+    pods name, placed or not.
+    """
+
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    volumes: Mapping[str, Volume] = field(default_factory=dict)
+    classes: Mapping[str, StorageClass] = field(default_factory=dict)
+    csi_nodes: Mapping[str, CsiNode] = field(default_factory=dict)
+    users: Mapping[str, tuple[Pod, str]] = field(default_factory=dict)
+    selections: Mapping[str, tuple[Selection, ...]] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
