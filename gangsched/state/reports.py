@@ -6,7 +6,7 @@ with each of them), at most once, and only where it differs from what was told l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from gangsched.model.gang import Gang, Refusal
 from gangsched.model.messages import ObjectRef, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
@@ -63,10 +63,11 @@ class Reports:
         return list(self._event(record, verdict.reason.value, verdict.message, warning=True, once=True))
 
     def _group(self, group: GroupRecord, registry: Registry, wall: str) -> Iterator[Report]:
+        faults = [text for gang_id in group.gangs for text in registry.gangs[gang_id].faults.values()]
         for gang_id in group.gangs:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
             if group.verdict is not None:
-                yield from self._tell_pods(record, gang, group.verdict)
+                yield from self._tell_pods(record, gang, group.verdict, faults)
             if record.plain or not record.ours:
                 continue
             yield from self._tell_gang(record, gang, group)
@@ -76,11 +77,16 @@ class Reports:
             assert group.refusal is not None
             yield from self._event(record, Reason.INVALID_GANG.value, group.refusal.message, warning=True)
 
-    def _tell_pods(self, record: GangRecord, gang: Gang, verdict: Verdict) -> Iterator[Report]:
+    def _tell_pods(
+        self, record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
+    ) -> Iterator[Report]:
+        """Conditions where they changed; `faults` of its group keep a pod waiting that nothing else is known of."""
         notes = {note.uid: Refusal(note.reason, note.message) for note in verdict.notes}
         of_gang = dict(verdict.gangs).get(gang.id)
         if of_gang is None and verdict.reason is not Reason.SCHEDULED:
             of_gang = Refusal(verdict.reason, verdict.message)
+        if of_gang is None and faults:
+            of_gang = Refusal(Reason.BACK_OFF, faults[0])
         told = self._pods.setdefault(gang.id, {})
         waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in gang.held)]
         for pod in waiting:

@@ -134,6 +134,17 @@ def test_pods_that_back_off_are_told_so() -> None:
     assert "500" in world.condition(pods[1])[1]
 
 
+def test_pod_that_comes_while_its_gang_backs_off_is_told_so() -> None:
+    """E1: a member that nothing was decided about yet is told what its gang waits for."""
+    world = World(node("a", 3))
+    world.fate = lambda _: "failed"
+    world.create(members("g", 1, min_member=0))
+    world.settle()
+    (late,) = world.create(members("g", 1, first=1, min_member=0))
+    world.told()
+    assert world.condition(late)[0] == "BackOff"
+
+
 def test_gang_of_which_every_bind_failed_is_whole_again() -> None:
     """Decision 10: nothing started, so the gang is all or nothing again."""
     world = World(node("a", 3))
