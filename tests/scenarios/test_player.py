@@ -57,7 +57,7 @@ def test_bad_table(tmp_path: Path, text: str, complaint: str) -> None:
         ("{podgroup b: {phase: Running}}", "is not there"),
         ("{events podgroup a: {Yielded: a}}", "no Event Yielded"),
         ("{events podgroup a: {GangScheduled: 3 pods}}", "no Event GangScheduled says"),
-        ("{podgroup a: {phase: Running}, events podgroup a: {GangScheduled: false}}", "there is an Event GangScheduled"),
+        ("{podgroup a: {phase: Running}, events podgroup a: {GangScheduled: false}}", "there is an Event Gang"),
         ("{order: [a-1, a-0]}", "a-0 was bound before"),
     ],
 )  # fmt: skip
