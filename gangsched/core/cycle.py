@@ -135,8 +135,7 @@ def _with_alone(
     trial = rounds.place_alone(pods, group, ledger)
     notes = tuple(PodNote(pod.uid, refusal.reason, refusal.message) for pod, refusal in trial.failed)
     needs = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
-    if len(needs) > 1:
-        needs = tuple(Need(need.shape, 0) for need in needs)
+    needs = _either(verdict.needs if verdict else (), needs)
     binds = (*held, *trial.placements)
     if verdict is None:
         present, placed = len(pods), len(trial.placements)
@@ -150,8 +149,16 @@ def _with_alone(
         )
     return _verdict(
         group, verdict.reason, verdict.message, round_=verdict.round, binds=(*verdict.binds, *binds),
-        holds=verdict.holds, notes=(*verdict.notes, *notes), needs=(*verdict.needs, *needs), gangs=verdict.gangs,
+        holds=verdict.holds, notes=(*verdict.notes, *notes), needs=needs, gangs=verdict.gangs,
     )  # fmt: skip
+
+
+def _either(of_round: tuple[Need, ...], of_alone: tuple[Need, ...]) -> tuple[Need, ...]:
+    """The needs of a group of which any one part may go on by itself: with several, room of any size is worth a look."""
+    needs = (*of_round, *of_alone)
+    if len(needs) < 2 or not of_alone:
+        return needs
+    return tuple(Need(shape, 0) for shape in dict.fromkeys(need.shape for need in needs))
 
 
 def _expire(group: Group, ledger: Ledger) -> Verdict:

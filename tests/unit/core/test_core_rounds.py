@@ -225,6 +225,15 @@ def test_retry_goes_although_new_members_must_wait() -> None:
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS
 
 
+def test_members_alone_are_woken_by_less_room_than_their_siblings_need() -> None:
+    """Q3: of a group in which a whole gang and single members wait, room for one member is worth a look."""
+    policy = MatchPolicy.ONLY_WAITING
+    whole = gang("ns/a", [pod(f"a{n}") for n in range(3)], 3, bound=3, satisfied=True, match_policy=policy)
+    single = gang("ns/b", [pod("b0")], 1, satisfied=True)
+    verdict = decided(group(whole, single), [node("n", 0)])
+    assert [need.count for need in verdict.needs] == [0]
+
+
 def test_gang_with_minimum_zero_is_members_alone() -> None:
     """I3: minimum 0 lets every member go by itself; when none fits, that is what is said."""
     pods = [pod("g0", gpus=8), pod("g1", gpus=8)]
