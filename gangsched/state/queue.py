@@ -83,19 +83,25 @@ class Queue:
             self.activate(group)
         return self._active - self._until_s.keys()
 
-    def wake(self, snapshot: Snapshot, grown: set[str]) -> None:
-        """Activate every parked group that the growth of these nodes may help.
+    def minds_pods(self) -> bool:
+        """Whether a parked group may be helped by pods that come, go or change their labels, wherever they are."""
+        return any(_tied(needs) for needs in self._parked.values())
 
-        A group is woken when one of its shapes may use a grown node and there is room in all for what it needs; this is
-        necessary for its next round to succeed, so nobody is left asleep wrongly. Costs one look per distinct shape.
+    def wake(self, snapshot: Snapshot, grown: set[str], *, stirred: bool = False) -> None:
+        """Activate every parked group that the growth of these nodes may help; `stirred`: pods moved somewhere.
+
+        A group is woken when one of its shapes may use a grown node (or looks at other pods, and those stirred) and
+        there is room in all for what it needs; this is necessary for its next round to succeed, so nobody is left
+        asleep wrongly. Costs one look per distinct shape.
         """
         indices = [snapshot.table.index[name] for name in grown if name in snapshot.table.index]
-        if not indices or not self._parked:
+        if not (indices or stirred) or not self._parked:
             return
-        nodes = np.array(indices)
+        nodes = np.array(indices, dtype=np.intp)
         seen: dict[Shape, tuple[bool, int]] = {}
         for group, needs in list(self._parked.items()):
-            if any(self._look(need.shape, snapshot, nodes, seen)[0] for need in needs) and all(
+            helped = any(self._look(need.shape, snapshot, nodes, seen)[0] for need in needs)
+            if (helped or (stirred and _tied(needs))) and all(
                 self._look(need.shape, snapshot, nodes, seen)[1] >= need.count for need in needs
             ):
                 self.activate(group)
@@ -135,3 +141,8 @@ class Queue:
             total = int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
             known = seen[shape] = (bool(mask[nodes].any()), total)
         return known
+
+
+def _tied(needs: tuple[Need, ...]) -> bool:
+    """Whether a shape's filters look at other pods."""
+    return any(need.shape.ties is not None and need.shape.ties.hard for need in needs)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.core.filter import static_fit
+from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.messages import Action, Bind, MarkTimedOut, Message, RecordEvent, Report
 from gangsched.model.plan import Plan, Verdict
@@ -75,9 +75,9 @@ class SchedulingState:
             self._keep_clock(group, now_s)
             self.queue.activate(group_id)
             self.reports.note(group_id, now_s)
-        grown = self.cluster.take_grown()
-        if grown:
-            self.queue.wake(self.cluster.snapshot(), grown)
+        grown, stirred = self.cluster.take_grown(), self.cluster.take_stirred()
+        if grown or (stirred and self.queue.minds_pods()):
+            self.queue.wake(self.cluster.snapshot(), grown, stirred=stirred)
             self._look_at_holds(grown)
 
     def _look_at_holds(self, nodes: set[str]) -> None:
@@ -189,16 +189,13 @@ class SchedulingState:
         assert self.cluster.fits(placement.pod.uid), f"{placement.pod.key} does not fit on {placement.node}"
 
     def _still_fits(self, verdict: Verdict) -> bool:
-        """The last check: on the newest nodes, every placement is still allowed and has room (semantics B2)."""
-        table = self.cluster.table()
-        for placement in (*verdict.binds, *verdict.holds):
-            index = table.index.get(placement.node)
-            if index is None or not static_fit(placement.pod.shape, table).mask[index]:
-                return False
-        new = [p for p in (*verdict.binds, *verdict.holds) if not self.cluster.node_of(p.pod.uid)]
+        """The last check: on the newest nodes every placement is still allowed, has room and no conflict (B2)."""
+        placements = (*verdict.binds, *verdict.holds)
+        new = [p for p in placements if not self.cluster.node_of(p.pod.uid)]
         for placement in new:
             self.cluster.occupy(placement.pod, placement.node)
-        fits = all(self.cluster.fits(p.pod.uid) for p in (*verdict.binds, *verdict.holds))
+        ledger = Ledger(self.cluster.snapshot())
+        fits = all(ledger.fits_still(placement.pod, placement.node) for placement in placements)
         for placement in new:
             self.cluster.vacate(placement.pod.uid)
         return fits
