@@ -1,8 +1,8 @@
 """Recorder: Events for people (events.k8s.io/v1), last in every queue (semantics E2).
 
-Law: recording never blocks and never delays a bind: what does not fit the queue is dropped, Normal before Warning,
-oldest first, and counted. The same words about the same object within ten minutes are one Event with a series, whose
-count is written at most once a minute. A lost Event is no fault: it is tried a few times and let go.
+Law: recording never blocks and never delays a bind: what does not fit the queue is dropped, Normal ones about pods
+before all others, oldest first, and counted. The same words about the same object within ten minutes are one Event with
+a series, whose count is written at most once a minute. A lost Event is no fault: it is tried a few times and let go.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import socket
 import time
 from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -33,6 +34,10 @@ SERIES_EVERY_S = 60.0
 SWEEP_EVERY_S = 15.0
 TRIES = 4
 BIND_PATIENCE_S = 5.0
+PAUSE_S = 0.2
+"""How long no bind may be under way before Events about pods are written: there is one per bind, and to the API server
+it is as much work as the bind."""
+LOOKS_PER_PAUSE = 4
 CLUSTER_NAMESPACE = "default"
 
 _Key: TypeAlias = tuple[str, str, str]
@@ -59,6 +64,7 @@ class _Entry:
     first: datetime
     last: datetime
     last_s: float
+    queued_s: float = 0.0
     told_s: float = float("-inf")
     count: int = 1
     told: int = 0
@@ -82,7 +88,10 @@ class Recorder:
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        """`instance` is who reports, the host's name by default; `capacity` bounds the Events not yet written."""
+        """`instance` is who reports, the host's name by default; `capacity` bounds the Events not yet written.
+
+        `workers` write Events about pods, and as many the others.
+        """
         self.counts = RecorderCounts()
         self.empty = asyncio.Event()
         self.empty.set()
@@ -97,15 +106,16 @@ class Recorder:
         self._sleep = sleep
         self._rng = rng or random.Random()
         self._known: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._normal: deque[_Entry] = deque()
-        self._warning: deque[_Entry] = deque()
+        self._soon: deque[_Entry] = deque()
+        self._in_a_pause: deque[_Entry] = deque()
         self._in_flight = 0
         self._wake = asyncio.Event()
         self._trouble = False
+        self._calm = self._draining = False
 
     def __len__(self) -> int:
         """Events not yet written."""
-        return len(self._normal) + len(self._warning) + self._in_flight
+        return len(self._soon) + len(self._in_a_pause) + self._in_flight
 
     def record(self, event: RecordEvent) -> None:
         """Record an Event, or count it if it was said in the last ten minutes."""
@@ -138,31 +148,36 @@ class Recorder:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
-                group.create_task(self._work(), name=f"recorder {number}")
+                group.create_task(self._work(self._soon, self._let_binds_go_first), name=f"recorder {number}")
+                group.create_task(self._work(self._in_a_pause, self._await_a_pause), name=f"recorder of pods {number}")
             group.create_task(self._sweep(), name="recorder series")
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait until every Event is written, at most `timeout_s`; how many are not."""
+        """Write every Event without a pause, in at most `timeout_s`; how many are left. The last call to it."""
+        self._draining = True
         await wait_for_event(self.empty, timeout_s, sleep=self._sleep)
         return len(self)
 
     def _enqueue(self, entry: _Entry) -> None:
-        if len(self._normal) + len(self._warning) >= self._capacity:
-            dropped = (self._normal or self._warning).popleft()
+        if len(self._soon) + len(self._in_a_pause) >= self._capacity:
+            dropped = (self._in_a_pause or self._soon).popleft()
             dropped.queued = False
             self.counts.dropped += 1
-        entry.queued = True
-        (self._warning if entry.event.warning else self._normal).append(entry)
+        entry.queued, entry.queued_s = True, self._now()
+        in_a_pause = entry.event.regarding.kind == "Pod" and not entry.event.warning
+        if in_a_pause and not self._in_a_pause:
+            self._calm = False  # who knows what was bound since the last one
+        (self._in_a_pause if in_a_pause else self._soon).append(entry)
         self.empty.clear()
         self._wake.set()
 
-    async def _work(self) -> None:
+    async def _work(self, queue: deque[_Entry], first: Callable[[_Entry], Awaitable[None]]) -> None:
+        """Write one queue; `first` waits until binds allow it."""
         while True:
-            while not (self._warning or self._normal):
+            while not queue:
                 self._wake.clear()
                 await self._wake.wait()
-            await wait_for_event(self._binds_idle, BIND_PATIENCE_S, sleep=self._sleep)
-            queue = self._warning or self._normal
+            await first(queue[0])
             if not queue:
                 continue
             entry = queue.popleft()
@@ -174,6 +189,29 @@ class Recorder:
                 self._in_flight -= 1
                 if not len(self):
                     self.empty.set()
+
+    async def _binds_idle_for(self, entry: _Entry) -> bool:
+        """Wait until no bind is under way; false when this Event has waited long enough before that."""
+        left_s = entry.queued_s + BIND_PATIENCE_S - self._now()
+        return left_s > 0 and await wait_for_event(self._binds_idle, left_s, sleep=self._sleep)
+
+    async def _let_binds_go_first(self, entry: _Entry) -> None:
+        await self._binds_idle_for(entry)
+
+    async def _await_a_pause(self, entry: _Entry) -> None:
+        while not (self._binds_idle.is_set() and (self._calm or self._draining)):
+            self._calm = False
+            if not await self._binds_idle_for(entry):
+                return
+            self._calm = await self._pause()
+
+    async def _pause(self) -> bool:
+        """Let a while pass; whether no bind was seen under way."""
+        for _ in range(LOOKS_PER_PAUSE):
+            await self._sleep(PAUSE_S / LOOKS_PER_PAUSE)
+            if not self._binds_idle.is_set():
+                return False
+        return True
 
     async def _sweep(self) -> None:
         """Queue the series that grew a minute ago or more, and forget what is older than ten minutes."""

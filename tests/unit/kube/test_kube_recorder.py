@@ -151,8 +151,40 @@ async def test_never_ahead_of_binds() -> None:
         await desk.time.advance(4)
         assert desk.api.sent == []
         desk.idle.set()
-        await settle()
+        await desk.time.advance(0.25)
         assert desk.notes() == ["no room"]
+
+
+async def test_pods_wait_for_a_pause_in_binding() -> None:
+    """Between two bursts of binds only warnings and Events about groups are written; pods' come when it is quiet."""
+    group = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "u2")
+    async with at_work() as desk:
+        desk.idle.clear()
+        desk.recorder.record(event("pod 1"))
+        desk.recorder.record(event("pod 2"))
+        desk.recorder.record(event("warning", warning=True))
+        for _ in range(5):
+            desk.idle.set()
+            await desk.time.advance(0.12)
+            desk.idle.clear()
+            await desk.time.advance(0.12)
+        assert desk.notes() == ["warning"]
+        desk.idle.set()
+        desk.recorder.record(event("group", about=group))
+        await settle()
+        assert desk.notes() == ["warning", "group"]
+        await desk.time.advance(0.5)
+        assert desk.notes() == ["warning", "group", "pod 1", "pod 2"]
+
+
+async def test_binds_without_a_pause_do_not_silence_events() -> None:
+    """An Event older than some seconds is written whatever goes on, and so are those behind it."""
+    async with at_work() as desk:
+        desk.idle.clear()
+        for number in range(20):
+            desk.recorder.record(event(f"pod {number}"))
+        await desk.time.advance(5.5)
+        assert len(desk.notes()) == 20
 
 
 async def test_lost_answers_make_no_duplicates() -> None:
