@@ -9,7 +9,7 @@ CONTROL_PLANE := .cache/control-plane/bin/kube-apiserver
 N ?= 500
 SEED ?= 1
 
-.PHONY: help install control-plane lint format types imports unit e2e test check demo trace bench-wakeup kind-demo lock clean
+.PHONY: help install control-plane lint format types imports unit properties mutants e2e test check demo trace bench-wakeup kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -39,6 +39,14 @@ imports: install ## Check which package may import which (import-linter)
 
 unit: install ## Run the tests that need no control plane
 	@$(RUN)pytest -q -m 'not e2e'
+
+properties: install ## 20,000 generated cases of what must always hold, on two cores
+	@export HYPOTHESIS_PROFILE=nightly; \
+	$(RUN)pytest -q --hypothesis-show-statistics tests/properties -k moment & first=$$!; \
+	$(RUN)pytest -q --hypothesis-show-statistics tests/properties -k 'not moment'; wait $$first
+
+mutants: install ## Plant known bugs one by one and see that the tests find each
+	@$(RUN)python -m tests.mutants.run
 
 e2e: install control-plane ## Run the tests on a real etcd and kube-apiserver
 	@$(RUN)pytest -q -m e2e

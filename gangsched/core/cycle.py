@@ -154,7 +154,7 @@ def _with_alone(
 
 
 def _either(of_round: tuple[Need, ...], of_alone: tuple[Need, ...]) -> tuple[Need, ...]:
-    """The needs of a group of which any one part may go on by itself: with several, room of any size is worth a look."""
+    """The needs of a group whose parts may go on by themselves: with several, room of any size is worth a look."""
     needs = (*of_round, *of_alone)
     if len(needs) < 2 or not of_alone:
         return needs

@@ -1,0 +1,37 @@
+"""Whatever happens, in whatever order: what must always hold of the state and its plans."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from tests.properties import promises
+from tests.properties.histories import Script, played, scripts
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(scripts)
+def test_every_moment_of_every_history_is_sound(script: Script) -> None:
+    """B1, B2, R2, R3: never over-committed, columns exact, holds sound, all-or-nothing, after every single step."""
+    for history in played(script):
+        promises.never_over_committed(history.world)
+        promises.all_or_nothing(history)
+        history.world.state.refresh(history.world.now_s)
+        promises.holds_are_sound(history.world)
+        promises.columns_are_exact(history.world)
+    promises.rounds_end(history.world)
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(scripts)
+def test_every_history_comes_to_rest_with_nobody_forgotten(script: Script) -> None:
+    """E1, Q3, R1, T1, I6: at rest everyone was told, nobody sleeps who could go on, and nothing stale is remembered."""
+    *_, history = played(script)
+    world = history.world
+    history.do(("fate", "bound"))
+    world.answer()
+    promises.nobody_sleeps_wrongly(world)
+    promises.strict_groups_hold_nothing(world)
+    promises.everyone_was_told(world)
+    promises.nobody_sleeps_wrongly(world)
+    promises.nothing_is_lost(world)
+    promises.never_over_committed(world)
