@@ -130,6 +130,9 @@ class SchedulingState:
                 actions += self._commit(group, verdict, now_s)
             if group is not None and moved:
                 self.queue.activate(verdict.group)
+        if len(self._clocked) > 1 and any(each.binds or each.holds or each.releases for each in plan.verdicts):
+            for group_id in self._clocked:  # a deadlock shows only in a plan in which nothing progresses (D1)
+                self.queue.activate(group_id)
         return actions
 
     def _commit(self, group: GroupRecord, verdict: Verdict, now_s: float) -> Iterable[Action]:
