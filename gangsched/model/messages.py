@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup
+from gangsched.model.storage import Selection, StorageObject
 
 # --- Events: what the API server said ---------------------------------------------------------------------------
 
@@ -70,6 +71,26 @@ class NamespacesReplaced(msgspec.Struct, frozen=True):
     namespaces: tuple[Namespace, ...]
 
 
+class StorageApplied(msgspec.Struct, frozen=True, gc=False):
+    """A claim, volume, storage class or CSINode was added or changed."""
+
+    item: StorageObject
+
+
+class StorageGone(msgspec.Struct, frozen=True, gc=False):
+    """An object of that kind was deleted; `key` as in `storage_key`."""
+
+    kind: type[StorageObject]
+    key: str
+
+
+class StorageReplaced(msgspec.Struct, frozen=True):
+    """A full list: every object of that kind not in it is gone."""
+
+    kind: type[StorageObject]
+    items: tuple[StorageObject, ...]
+
+
 class PodGroupApplied(msgspec.Struct, frozen=True):
     """A PodGroup was added or changed."""
 
@@ -94,7 +115,8 @@ class PodGroupsReplaced(msgspec.Struct, frozen=True):
 
 Event: TypeAlias = (
     PodApplied | PodGone | PodsReplaced | NodeApplied | NodeGone | NodesReplaced
-    | NamespaceApplied | NamespaceGone | NamespacesReplaced | PodGroupApplied | PodGroupGone | PodGroupsReplaced
+    | NamespaceApplied | NamespaceGone | NamespacesReplaced | StorageApplied | StorageGone | StorageReplaced
+    | PodGroupApplied | PodGroupGone | PodGroupsReplaced
 )  # fmt: skip
 
 # --- Outcomes: how our own orders ended ---------------------------------------------------------------------------
@@ -140,12 +162,16 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
-    """Bind this pod to this node; always answered by exactly one Outcome."""
+    """Bind this pod to this node; always answered by exactly one Outcome.
+
+    `claims` are carried out first, and the pod is bound when all of them are bound.
+    """
 
     uid: str
     namespace: str
     name: str
     node: str
+    claims: tuple[Selection, ...] = ()
 
 
 class SetPodCondition(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from gangsched.model.objects import Namespace, Node, Pod
 from gangsched.model.population import Answer, Crowd, Population, Question, Residents
 from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
+from gangsched.state.inventory import Inventory
 
 NOBODY: Residents = {}
 
@@ -24,6 +26,7 @@ class Cluster:
     """`occupy` and `vacate` move pods, `apply_node` and `drop_node` move nodes, `snapshot` shows the result."""
 
     def __init__(self) -> None:
+        self.inventory = Inventory()
         self._nodes: dict[str, Node] = {}
         self._places: dict[str, tuple[str, Pod]] = {}
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
@@ -99,22 +102,28 @@ class Cluster:
     def occupy(self, pod: Pod, node: str) -> None:
         """Put a pod on a node, taking it from where it was; occupying the same place again changes nothing."""
         old = self._places.get(pod.uid)
+        if pod.claims and (old is None or old[0] != node or old[1].node_name != pod.node_name):
+            self.inventory.place(pod, node)
         if old is not None:
             if old[0] == node and _same(old[1], pod):
                 self._places[pod.uid] = (node, pod)
                 self._residents[node][pod.uid] = pod  # nobody can tell them apart, so shown or not
                 return
-            self.vacate(pod.uid)
+            self._leave(pod.uid)
         self._places[pod.uid] = (node, pod)
         self._move(pod, node, +1)
 
     def vacate(self, uid: str) -> None:
-        """Give back the room of a pod, if it has any."""
+        """Give back the room of a pod, if it has any, and what was picked for its claims."""
+        self._leave(uid)
+        self.inventory.unplace(uid)
+
+    def _leave(self, uid: str) -> None:
         place = self._places.pop(uid, None)
         if place is not None:
             node, pod = place
             self._move(pod, node, -1)
-            keeps_others_off = pod.shape.ties is not None and pod.shape.ties.anti_affinity
+            keeps_others_off = pod.claims or (pod.shape.ties is not None and pod.shape.ties.anti_affinity)
             self._grown.update(self._nodes if keeps_others_off else (node,))
 
     def occupants(self) -> Iterable[str]:
@@ -149,10 +158,15 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         """The columns as of now; the same object until something changes."""
         self._refresh()
+        storage = self.inventory.storage()
         if self._snapshot is None:
             allocatable, free = self._allocatable.copy(), self._free.copy()
             allocatable.flags.writeable = free.flags.writeable = False
-            self._snapshot = Snapshot(self._table, dict(self._resources), allocatable, free, self._population())
+            self._snapshot = Snapshot(
+                self._table, dict(self._resources), allocatable, free, self._population(), storage
+            )
+        elif self._snapshot.storage is not storage:
+            self._snapshot = replace(self._snapshot, storage=storage)
         return self._snapshot
 
     def _population(self) -> Population:

@@ -6,6 +6,7 @@ over. Nothing is decided here; groups that changed are looked at after the next 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from gangsched.api.gang_spec import gang_id
@@ -28,8 +29,12 @@ from gangsched.model.messages import (
     PodGroupsReplaced,
     PodsReplaced,
     RecordEvent,
+    StorageApplied,
+    StorageGone,
+    StorageReplaced,
 )
 from gangsched.model.objects import Node, Phase, Pod, PodGroup
+from gangsched.model.reasons import EventReason
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
@@ -72,7 +77,7 @@ class Intake:
                 self._drop_pod(uid)
             case PodsReplaced(pods=pods):
                 listed = {pod.uid for pod in pods}
-                for uid in {*self._gang_of, *self._cluster.occupants()} - listed:
+                for uid in {*self._gang_of, *self._cluster.occupants(), *self._cluster.inventory.named()} - listed:
                     self._drop_pod(uid)
                 self._revive(listed)
                 return tuple(event for pod in pods for event in self._apply_pod(pod, now_s))
@@ -88,6 +93,12 @@ class Intake:
                 self._cluster.drop_namespace(name)
             case NamespacesReplaced(namespaces=namespaces):
                 self._cluster.replace_namespaces(namespaces)
+            case StorageApplied(item=item):
+                self._helped(self._cluster.inventory.apply(item))
+            case StorageGone(kind=kind, key=key):
+                self._helped(self._cluster.inventory.drop(kind, key))
+            case StorageReplaced(kind=kind, items=items):
+                self._helped(self._cluster.inventory.replace(kind, items))
             case PodGroupApplied(pod_group=pod_group):
                 self._apply_pod_group(pod_group)
             case PodGroupGone(api_group=api_group, namespace=namespace, name=name, uid=uid):
@@ -99,6 +110,12 @@ class Intake:
             case _:
                 assert_never(message)
         return ()
+
+    def _helped(self, uids: Iterable[str]) -> None:
+        """Something changed about the claims of these pods: their groups are looked at again (semantics Q3)."""
+        for uid in uids:
+            if uid in self._gang_of:
+                self._registry.touch(self._gang_of[uid])
 
     def _revive(self, listed: set[str]) -> None:
         """A member that a full list shows is no ghost."""
@@ -152,7 +169,10 @@ class Intake:
             self._settled.add(pod.uid)
         if not pod.live:
             self._cluster.vacate(pod.uid)
-        elif pod.node_name:
+            self._cluster.inventory.unname(pod.uid)
+            return
+        self._cluster.inventory.name(pod)
+        if pod.node_name:
             self._cluster.occupy(pod, pod.node_name)
 
     def _rejection(self, pod: Pod, old: Pod | None, now_s: float) -> tuple[RecordEvent, ...]:
@@ -167,13 +187,14 @@ class Intake:
             self._queue.wake_at(group.id, now_s + self._avoid_s)
         ref = gang_ref(self._registry.gangs[self._gang_of[pod.uid]]) or pod_ref(pod)
         text = f"the kubelet of node {pod.node_name} rejected pod {pod.key}: {pod.status_reason}"
-        return (RecordEvent(ref, "KubeletRejected", text, warning=True),)
+        return (RecordEvent(ref, EventReason.KUBELET_REJECTED, text, warning=True),)
 
     def _drop_pod(self, uid: str) -> None:
         old_id = self._gang_of.get(uid)
         if old_id is not None:
             self._leave(uid, old_id)
         self._cluster.vacate(uid)
+        self._cluster.inventory.unname(uid)
 
     def _leave(self, uid: str, gang: str) -> None:
         del self._gang_of[uid]
@@ -239,7 +260,7 @@ class Intake:
             if record is not None:
                 record.started = True
             text = f"Successfully assigned {pod.key} to {node}"
-            return (RecordEvent(pod_ref(pod), "Scheduled", text, action="Binding"),)
+            return (RecordEvent(pod_ref(pod), EventReason.SCHEDULED, text, action="Binding"),)
         if is_settled:
             return ()  # an event about the pod came first: where it runs is where it takes room
         self._cluster.vacate(outcome.uid)
@@ -257,7 +278,7 @@ class Intake:
         self._unsatisfy_if_none_started(record)
         if group_id:
             self._queue.back_off(group_id, now_s)
-        return (RecordEvent(pod_ref(pod), "FailedBinding", text, action="Binding", warning=True),)
+        return (RecordEvent(pod_ref(pod), EventReason.FAILED_BINDING, text, action="Binding", warning=True),)
 
     def _unsatisfy_if_none_started(self, record: GangRecord) -> None:
         """When no bind of a permitted gang went through nothing has started: it is a whole gang again (decision 10)."""

@@ -115,8 +115,8 @@ class SchedulingState:
     def commit(self, plan: Plan, snapshot: Snapshot, *, now_s: float) -> list[Action]:
         """Make the verdicts of a plan true, and return what the shell must do for it.
 
-        Messages applied since the snapshot count (B2). When anything moved, or a verdict was dropped that later ones had
-        counted on, what is committed still holds, but every group is looked at again.
+        Messages applied since the snapshot count (B2). When anything moved, or a verdict was dropped that later ones
+        had counted on, what is committed still holds, but every group is looked at again.
         """
         self.refresh(now_s)
         actions: list[Action] = []
@@ -185,10 +185,12 @@ class SchedulingState:
         record.assumed[pod.uid] = placement.node
         record.retry.discard(pod.uid)
         self._intake.sent(placement)
-        return Bind(pod.uid, pod.namespace, pod.name, placement.node)
+        claims = self.cluster.inventory.selections(pod.uid)
+        return Bind(pod.uid, pod.namespace, pod.name, placement.node, claims)
 
     def _take(self, placement: Placement) -> None:
         self.cluster.occupy(placement.pod, placement.node)
+        self.cluster.inventory.select(placement.pod.uid, placement.claims)
         assert self.cluster.fits(placement.pod.uid), f"{placement.pod.key} does not fit on {placement.node}"
 
     def _still_fits(self, verdict: Verdict) -> bool:
