@@ -16,13 +16,17 @@ from gangsched.api import keys
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.values import (
     BadValue,
+    parse_allow_shared,
     parse_count,
+    parse_gpu_product,
     parse_groups,
     parse_match_policy,
     parse_mode,
+    parse_topology,
     parse_wait_time,
 )
 from gangsched.model.gang import MatchPolicy, Mode
+from gangsched.model.gpu_policy import NO_WISHES, Wishes
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.resources import ResourceVector
 
@@ -68,6 +72,7 @@ class GangSpec:
     group: tuple[str, ...]
     match_policy: MatchPolicy
     min_resources: ResourceVector = ()
+    wishes: Wishes = NO_WISHES
     waiting_for: str | None = None
     pod_group_missing: bool = False
     group_problem: str | None = None
@@ -131,12 +136,21 @@ def gang_spec(
         group=group,
         match_policy=policy or defaults.match_policy,
         min_resources=min_resources,
+        wishes=_wishes(reader),
         waiting_for=_waiting_for(gang, min_member, missing=needs_pod_group and pod_group is None),
         pod_group_missing=needs_pod_group and pod_group is None,
         group_problem=None if gang in group else _group_problem(gang, group, reader.sources["groups"]),
         sources=tuple(reader.sources.items()),
         problems=tuple(reader.problems),
     )
+
+
+def _wishes(reader: _Reader) -> Wishes:
+    """What the gang asks of the GPU policy."""
+    shared = reader.value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared, str)
+    product = reader.value("GPU product", keys.GPU_PRODUCT, parse_gpu_product, str)
+    topology = reader.value("topology", keys.TOPOLOGY, parse_topology, str)
+    return Wishes(bool(shared), bool(product), topology or "")
 
 
 def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:

@@ -57,7 +57,14 @@ WAIT_TIME: Final = (K + "waiting-time",)
 GROUPS: Final = (K + "groups",)
 MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
 
-VALUE_KEYS: Final = frozenset((*MIN, *TOTAL, *MODE, *WAIT_TIME, *GROUPS, *MATCH_POLICY))
+ALLOW_SHARED_GPUS: Final = ("gangsched.dev/allow-shared-gpus",)
+GPU_PRODUCT: Final = ("gangsched.dev/gpu-product",)
+TOPOLOGY: Final = ("gangsched.dev/topology",)
+"""Our own: what a gang asks of the GPU policy (docs/placement.md)."""
+
+VALUE_KEYS: Final = frozenset(
+    (*MIN, *TOTAL, *MODE, *WAIT_TIME, *GROUPS, *MATCH_POLICY, *ALLOW_SHARED_GPUS, *GPU_PRODUCT, *TOPOLOGY)
+)
 GANG_LABELS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if identity.label}
 GANG_ANNOTATIONS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if not identity.label}
 

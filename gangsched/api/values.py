@@ -30,6 +30,7 @@ _UNIT_NS: Final = {
     "h": 3600 * 10**9,
 }
 _LONGEST_DURATION: Final = 128
+_LABEL_KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
 
 
@@ -93,3 +94,24 @@ def parse_match_policy(text: str) -> MatchPolicy:
         return MatchPolicy(text)
     except ValueError:
         raise BadValue(f"is none of {', '.join(MatchPolicy)}") from None
+
+
+def parse_allow_shared(text: str) -> bool:
+    """Whether members may use GPUs that are shared between pods: true or false."""
+    if text not in {"true", "false"}:
+        raise BadValue("is neither true nor false")
+    return text == "true"
+
+
+def parse_gpu_product(text: str) -> bool:
+    """Whether all members must get one GPU product: same or any."""
+    if text not in {"same", "any"}:
+        raise BadValue("is neither same nor any")
+    return text == "same"
+
+
+def parse_topology(text: str) -> str | None:
+    """The key of the node label of whose domains one must hold the gang; None for an empty text."""
+    if text and not _LABEL_KEY.fullmatch(text):
+        raise BadValue("is not the key of a label")
+    return text or None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gangsched.model.gpu_policy import NO_WISHES, Wishes
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
@@ -56,7 +57,8 @@ class Gang:
     Permit already let through and whose bind failed (semantics B3): they go as plain pods whatever the match policy.
     `bound` counts bound and being-bound members that are not terminating, `present` all live ungated members of ours
     or bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
-    settings yet. A `plain` gang is pods without any mark: each goes alone.
+    settings yet. `nodes` are where bound members are, by name. A `plain` gang is pods without any mark: each goes
+    alone.
     """
 
     id: str
@@ -70,6 +72,7 @@ class Gang:
     retry: tuple[Pod, ...] = ()
     held: tuple[Placement, ...] = ()
     bound: int = 0
+    nodes: tuple[str, ...] = ()
     gated: int = 0
     terminating: int = 0
     foreign: tuple[str, ...] = ()
@@ -77,6 +80,7 @@ class Gang:
     timed_out: tuple[str, ...] = ()
     satisfied: bool = False
     plain: bool = False
+    wishes: Wishes = NO_WISHES
     uninitialised: Refusal | None = None
 
     @property

@@ -127,7 +127,7 @@ class GangRecord:
         spec = self.spec
         counted = Gang(
             id=self.id, plain=True, pending=count.pending, retry=count.retry, held=count.held, bound=count.bound,
-            gated=count.gated, terminating=count.terminating, foreign=tuple(sorted(count.foreign)),
+            nodes=count.nodes, gated=count.gated, terminating=count.terminating, foreign=tuple(sorted(count.foreign)),
             succeeded=count.succeeded, timed_out=tuple(sorted(count.timed_out)), satisfied=self.satisfied,
         )  # fmt: skip
         if self.plain or spec is None:
@@ -135,7 +135,7 @@ class GangRecord:
         return replace(
             counted, plain=False, min_member=spec.min_member or 0, total=spec.total, mode=spec.mode,
             match_policy=spec.match_policy, wait_time_s=spec.wait_time_s, min_resources=spec.min_resources,
-            uninitialised=_uninitialised(spec),
+            wishes=spec.wishes, uninitialised=_uninitialised(spec),
         )  # fmt: skip
 
 
@@ -145,6 +145,7 @@ class _Count:
     retry: tuple[Pod, ...] = ()
     held: tuple[Placement, ...] = ()
     bound: int = 0
+    nodes: tuple[str, ...] = ()
     seen_bound: bool = False
     gated: int = 0
     terminating: int = 0
@@ -157,6 +158,7 @@ def _count(record: GangRecord, names: frozenset[str]) -> _Count:
     """Sort the members into what they are to a plan; each is counted once."""
     count = _Count()
     pending, retry, held = [], [], []
+    nodes: set[str] = set()
     for uid, pod in record.members.items():
         if not pod.live:
             count.succeeded += pod.phase is Phase.SUCCEEDED
@@ -164,6 +166,7 @@ def _count(record: GangRecord, names: frozenset[str]) -> _Count:
             count.terminating += 1
         elif pod.node_name or uid in record.assumed:
             count.bound += 1
+            nodes.add(pod.node_name or record.assumed[uid])
             count.seen_bound = count.seen_bound or bool(pod.node_name)
         elif pod.scheduler_name not in names:
             count.foreign.append(pod.key)
@@ -179,6 +182,7 @@ def _count(record: GangRecord, names: frozenset[str]) -> _Count:
         if marked and pod.live and not pod.node_name and not pod.deleting and pod.scheduler_name in names:
             count.timed_out.append(pod.key)
     count.pending, count.retry = _in_order(pending), _in_order(retry)
+    count.nodes = tuple(sorted(nodes))
     count.held = tuple(sorted(held, key=lambda placement: placement.pod.key))
     return count
 

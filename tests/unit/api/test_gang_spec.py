@@ -11,10 +11,13 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangMark, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
 from gangsched.api.values import (
     BadValue,
+    parse_allow_shared,
     parse_count,
+    parse_gpu_product,
     parse_groups,
     parse_match_policy,
     parse_mode,
+    parse_topology,
     parse_wait_time,
 )
 from gangsched.model.objects import Pod, PodGroup, Shape
@@ -128,6 +131,9 @@ def test_defaults_of_a_bare_gang() -> None:
         ("groups", "default"),
         ("match policy", "default"),
         ("minResources", "none"),
+        ("shared GPUs", "none"),
+        ("GPU product", "none"),
+        ("topology", "none"),
     )
     assert spec.problems == ()
 
@@ -313,6 +319,9 @@ PARSERS = {
     keys.WAIT_TIME: parse_wait_time,
     keys.GROUPS: parse_groups,
     keys.MATCH_POLICY: parse_match_policy,
+    keys.ALLOW_SHARED_GPUS: parse_allow_shared,
+    keys.GPU_PRODUCT: parse_gpu_product,
+    keys.TOPOLOGY: parse_topology,
 }
 
 
@@ -336,7 +345,7 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     assert list(spec.group) == sorted(set(spec.group))
     assert ("ns/g" in spec.group) == (spec.group_problem is None)
     assert (spec.waiting_for is None) == (spec.min_member is not None and not spec.pod_group_missing)
-    assert len(spec.sources) == 7
+    assert len(spec.sources) == 10
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 

@@ -1,0 +1,50 @@
+"""The GPU policy: what an administrator and a gang may say about accelerators and topology.
+
+Law: these are wishes and words only. What follows from them for a placement is decided in `core.scopes` and
+`core.score`; without any wish, gangs are packed and kept together where that costs them no room.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gangsched.model import resources
+
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
+SHARED_RESOURCE = "nvidia.com/gpu.shared"
+NOT_SHARED = frozenset({"", "none"})
+"""Values of `SHARING_LABEL` on nodes that give each GPU to one pod only (NVIDIA GPU feature discovery)."""
+TOPOLOGY_KEYS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPolicy:
+    """What an administrator may set.
+
+    `topology_keys` are node labels, the closest neighbours first; `accelerators` are resources that count as
+    accelerators beside those known by name (`model.resources.is_accelerator`).
+    """
+
+    topology_keys: tuple[str, ...] = TOPOLOGY_KEYS
+    accelerators: frozenset[str] = frozenset()
+
+    def is_accelerator(self, name: str) -> bool:
+        """Whether `name` is a resource that makes a node expensive to waste."""
+        return name in self.accelerators or resources.is_accelerator(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a gang asks for beyond its pods' specs.
+
+    `allow_shared`: members may use GPUs that are shared between pods. `same_product`: all members that use accelerators
+    must get one GPU product. `topology`: all members must be in one domain of this node label; "" for no such wish.
+    """
+
+    allow_shared: bool = False
+    same_product: bool = False
+    topology: str = ""
+
+
+NO_WISHES = Wishes()
