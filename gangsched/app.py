@@ -30,6 +30,7 @@ from gangsched.kube.reflector import Reflector
 from gangsched.kube.shapes import ShapeTable
 from gangsched.kube.status import StatusWriter
 from gangsched.loop import Loop, Ports
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.messages import Message, RecordEvent
 from gangsched.model.messages import Report as Told
 from gangsched.settings import Settings
@@ -75,6 +76,7 @@ class Daemon:
         self.loop = Loop(
             self.state, Ports(self.binder, self._tell, SystemClock()), metrics=self.metrics,
             limits=Limits(groups=settings.plan_groups, pods=settings.plan_pods), ready=lambda: not self.waiting_for(),
+            policy=GpuPolicy(settings.topology_keys, frozenset(settings.accelerators)),
         )  # fmt: skip
         self._pods = mirror.Mirror(mirror.pods(ShapeTable()), self._sink, self._report)
         self._nodes = mirror.Mirror(mirror.nodes(self._report), self._sink, self._report)

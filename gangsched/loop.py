@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from gangsched.core.cycle import Limits, plan
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.messages import Action, Bind, BindFailed, BindGone, Bound, Message, Report
 from gangsched.model.plan import Plan
 from gangsched.model.reasons import Reason
@@ -55,13 +56,15 @@ class Loop:
     """`inbox` is the sink for every message; `run` returns only after `stop`."""
 
     def __init__(
-        self, state: SchedulingState, ports: Ports, *, metrics: Metrics, limits: Limits, ready: Callable[[], bool]
-    ) -> None:
+        self, state: SchedulingState, ports: Ports, *, metrics: Metrics, limits: Limits, ready: Callable[[], bool],
+        policy: GpuPolicy | None = None,
+    ) -> None:  # fmt: skip
         """No plan is made before `ready()`, which must stay true from then on."""
         self._state = state
         self._ports = ports
         self._metrics = metrics
         self._limits = limits
+        self._policy = policy
         self._ready = ready
         self._messages: deque[Message] = deque()
         self._wake = asyncio.Event()
@@ -129,7 +132,7 @@ class Loop:
             return False
         started_s = self._ports.clock.now_s()
         snapshot = self._state.snapshot()
-        proposal = plan(snapshot, queue, now_s=now_s, limits=self._limits)
+        proposal = plan(snapshot, queue, now_s=now_s, limits=self._limits, policy=self._policy)
         planned_s = self._ports.clock.now_s() - started_s
         actions = self._state.commit(proposal, snapshot, now_s=now_s)
         self._carry_out(actions)

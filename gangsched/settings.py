@@ -28,6 +28,7 @@ from pydantic_settings import (
 )
 
 from gangsched.model.gang import MatchPolicy
+from gangsched.model.gpu_policy import TOPOLOGY_KEYS
 
 ENV_PREFIX = "GANGSCHED_"
 
@@ -52,6 +53,7 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+LabelKey = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=317)]
 SchedulerName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
 
 
@@ -98,6 +100,13 @@ class Settings(BaseSettings):
     podgroup_sweep_s: float = Field(
         default=60.0, ge=1, le=3_600, description="Time between full lists of the PodGroups."
     )
+    topology_keys: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
+        default=TOPOLOGY_KEYS,
+        description="Node labels whose domains keep a gang together, the closest neighbours first.",
+    )
+    accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
+        default=(), description="Resources that count as accelerators, beside those known by name."
+    )
     shutdown_s: float = Field(default=10.0, gt=0, le=300, description="Time to finish binds and reports after SIGTERM.")
 
     @classmethod
@@ -120,14 +129,14 @@ class Settings(BaseSettings):
             raise ValueError("it is a boolean, and no setting is")
         return value
 
-    @field_validator("scheduler_names", mode="before")
+    @field_validator("scheduler_names", "topology_keys", "accelerators", mode="before")
     @classmethod
     def _split_names(cls, value: object) -> object:
         if isinstance(value, str):
             value = [name.strip() for name in value.split(",") if name.strip()]
         return value
 
-    @field_validator("scheduler_names")
+    @field_validator("scheduler_names", "topology_keys", "accelerators")
     @classmethod
     def _unique_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value))

@@ -13,6 +13,7 @@ from gangsched.core import post_filter, pre_filter, rounds, sentences
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Need, Plan, PodNote, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
@@ -28,7 +29,10 @@ class Limits:
     search_steps: int = 6_000
 
 
-def plan(snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Limits | None = None) -> Plan:
+def plan(
+    snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Limits | None = None,
+    policy: GpuPolicy | None = None,
+) -> Plan:  # fmt: skip
     """Decide every group of `queue` on one ledger, at monotonic second `now_s`.
 
     Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at.
@@ -36,7 +40,7 @@ def plan(snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Li
     limits = limits or Limits()
     # 1. QueueSort.
     ordered = sorted(queue, key=group_key)
-    ledger, totals = Ledger(snapshot), Ledger(snapshot, empty=True)
+    ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
     verdicts: dict[str, Verdict] = {}
     tried = 0
     for position, group in enumerate(ordered):
@@ -71,8 +75,8 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     # 3. PreFilter: members (P1, P2).
     refused = pre_filter.refusals(group)
     if refused:
-        own = next(refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG
-                   or refusal is refused[0][1])  # fmt: skip
+        causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
+        own = next(causes, refused[0][1])
         return _verdict(group, own.reason, own.message, gangs=refused)
     # 4. Members that no gang rule holds back go alone (P3); the others are tried in a round.
     bound_by_rules = [gang for gang in group.gangs if not gang.free_running]

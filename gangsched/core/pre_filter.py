@@ -14,6 +14,7 @@ from gangsched.core import sentences
 from gangsched.core.filter import static_fit
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import closed, usable
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Need
@@ -98,7 +99,7 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tupl
     first = next(pod for pod in gang.pending if pod.shape is shape)
     if shape.unsupported:
         return Refusal(Reason.UNSUPPORTED, sentences.unsupported(first)), ()
-    nodes = sentences.nodes_available(first, ledger, group.avoid, filled=True)
+    nodes = sentences.nodes_available(first, ledger, closed(group, shape, ledger), filled=True)
     # A NonStrict group collects room bit by bit, so any of it is worth a look; a Strict one needs it all at once.
     at_once = needed if group.strict else 1
     needs = (Need(shape, at_once),) if len(counts) == 1 else tuple(Need(each, 0) for each in counts)
@@ -106,10 +107,8 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tupl
 
 
 def usable_room(shape: Shape, ledger: Ledger, group: Group) -> int:
-    """How many pods of `shape` fit in all, the nodes that the group avoids left out (B6)."""
-    room = ledger.room(shape)
-    avoided = [ledger.table.index[name] for name in group.avoid if name in ledger.table.index]
-    return int(room.sum()) - int(room[avoided].sum())
+    """How many pods of `shape` fit in all, the nodes that are closed to the group left out (B6)."""
+    return int(usable(shape, group, ledger).sum())
 
 
 def _counts(pods: Iterable[Pod]) -> dict[Shape, int]:

@@ -7,7 +7,8 @@ and brought up to date only on the nodes that changed since it was last asked fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +17,9 @@ from gangsched.core.filter import static_fit
 from gangsched.core.filter.company import Company
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.outlook import Outlook
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.resources import is_accelerator
-from gangsched.model.snapshot import Ints, Snapshot
+from gangsched.model.snapshot import Bools, Ints, Snapshot
 
 
 @dataclass(slots=True)
@@ -29,22 +30,52 @@ class _Room:
     seen: int
 
 
-class Ledger:
-    """Free room while a plan is made: `free[r][n]` in exact units."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """The nodes one attempt keeps to, None for all: for pods with accelerators, and for the `others`.
 
-    def __init__(self, snapshot: Snapshot, *, empty: bool = False) -> None:
+    `text` is said of the nodes outside. With `whole`, an attempt counts only if no member is left out; in the `last`
+    one, whatever comes of it counts (`core.scopes`).
+    """
+
+    accelerated: Bools | None = None
+    others: Bools | None = None
+    text: str = ""
+    whole: bool = False
+    last: bool = False
+
+
+class Ledger:
+    """Free room while a plan is made: `free[r][n]` in exact units; `scope` is where the present attempt keeps to."""
+
+    def __init__(self, snapshot: Snapshot, *, empty: bool = False, policy: GpuPolicy | None = None) -> None:
         """Start from the snapshot's free room or, with `empty`, from what the nodes offer when nothing runs on them."""
         self.table = snapshot.table
         self.resources: Mapping[str, int] = snapshot.resources
         self.allocatable: Ints = snapshot.allocatable
         self.free: Ints = snapshot.allocatable if empty else snapshot.free.copy()
-        rows = [row for name, row in snapshot.resources.items() if is_accelerator(name)]
+        self.policy = policy or GpuPolicy()
+        self.scope = Scope()
+        rows = [row for name, row in snapshot.resources.items() if self.policy.is_accelerator(name)]
         self.accelerators: Ints = snapshot.allocatable[rows].sum(axis=0)
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
         self.company = Company(snapshot.table, snapshot.population, snapshot.storage)
         self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
+
+    def accelerated(self, shape: Shape) -> bool:
+        """Whether pods of `shape` ask for an accelerator."""
+        return any(self.policy.is_accelerator(name) for name, _ in shape.requests)
+
+    @contextmanager
+    def within(self, scope: Scope) -> Iterator[None]:
+        """Keep to `scope` for as long as the context lasts."""
+        self.scope = scope
+        try:
+            yield
+        finally:
+            self.scope = Scope()
 
     def mark(self) -> int:
         """A point to roll back to."""

@@ -17,6 +17,7 @@ from gangsched.core.filter.outlook import Outlook
 from gangsched.core.filter.volume_outlook import problem
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import closed, home, scopes, usable
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Round, RoundOutcome
@@ -48,17 +49,20 @@ class Trial:
 
 
 def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, Round]:
-    """Open and close one round over `gangs`, the gangs of `group` that still must satisfy their minimum."""
+    """Open and close one round over `gangs`, the gangs of `group` that still must satisfy their minimum.
+
+    Every scope that the GPU policy names is tried, until an attempt counts; all but that one are taken back.
+    """
     present = sum(len(gang.pending) for gang in gangs)
     mark = ledger.mark()
-    trial = _try_all(group, gangs, ledger)
-    placed = len(trial.placements)
-    if trial.refusal is not None:
+    trial, placed = Trial(), 0
+    for scope in scopes(group, gangs, ledger):
+        with ledger.within(scope):
+            trial, placed = _attempt(group, gangs, ledger)
+        satisfied = trial.refusal is None and permitted(gangs, trial.counts)
+        if scope.last or (satisfied and not (scope.whole and trial.failed)):
+            break
         ledger.rollback(mark)
-        found = search.find(group, gangs, ledger, place_run)
-        if found is not None:
-            trial = _completed(found, group, gangs, ledger)
-            placed = len(trial.placements)
     if trial.refusal is not None:
         outcome = RoundOutcome.REFUSED
     elif permitted(gangs, trial.counts):
@@ -68,16 +72,31 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     return trial, Round(group.rounds + 1, present, trial.attempted, placed, outcome)
 
 
+def _attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
+    """One pass over the members, a search if it failed, and how many had found a node; a refusal leaves no trace."""
+    mark = ledger.mark()
+    trial = _try_all(group, gangs, ledger)
+    placed = len(trial.placements)
+    if trial.refusal is not None:
+        ledger.rollback(mark)
+        found = None if ledger.scope.whole else search.find(group, gangs, ledger, place_run)
+        if found is not None:
+            trial = _completed(found, group, gangs, ledger)
+            placed = len(trial.placements)
+    return trial, placed
+
+
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     """Place pods that no gang rule holds back: each that fits is placed, the others are told why not (P3)."""
     trial = Trial()
     placements = trial.placed.setdefault("", [])
-    for run in _runs(pods, ledger):
-        found = place_run(run, group, ledger)
-        placements.extend(found)
-        trial.attempted += len(run)
-        if len(found) < len(run):
-            trial.failed.extend(_all_refused(run[len(found) :], group, ledger))
+    with ledger.within(home(group, ledger)):
+        for run in _runs(pods, ledger):
+            found = place_run(run, group, ledger)
+            placements.extend(found)
+            trial.attempted += len(run)
+            if len(found) < len(run):
+                trial.failed.extend(_all_refused(run[len(found) :], group, ledger))
     return trial
 
 
@@ -98,14 +117,10 @@ def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placemen
 def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
     outlook = Outlook(alike[0], ledger.company)
     step = 1 if outlook.tied else -(-len(alike) // LEANING_STEPS) if outlook.leaning else len(alike)
-    avoided = [ledger.table.index[name] for name in group.avoid if name in ledger.table.index]
     placed: list[Placement] = []
     while len(placed) < len(alike):
         rest = alike[len(placed) :]
-        room = ledger.room(alike[0].shape)
-        if avoided:
-            room = room.copy()
-            room[avoided] = 0
+        room = usable(alike[0].shape, group, ledger)
         room = outlook.narrow(room, len(rest))
         found = _place_together(rest[:step], room, outlook, ledger)
         placed += found
@@ -199,7 +214,7 @@ def _refused(pod: Pod, group: Group, ledger: Ledger) -> Refusal:
     if pod.shape.unsupported:
         return Refusal(Reason.UNSUPPORTED, sentences.unsupported(pod))
     reason = Reason.WAITING_FOR_VOLUMES if problem(pod, ledger.company.volumes) else Reason.UNSCHEDULABLE
-    return Refusal(reason, sentences.nodes_available(pod, ledger, group.avoid))
+    return Refusal(reason, sentences.nodes_available(pod, ledger, closed(group, pod.shape, ledger)))
 
 
 def _all_refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:

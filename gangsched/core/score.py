@@ -21,7 +21,7 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Shape
-from gangsched.model.resources import CPU, MEMORY, is_accelerator
+from gangsched.model.resources import CPU, MEMORY
 from gangsched.model.snapshot import Ints
 
 
@@ -53,7 +53,7 @@ def _tiers(shape: Shape, feasible: Ints, ledger: Ledger, penalty: Ints | None) -
     rank = static_fit(shape, ledger.table).penalty[feasible] * 2
     if penalty is not None:
         rank += penalty[feasible] * 2
-    if not _accelerated(shape):
+    if not ledger.accelerated(shape):
         rank += ledger.accelerators[feasible] > 0
     if rank.min() == rank.max():
         return [feasible]
@@ -77,7 +77,7 @@ def _pack(shape: Shape, count: int, nodes: Ints, room: Ints, ledger: Ledger) -> 
     rest = rest[room[rest] >= count]
     if count > 0 and rest.size:
         left = free[rest] - count * amount
-        harm = worth(free[rest]) - worth(left) if _accelerated(shape) else left
+        harm = worth(free[rest]) - worth(left) if ledger.accelerated(shape) else left
         best = rest[np.lexsort((nodes[rest], spare[rest], size[rest], left, harm))[0]]
         picked, amounts = np.append(picked, best), np.append(amounts, count)
     return nodes[picked], amounts
@@ -99,15 +99,11 @@ def _packed(shape: Shape, nodes: Ints, room: Ints, ledger: Ledger) -> tuple[Ints
 
     Packed by is the accelerator it asks most of; without one, the number of such pods that fit.
     """
-    asks = [(amount, name) for name, amount in shape.requests if is_accelerator(name)]
+    asks = [(amount, name) for name, amount in shape.requests if ledger.policy.is_accelerator(name)]
     if not asks:
         return room, 1
     amount, name = max(asks)
     return ledger.free[ledger.resources[name], nodes], amount
-
-
-def _accelerated(shape: Shape) -> bool:
-    return any(is_accelerator(name) for name, _ in shape.requests)
 
 
 def _spare(nodes: Ints, ledger: Ledger) -> Ints:

@@ -24,6 +24,7 @@ import numpy as np
 from gangsched.core.permit import missing
 from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import usable
 from gangsched.model.gang import Gang, Group, Placement
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Ints
@@ -78,10 +79,8 @@ def _items(gangs: Sequence[Gang]) -> list[Item]:
 
 
 def _usable_room(group: Group, items: Sequence[Item], ledger: Ledger) -> Ints:
-    """`room[item][node]` pods of each item fit alone, on nodes that the group does not avoid (B6)."""
-    room = np.array([ledger.room(item.shape) for item in items])
-    room[:, [ledger.table.index[name] for name in group.avoid if name in ledger.table.index]] = 0
-    return room
+    """`room[item][node]` pods of each item fit alone, on nodes that are not closed to the group."""
+    return np.array([usable(item.shape, group, ledger) for item in items])
 
 
 # --- other orders ---------------------------------------------------------------------------------------------------
@@ -91,7 +90,7 @@ def _by_order(
     group: Group, gangs: Sequence[Gang], items: Sequence[Item], needs: Sequence[int], ledger: Ledger,
     place_run: PlaceRun,
 ) -> Found | None:  # fmt: skip
-    for order in _orders(items, ledger):
+    for order in _orders(group, items, ledger):
         mark = ledger.mark()
         found: Found = {gang.id: [] for gang in gangs}
         for item in order:
@@ -106,10 +105,10 @@ def _by_order(
     return None
 
 
-def _orders(items: Sequence[Item], ledger: Ledger) -> Iterator[list[Item]]:
+def _orders(group: Group, items: Sequence[Item], ledger: Ledger) -> Iterator[list[Item]]:
     """Orders worth trying: largest first over all gangs, fewest nodes first, scarcest room first, smallest first."""
     tried: set[tuple[int, ...]] = set()
-    rooms = [ledger.room(item.shape) for item in items]
+    rooms = _usable_room(group, items, ledger)
     keys: list[list[float]] = [
         list(range(len(items))),
         [float(np.count_nonzero(room)) for room in rooms],

@@ -16,15 +16,16 @@ from gangsched.core.filter.outlook import AFTER_ROOM, Outlook
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group
 from gangsched.model.objects import Pod
+from gangsched.model.snapshot import Bools
 
 NO_NODES = "no nodes available to schedule pods"
-AVOIDED = "node(s) rejected a member lately"
 
 
-def nodes_available(pod: Pod, ledger: Ledger, avoid: Iterable[str] = (), *, filled: bool = False) -> str:
+def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[tuple[str, Bools]] = (), *, filled: bool = False) -> str:
     """kube-scheduler's sentence: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
 
-    With `filled`, as it would read for the pod after the last one that fits.
+    `closed` are nodes that are closed for another reason, by its text (`core.scopes`). With `filled`, the sentence is
+    as it would read for the pod after the last one that fits.
     """
     total, shape = len(ledger.table), pod.shape
     if not total:
@@ -40,11 +41,9 @@ def nodes_available(pod: Pod, ledger: Ledger, avoid: Iterable[str] = (), *, fill
         for code, count in zip(*np.unique(fit.refused_by[fit.refused_by > 0], return_counts=True), strict=True)
     }
     open_nodes = fit.refused_by == 0
-    avoided = [ledger.table.index[name] for name in avoid if name in ledger.table.index]
-    if any(open_nodes[avoided]):
-        counts[AVOIDED] = int(open_nodes[avoided].sum())
-        open_nodes = open_nodes.copy()
-        open_nodes[avoided] = False
+    for text, mask in closed:
+        counts[text] = counts.get(text, 0) + int((open_nodes & mask).sum())
+        open_nodes = open_nodes & ~mask
     if outlook.bound:
         taken = open_nodes & outlook.ports_taken()
         counts[node_ports.REFUSED] = int(taken.sum())
