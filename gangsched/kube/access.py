@@ -13,9 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kubernetes_asyncio import client as kube_client
-from kubernetes_asyncio import config as kube_config
-
+from gangsched.kube import sdk
 from gangsched.kube.faults import Misconfigured
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -63,12 +61,12 @@ class Access:
 
     async def load(self) -> None:
         """Read everything afresh. Raises Misconfigured with one sentence."""
-        settings = kube_client.Configuration()
+        settings = sdk.Configuration()
         try:
             if self.kubeconfig is None:
-                kube_config.load_incluster_config(client_configuration=settings)
+                sdk.config.load_incluster_config(client_configuration=settings)
             else:
-                self._loader = await kube_config.load_kube_config(
+                self._loader = await sdk.config.load_kube_config(
                     config_file=self.kubeconfig, client_configuration=settings, persist_config=False
                 )
             self.tls = _tls(settings)
