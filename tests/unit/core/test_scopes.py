@@ -126,12 +126,23 @@ def test_a_required_label_that_no_node_has() -> None:
     assert "1 node(s) lack the label example.com/block" in refused.message
 
 
-def test_another_required_domain_is_tried() -> None:
+def mixed(minimum: int, wishes: Wishes | None = None) -> Gang:
+    """Two members of 3 GPUs and two of 2: they fit on two nodes of 5 GPUs, but not on two of 4."""
+    members = [*clusters.pods("large", clusters.shape(gpu=3), 2), *clusters.pods("small", clusters.shape(gpu=2), 2)]
+    return replace(clusters.gang("g", members, minimum=minimum), wishes=wishes or Wishes())
+
+
+@pytest.mark.parametrize("sizes", [(5, 4), (4, 5)])
+def test_another_required_domain_is_tried(sizes: tuple[int, int]) -> None:
     """A domain whose sums are enough but whose nodes are too small does not stop a gang that fits in another."""
-    nodes = [node(f"half{n}", gpu=4, rack="a") for n in range(4)] + [node(f"full{n}", rack="b") for n in range(3)]
-    mixed = [*clusters.pods("large", EIGHT, 1), *clusters.pods("small", clusters.shape(gpu=3), 4)]
-    wanted = replace(clusters.gang("g", mixed), wishes=Wishes(topology=RACK))
-    assert where(decided(nodes, wanted)) == ["full0", "full1", "full2"]
+    nodes = [node(f"{rack}{n}", gpu=gpu, rack=rack) for rack, gpu in zip("ab", sizes, strict=True) for n in range(2)]
+    assert len({name[0] for name in where(decided(nodes, mixed(4, Wishes(topology=RACK))))}) == 1
+
+
+def test_a_preference_leaves_nobody_out() -> None:
+    """A domain that holds the minimum but not every member is given up for a wider one that holds all."""
+    nodes = [node(f"{rack}{n}", gpu=4, rack=rack) for rack in "ab" for n in range(2)]
+    assert len(decided(nodes, mixed(2)).binds) == 4
 
 
 @pytest.mark.parametrize("running", [True, False])
