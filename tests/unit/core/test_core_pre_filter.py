@@ -71,6 +71,7 @@ def test_siblings_wait_for_the_gang_that_is_not_ready() -> None:
     assert told["ns/a"].reason is Reason.WAITING_FOR_GANG
     assert "ns/b" in told["ns/a"].message
     assert "1 of 3" in told["ns/a"].message
+    assert verdict.reason is Reason.WAITING_FOR_MEMBERS, "the group's own reason is the cause"
     assert not verdict.binds
 
 

@@ -1,0 +1,133 @@
+"""The heartbeat: bounded intake, deadlines, an orderly end. A clock of its own; nothing sleeps for real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from gangsched.core.cycle import Limits
+from gangsched.loop import MESSAGES_PER_TURN, Loop, Ports
+from gangsched.model.messages import Bind, Bound, NodeApplied, PodApplied, RecordEvent, Report, SetPodCondition
+from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.telemetry.metrics import Metrics
+from tests.builders import members, node, pod
+
+
+class Bench:
+    """A loop with a hand-moved clock; binds and reports are only collected."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.is_ready = True
+        self.binds: list[Bind] = []
+        self.told: list[Report] = []
+        self.state = SchedulingState(Rules())
+        self.loop = Loop(
+            self.state, Ports(self, self.told.append, self), metrics=Metrics(), limits=Limits(),
+            ready=lambda: self.is_ready,
+        )  # fmt: skip
+
+    def submit(self, binds: Sequence[Bind]) -> None:
+        """Collect."""
+        self.binds += binds
+
+    def now_s(self) -> float:
+        """By hand."""
+        return self.now
+
+    def wall(self) -> str:
+        """Any time will do."""
+        return "2030-01-01T00:00:00Z"
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A loop with one node of eight GPUs."""
+    made = Bench()
+    made.loop.inbox(NodeApplied(node("a", 8)))
+    return made
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Let other tasks run until something is true; fails when it does not come true soon."""
+    async with asyncio.timeout(5):
+        while not true():  # noqa: ASYNC110  # the state has no event to wait for, and time stands still
+            await asyncio.sleep(0)
+
+
+def test_turn_takes_in_plans_and_binds(bench: Bench) -> None:
+    """A turn that planned says that there may be more to do; one with nothing to do says so."""
+    for each in members("g", 2):
+        bench.loop.inbox(PodApplied(each))
+    assert bench.loop.turn()
+    assert len(bench.binds) == 2
+    assert not bench.loop.turn()
+
+
+def test_nothing_is_planned_before_the_caches_are_complete(bench: Bench) -> None:
+    """A half-known cluster must not be planned on: pods that take room might be missing."""
+    bench.is_ready = False
+    bench.loop.inbox(PodApplied(pod("p")))
+    bench.loop.turn()
+    assert not bench.binds
+    bench.is_ready = True
+    bench.loop.turn()
+    assert len(bench.binds) == 1
+
+
+def test_intake_is_bounded_and_nothing_is_planned_in_the_middle_of_a_burst(bench: Bench) -> None:
+    """Many messages are taken in over several turns, so that probes and binds are served in between."""
+    for number in range(MESSAGES_PER_TURN + 1):
+        bench.loop.inbox(PodApplied(pod(f"p{number}", gpus=0)))
+    assert bench.loop.turn()
+    assert not bench.binds
+    bench.loop.turn()
+    assert len(bench.binds) == 109 + 1
+
+
+async def test_message_wakes_the_loop(bench: Bench) -> None:
+    """A sleeping loop plans as soon as a message comes."""
+    running = asyncio.create_task(bench.loop.run())
+    await until(lambda: bench.state.cluster.node_names)
+    bench.loop.inbox(PodApplied(pod("p")))
+    await until(lambda: bench.binds)
+    bench.loop.stop()
+    await running
+
+
+async def test_deadline_wakes_the_loop(bench: Bench) -> None:
+    """What has settled is told without any message coming."""
+    running = asyncio.create_task(bench.loop.run())
+    bench.loop.inbox(PodApplied(pod("big", gpus=9)))
+    await until(lambda: bench.state.next_deadline_s(bench.now) and not bench.state.queue.sizes()["active"])
+    assert not bench.told
+    bench.now += 0.25
+    bench.loop.wake()
+    await until(lambda: any(isinstance(each, SetPodCondition) for each in bench.told))
+    bench.loop.stop()
+    await running
+
+
+async def test_stop_ends_the_loop_and_plans_no_more(bench: Bench) -> None:
+    """After `stop` nothing new is bound; `run` returns by itself."""
+    running = asyncio.create_task(bench.loop.run())
+    await until(lambda: bench.state.cluster.node_names)
+    bench.loop.stop()
+    bench.loop.inbox(PodApplied(pod("late")))
+    async with asyncio.timeout(5):
+        await running
+    assert not bench.binds
+
+
+def test_drain_takes_in_late_outcomes_and_tells_everything(bench: Bench) -> None:
+    """What binds under way came to, and verdicts that have not settled, are told before the daemon ends."""
+    bench.loop.inbox(PodApplied(pod("p", uid="p")))
+    bench.loop.inbox(PodApplied(pod("big", gpus=9)))
+    bench.loop.turn()
+    bench.loop.stop()
+    bench.loop.inbox(Bound("p", "a"))
+    bench.loop.drain()
+    assert {each.reason for each in bench.told if isinstance(each, RecordEvent)} >= {"Scheduled", "FailedScheduling"}
+    assert any(isinstance(each, SetPodCondition) for each in bench.told)
