@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
 import aiohttp
@@ -63,14 +61,6 @@ async def follow(
         stop.set()  # ends the task in which kopf waits for it
         for session in sessions:
             await session.close()
-
-
-def release_signals() -> None:
-    """The `restore_signals` of programs that handle no signals themselves."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.remove_signal_handler(number)
 
 
 def _registry(

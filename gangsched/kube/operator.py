@@ -8,7 +8,9 @@ What it does *not* do: decide what a PodGroup means (`api.podgroup` reads it), o
 from __future__ import annotations
 
 import asyncio
+import importlib
 import random
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -18,7 +20,6 @@ from typing import Any
 from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.backoff import Backoff
 from gangsched.kube.client import ApiClient
-from gangsched.kube.embedded import follow, release_signals
 from gangsched.kube.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.kube.podgroup_store import PodGroupStore
 from gangsched.kube.ports import Now, Report, Sink, Sleep
@@ -32,6 +33,14 @@ SWEEP_EVERY_S = 60.0
 FIRST_SWEEP_AFTER_S = 3.0
 """kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
 STOP_WITHIN_S = 5.0
+
+
+def release_signals() -> None:
+    """The `restore_signals` of programs that handle no signals themselves."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(number)
 
 
 @dataclass(slots=True)
@@ -193,6 +202,8 @@ class PodGroupSource:
 
     async def _listen(self, version: str) -> None:
         """Run kopf's operator and sweep now and then; ends with the fault that ended either."""
+        # kopf takes 100 ms to import: in a thread, and only now that everything is listed and planning has begun.
+        embedded = await asyncio.to_thread(importlib.import_module, "gangsched.kube.embedded")
         self._counts.starts += 1
         stop = asyncio.Event()
         ended = asyncio.Event()
@@ -205,7 +216,9 @@ class PodGroupSource:
                 self._store.applied(body, version)
 
         listening = asyncio.create_task(
-            follow(self._client, self.api_group, version, on_event, stop=stop, restore_signals=self._restore_signals),
+            embedded.follow(
+                self._client, self.api_group, version, on_event, stop=stop, restore_signals=self._restore_signals
+            ),
             name=f"kopf for {self.api_group}",
         )
         listening.add_done_callback(lambda _: ended.set())
