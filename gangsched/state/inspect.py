@@ -90,8 +90,10 @@ def _spec(record: GangRecord) -> Json | None:
         "min": spec.min_member, "total": spec.total, "mode": spec.mode.value, "wait time": spec.wait_time_s,
         "groups": list(spec.group), "match policy": spec.match_policy.value,
         "minResources": {name: format_quantity(name, amount) for name, amount in spec.min_resources},
+        "shared GPUs": spec.wishes.allow_shared, "GPU product": "same" if spec.wishes.same_product else "any",
+        "topology": spec.wishes.topology,
     }  # fmt: skip
-    return {name: {"value": values[name], "source": source} for name, source in spec.sources}
+    return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}
 
 
 def _sorted_members(state: SchedulingState, record: GangRecord) -> dict[str, list[Pod]]:

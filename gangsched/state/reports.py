@@ -12,14 +12,10 @@ from gangsched.model.gang import Gang, Refusal
 from gangsched.model.messages import ObjectRef, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
-from gangsched.model.reasons import Reason
+from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, Registry, broken
 from gangsched.state.status import status
-
-GANG_SCHEDULED, DEGRADED, MIXED_SCHEDULERS, FAILED_SCHEDULING = (
-    "GangScheduled", "Degraded", "MixedSchedulers", "FailedScheduling",
-)  # fmt: skip
 
 
 class Reports:
@@ -101,7 +97,7 @@ class Reports:
                 continue
             yield SetPodCondition(pod.uid, pod.namespace, pod.name, *now)
             if gang.plain or before is None or before[0] != now[0]:
-                yield RecordEvent(pod_ref(pod), FAILED_SCHEDULING, refusal.message, warning=True)
+                yield RecordEvent(pod_ref(pod), EventReason.FAILED_SCHEDULING, refusal.message, warning=True)
         if len(told) > 2 * len(record.members):
             self._pods[gang.id] = {uid: said for uid, said in told.items() if uid in record.members}
 
@@ -112,20 +108,20 @@ class Reports:
         if gang.foreign:
             named = ", ".join(gang.foreign[:5]) + (", …" if len(gang.foreign) > 5 else "")
             text = f"{len(gang.foreign)} pending members have another schedulerName and do not count: {named}"
-            yield from self._event(record, MIXED_SCHEDULERS, text, warning=True)
+            yield from self._event(record, EventReason.MIXED_SCHEDULERS, text, warning=True)
         if broken(gang):
             text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
-            yield from self._event(record, DEGRADED, text, warning=True)
+            yield from self._event(record, EventReason.DEGRADED, text, warning=True)
         else:
             told = self._events.get(record.id, set())
-            told.difference_update([said for said in told if said[0] == DEGRADED])
+            told.difference_update([said for said in told if said[0] == EventReason.DEGRADED])
         verdict = group.verdict
         if verdict is None:
             return
         refusal = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
         if refusal.reason is Reason.SCHEDULED:
             if verdict.binds:
-                yield from self._event(record, GANG_SCHEDULED, refusal.message, warning=False, once=True)
+                yield from self._event(record, EventReason.GANG_SCHEDULED, refusal.message, warning=False, once=True)
         else:
             yield from self._event(record, refusal.reason.value, refusal.message, warning=True, once=True)
 
@@ -162,7 +158,7 @@ class Reports:
         )
 
 
-_LASTING = frozenset({Reason.INVALID_GANG.value, MIXED_SCHEDULERS, DEGRADED})
+_LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
 
 
 def pod_ref(pod: Pod) -> ObjectRef:

@@ -113,7 +113,9 @@ def _conditions(
             reason, message = refusal.reason.value, refusal.message
         elif verdict is not None and verdict.reason is not Reason.SCHEDULED:
             reason, message = verdict.reason.value, verdict.message
-        elif not count.scheduled:
+        elif count.scheduled or (verdict is not None and verdict.binds):
+            reason = "Binding"  # the members are on their way, or some were lost on it
+        else:
             reason = Reason.WAITING_FOR_MEMBERS.value
             message = f"{gang.quorum} of {gang.min_member} members of {gang.id} exist"
         if verdict is not None and verdict.round is not None:
