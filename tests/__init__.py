@@ -1,0 +1,1 @@
+"""Every test of gangsched; the folders say what each kind meets."""
