@@ -78,6 +78,11 @@ class Registry:
         """The gang as of the last refresh."""
         return self._views[gang_id]
 
+    def accusers(self, gang_id: str) -> list[GroupRecord]:
+        """The groups whose refusal blames this gang (semantics I4)."""
+        groups = {self.group_of[other] for other in self._mentioned_by.get(gang_id, ()) if other in self.group_of}
+        return [self.groups[group_id] for group_id in sorted(groups) if gang_id in self.groups[group_id].accused]
+
     def group(self, group_id: str, now_s: float) -> Group:
         """The group as of the last refresh, for a plan at `now_s`."""
         record = self.groups[group_id]

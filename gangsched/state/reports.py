@@ -68,10 +68,15 @@ class Reports:
                 continue
             yield from self._tell_gang(record, gang, group)
             yield from self._tell_status(record, gang, group.verdict, wall)
+            for accuser in registry.accusers(gang_id):  # told to it earlier unless it has become ours since
+                yield from self._accuse(record, accuser)
         for accused in group.accused:
-            record = registry.gangs[accused]
-            assert group.refusal is not None
-            yield from self._event(record, Reason.INVALID_GANG.value, group.refusal.message, warning=True)
+            yield from self._accuse(registry.gangs[accused], group)
+
+    def _accuse(self, record: GangRecord, accuser: GroupRecord) -> Iterator[Report]:
+        """The Event on the other side of a mismatch (semantics I4)."""
+        assert accuser.refusal is not None
+        yield from self._event(record, Reason.INVALID_GANG.value, accuser.refusal.message, warning=True)
 
     def _tell_pods(
         self, record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]

@@ -72,6 +72,20 @@ def test_group_needs_the_consent_of_every_gang() -> None:
     assert {about for about, _, _ in world.events("InvalidGang")} == {"Pod ns/a-0", "Pod ns/b-0"}
 
 
+def test_gang_that_is_tied_without_consent_is_told_once_it_has_members() -> None:
+    """I4, E2: the Event on the other side comes when that gang becomes ours, and only once."""
+    world = World(node("a", 8))
+    world.declare(pod_group("b", 1))
+    world.create(members("a", 1, groups=[f"{NAMESPACE}/a", f"{NAMESPACE}/b"]))
+    world.told()
+    assert {about for about, _, _ in world.events("InvalidGang")} == {"Pod ns/a-0"}
+    world.create(members("b", 1, pod_group=True))
+    world.told()
+    world.create(members("b", 1, first=1, pod_group=True))
+    world.told()
+    assert [about for about, _, _ in world.events("InvalidGang")] == ["Pod ns/a-0", "PodGroup ns/b"]
+
+
 def test_list_without_the_gang_itself_is_refused() -> None:
     """I4: a gang that lists others but not itself stays unscheduled and says so."""
     world = World(node("a", 8))
