@@ -1,8 +1,10 @@
 """Binder: pods to nodes, many at a time, each ending in exactly one Outcome (semantics B3).
 
-Law: a bind whose fate is unknown is read back until it is known, because its room must stay taken till then; a bind
-that failed is never tried again here. Binds come before everything else we write: `busy` and `fate` let the others
-step back. What it does *not* do: choose, undo, or touch room.
+Law: a bind whose fate is unknown is read back until it is known, because its room must stay taken till then. One whose
+answer was lost may still be under way when the pod is read back unbound: it is sent again, to the same node, until an
+answer is certain, since of two binds of one pod the server lets only one through. A bind that failed is never tried
+again here. Binds come before everything else we write: `idle` and `fate` let the others step back. What it does *not*
+do: choose, undo, or touch room.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from gangsched.kube.wire import Ignored
 from gangsched.model.messages import Bind, BindFailed, BindGone, Bound, Outcome
 
 REMEMBERED_BOUND = 50_000
+UNDECIDED = frozenset({"Timeout", "ServerTimeout"})
+"""Status reasons of a server that gave up waiting for its own storage, which may still write."""
 
 
 class Requests(Protocol):
@@ -164,16 +168,21 @@ class Binder:
             self.idle.set()
 
     async def _bind(self, bind: Bind) -> Outcome:
-        try:
-            await self._client.request("POST", f"{pod_path(bind)}/binding", _body(bind), timeout_s=self._timeout_s)
-        except ApiFault as fault:
-            if fault.status == NOT_FOUND:
+        backoff = Backoff(0.1, 5.0, rng=self._rng)
+        while True:
+            try:
+                await self._client.request("POST", f"{pod_path(bind)}/binding", _body(bind), timeout_s=self._timeout_s)
+                return Bound(bind.uid, bind.node)
+            except Fault as caught:
+                fault = caught
+            if isinstance(fault, ApiFault) and fault.status == NOT_FOUND:
                 return BindGone(bind.uid, bind.node, str(fault))
-            return await self._read_back(bind, fault)
-        except Fault as fault:
-            self.counts.lost_answers += 1
-            return await self._read_back(bind, fault)
-        return Bound(bind.uid, bind.node)
+            is_lost = _is_lost(fault)
+            self.counts.lost_answers += is_lost
+            outcome = await self._read_back(bind, fault)
+            if not (is_lost and isinstance(outcome, BindFailed)):
+                return outcome
+            await self._sleep(backoff.next_s(fault))
 
     async def _read_back(self, bind: Bind, why: Fault) -> Outcome:
         """The outcome of a bind that was refused or lost, from the pod itself; asks until it is answered."""
@@ -195,6 +204,11 @@ class Binder:
                 self._report(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {again}")
             self.counts.read_back_retries += 1
             await self._sleep(backoff.next_s(again))
+
+
+def _is_lost(fault: Fault) -> bool:
+    """Whether the request may still be carried out, after we were told that it was not."""
+    return not isinstance(fault, ApiFault) or fault.reason in UNDECIDED
 
 
 def pod_path(pod: Any) -> str:

@@ -91,7 +91,6 @@ LOST = Unreachable("No answer.")
         (ApiFault(500, "InternalError", "oops"), (stored(),), BindFailed("u1", "n1", "oops")),
         (ApiFault(500, "InternalError", "oops"), (stored(node="n1"),), Bound("u1", "n1")),
         (LOST, (stored(node="n1"),), Bound("u1", "n1")),
-        (LOST, (stored(),), BindFailed("u1", "n1", "No answer.")),
         (LOST, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
     ],
 )
@@ -102,6 +101,35 @@ async def test_outcomes(post: Answer, gets: tuple[Answer, ...], outcome: Message
         await desk.binder.idle.wait()
         assert desk.outcomes == [outcome]
         assert len(desk.api.of("GET")) == len(gets)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [LOST, ApiFault(504, "Timeout", "request did not complete"), ApiFault(500, "ServerTimeout", "etcd is slow")],
+)
+@pytest.mark.parametrize(
+    ("second", "gets", "outcome"),
+    [
+        ({}, (), Bound("u1", "n1")),
+        (CONFLICT, (stored(node="n1"),), Bound("u1", "n1")),
+        (CONFLICT, (stored(uid="u2"),), BindGone("u1", "n1", "the pod was deleted and another has its name")),
+        (ApiFault(403, "Forbidden", "no"), (stored(),), BindFailed("u1", "n1", "no")),
+        (NOT_FOUND, (), BindGone("u1", "n1", 'pods "p" not found')),
+    ],
+)
+async def test_a_lost_bind_is_sent_again(
+    lost: ApiFault | Unreachable, second: Answer, gets: tuple[Answer, ...], outcome: Message
+) -> None:
+    """A request without an answer may be carried out after the read-back: only a certain answer ends it (B3)."""
+    posts, reads = [lost, lost, second], [stored(), stored(), *gets]
+    async with at_work(lambda sent: (posts if sent.method == "POST" else reads).pop(0)) as desk:
+        desk.binder.submit([BIND])
+        await settle()
+        assert (desk.outcomes, desk.binder.fate("u1")) == ([], Fate.PENDING)
+        await desk.time.advance(10)
+        assert desk.outcomes == [outcome]
+        assert {sent.body["target"]["name"] for sent in desk.api.of("POST") if sent.body} == {"n1"}
+        assert desk.binder.counts.lost_answers == 2
 
 
 async def test_request() -> None:
