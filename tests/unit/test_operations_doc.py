@@ -1,0 +1,128 @@
+"""docs/operations.md tells the operator of everything that there is: settings, metrics, reasons, rights."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from pathlib import Path
+from typing import cast
+
+import pytest
+import yaml
+from pydantic.fields import FieldInfo
+
+from gangsched.app import Daemon
+from gangsched.kube import permissions
+from gangsched.kube.client import ApiClient
+from gangsched.model.reasons import EventReason, Reason
+from gangsched.settings import Settings
+from gangsched.state.status import DEGRADED, INVALID_GANG, TIMED_OUT
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "operations.md").read_text()
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head."""
+    section = TEXT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    found: list[list[str]] = []
+    for line in section.splitlines():
+        if line.startswith("|"):
+            found.append([cell.strip() for cell in line.strip("|").split(" | ")])
+        elif found:
+            break
+    return found[2:]
+
+
+def default_of(field: FieldInfo) -> str:
+    """A default as the table shows it."""
+    value = field.default
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, tuple):
+        value = ",".join(value)
+    if value is None or value == "":
+        return "none"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def setting_row(name: str, field: FieldInfo) -> str:
+    """The line of the settings table for one field."""
+    return f"| `{name}` | {default_of(field)} | {field.description} |"
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_in_the_table_as_it_is(name: str) -> None:
+    """Name, default and meaning of every setting are those of settings.py; the failure shows the line to write."""
+    assert setting_row(name, Settings.model_fields[name]) in TEXT
+
+
+def test_the_table_has_no_setting_that_is_gone() -> None:
+    """No row outlives its setting."""
+    assert {row[0].strip("`") for row in rows("Settings")} == set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("reason", [*Reason, *EventReason], ids=lambda each: f"{type(each).__name__}.{each}")
+def test_every_reason_says_what_to_do_next(reason: Reason | EventReason) -> None:
+    """Each reason has a row with its meaning, an example sentence and what to do next."""
+    heading = "Reasons" if isinstance(reason, Reason) else "Events"
+    (row,) = [row for row in rows(heading) if row[0] == f"`{reason.value}`"]
+    assert len(row) == 4
+    assert all(row), row
+
+
+def test_the_tables_have_no_reason_that_is_gone() -> None:
+    """No row outlives its reason."""
+    for heading, known in (("Reasons", Reason), ("Events", EventReason)):
+        assert {row[0].strip("`") for row in rows(heading)} == {reason.value for reason in known}
+
+
+@pytest.mark.parametrize("condition", ["PodScheduled", "Scheduled", DEGRADED, TIMED_OUT, INVALID_GANG,
+                                       "PodGroupScheduled", "PodGroupInitiallyScheduled"])  # fmt: skip
+def test_every_condition_is_explained(condition: str) -> None:
+    """Each condition type that is written has a row."""
+    assert f"`{condition}`" in {row[0] for row in rows("Conditions")}
+
+
+def metric_names() -> set[str]:
+    """The names of all metrics of ours, as a daemon that is put together but not started has them."""
+    daemon = Daemon(Settings(), cast("ApiClient", object()))
+    return {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in daemon.metrics.registry.collect() if family.name.startswith("gangsched_")
+    }  # fmt: skip
+
+
+def test_every_metric_is_in_the_tables() -> None:
+    """Each metric is named, and none that is gone."""
+    named = set(re.findall(r"gangsched_[a-z_]+", "\n".join(re.findall(r"(?m)^\| `gangsched_.*", TEXT))))
+    assert named == metric_names()
+
+
+def test_the_role_grants_exactly_what_is_needed() -> None:
+    """manifests/rbac.yaml grants the permissions of all tables, and nothing else."""
+    documents = yaml.safe_load_all((ROOT / "manifests" / "rbac.yaml").read_text())
+    (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
+    granted = {
+        (verb, api_group, resource)
+        for rule in role["rules"]
+        for verb in rule["verbs"] for api_group in rule["apiGroups"] for resource in rule["resources"]
+    }  # fmt: skip
+    needed = {
+        (each.verb, each.api_group, "/".join(part for part in (each.resource, each.subresource) if part))
+        for table in vars(permissions).values() if isinstance(table, tuple)
+        for each in table if isinstance(each, permissions.Permission)
+    }
+    assert granted == needed
+
+
+RECIPES = (
+    "/livez", "/readyz", "/metrics", "/debug/gangs", "port-forward", "describe podgroup", "-o jsonpath",
+    "gang.scheduling.koordinator.sh/timeout", "delete -k manifests",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("word", RECIPES)
+def test_the_recipes_are_there(word: str) -> None:
+    """What one types at three in the morning is in the text."""
+    assert word in TEXT
