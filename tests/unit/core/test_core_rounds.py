@@ -56,10 +56,10 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
 
 def test_strict_round_tries_nothing_after_the_first_member_it_cannot_spare() -> None:
     """R2: members behind the one that failed are not tried any more."""
-    pods = [pod("g0", gpus=3), pod("g1", gpus=3), pod("g2", gpus=2)]
-    verdict = decided(group(gang("ns/g", pods)), [node("a", 3), node("b", 2), node("c", 2)])
-    if verdict.round is not None:
-        assert verdict.round.attempted == 2
+    pods = [pod("g0", gpus=4), pod("g1", gpus=3), pod("g2", gpus=1)]
+    verdict = decided(group(gang("ns/g", pods)), [node("a", 4), node("b", 1)])
+    assert verdict.round is not None
+    assert (verdict.round.present, verdict.round.attempted, verdict.round.placed) == (3, 2, 1)
 
 
 def test_members_above_the_minimum_never_cause_a_refusal() -> None:
@@ -192,6 +192,14 @@ def test_held_members_count_at_permit() -> None:
     ours = gang("ns/g", min_member=3, held=holds(pods, "a", "a"))
     assert permit.missing(ours, 1) == 0
     assert permit.missing(ours, 0) == 1
+
+
+def test_terminating_members_do_not_count_at_permit() -> None:
+    """P1, B1: a member on its way out neither makes the quorum nor stands in for one that finds no node."""
+    short = decided(group(gang("ns/g", [pod(f"g{n}") for n in range(3)], terminating=1)), [node("a", 2)])
+    assert (short.reason, short.binds) == (Reason.UNSCHEDULABLE, ())
+    few = decided(group(gang("ns/g", [pod(f"g{n}") for n in range(2)], 3, terminating=1)), [node("a", 8)])
+    assert few.reason is Reason.WAITING_FOR_MEMBERS
 
 
 def test_succeeded_members_do_not_count_at_permit() -> None:

@@ -1,0 +1,4 @@
+"""Planted bugs: proof that the tests would notice.
+
+Law: each mutant is one small edit of the package that breaks one rule; the tests named beside it must fail on it.
+"""

@@ -1,0 +1,141 @@
+"""The planted bugs, as edits: file of the package, the text to replace (found exactly once), what is put there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CORE, STATE, LOOP = "tests/unit/core", "tests/unit/state", "tests/unit/test_loop.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One planted bug; `tests` is the folder or file in which some test must fail."""
+
+    name: str
+    rule: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTANTS = (
+    Mutant(
+        "rollback forgets one resource", "R2", "core/reserve.py",
+        "self._add(shape, nodes, counts)\n            self.company",
+        "self._add(type(shape)(requests=shape.requests[1:]), nodes, counts)\n            self.company", CORE,
+    ),
+    Mutant(
+        "Permit counts terminating pods", "B1", "model/gang.py",
+        "else ready + self.bound", "else ready + self.bound + self.terminating", CORE,
+    ),
+    Mutant(
+        "quorum counts terminating pods", "P1", "state/gangs.py",
+        "elif pod.deleting or uid in record.ghosts:\n            count.terminating += 1",
+        "elif pod.deleting or uid in record.ghosts:\n            pending.append(pod)", STATE,
+    ),
+    Mutant(
+        "timeout is not written to siblings", "T2", "state/scheduling.py",
+        '"""Every live unbound pod of every gang of the group (semantics T2)."""\n        for gang in group.gangs:',
+        '"""Every live unbound pod of every gang of the group (semantics T2)."""\n        for gang in group.gangs[:1]:',
+        STATE,
+    ),
+    Mutant(
+        "hold survives the deletion of its pod", "R3", "state/intake.py",
+        "(pod.deleting or pod.gated or", "(pod.gated or", STATE,
+    ),
+    Mutant(
+        "the highest rank yields", "D1", "core/post_filter.py",
+        "holders = [group for group in ordered if group.holds]",
+        "holders = [group for group in reversed(ordered) if group.holds]", CORE,
+    ),
+    Mutant(
+        "fast fail is off by one", "R2", "core/rounds.py",
+        "len(trial.placed[gang.id]) + untried)", "len(trial.placed[gang.id]) + untried + 1)", CORE,
+    ),
+    Mutant(
+        "generation is not checked", "B2", "state/scheduling.py",
+        "changed = group is None or group.generation != verdict.generation", "changed = group is None", STATE,
+    ),
+    Mutant(
+        "safety net is gone", "Q3", "state/queue.py",
+        "if self._swept_s is None or now_s - self._swept_s >= SAFETY_NET_S:", "if self._swept_s is None:", STATE,
+    ),
+    Mutant(
+        "freed room wakes nobody", "Q3", "state/cluster.py",
+        "self._grown.update(self._nodes if keeps_others_off else (node,))", "pass", STATE,
+    ),
+    Mutant(
+        "ghosts are retried", "B3", "state/intake.py",
+        "record.ghosts.add(outcome.uid)", "record.retry.add(outcome.uid)", STATE,
+    ),
+    Mutant(
+        "order by name before priority", "Q1", "core/queue_sort.py",
+        "(not group.broken, -group.priority, group.creation_s, group.id)",
+        "(not group.broken, group.id, -group.priority, group.creation_s)", CORE,
+    ),
+    Mutant(
+        "broken groups queue like others", "Q2", "core/queue_sort.py",
+        "(not group.broken, -group.priority, group.creation_s, group.id)",
+        "(False, -group.priority, group.creation_s, group.id)", CORE,
+    ),
+    Mutant(
+        "minResources are ignored", "P4", "core/pre_filter.py",
+        "if lack > 0:", "if lack > 2**60:", CORE,
+    ),
+    Mutant(
+        "clock restarts with each round", "T1", "state/scheduling.py",
+        "group.clock_s = now_s if group.clock_s is None else group.clock_s", "group.clock_s = now_s", STATE,
+    ),
+    Mutant(
+        "told text is not deduplicated", "E1", "state/reports.py",
+        "if before == now:\n                continue", "if False:\n                continue", STATE,
+    ),
+    Mutant(
+        "one NonStrict gang makes the group NonStrict", "R3", "model/gang.py",
+        "return any(gang.mode is Mode.STRICT for gang in self.gangs)",
+        "return all(gang.mode is Mode.STRICT for gang in self.gangs)", CORE,
+    ),
+    Mutant(
+        "a gang is tied without its consent", "I4", "state/groups.py",
+        "        if differing:\n", "        if not differing and False:\n", STATE,
+    ),
+    Mutant(
+        "a failed bind keeps its room", "B3", "state/intake.py",
+        "        self._cluster.vacate(outcome.uid)\n        if record is None:",
+        "        if record is None:", STATE,
+    ),
+    Mutant(
+        "every failed bind of a plan backs off again", "Q3", "state/queue.py",
+        "if self.backs_off(group, now_s):\n            return", "if False:\n            return", STATE,
+    ),
+    Mutant(
+        "a gang that never started stays satisfied", "decision 10", "state/intake.py",
+        "if not record.assumed and not record.started:", "if False:", STATE,
+    ),
+    Mutant(
+        "rejecting nodes are not avoided", "B6", "state/intake.py",
+        "group.avoid[pod.node_name] = now_s + self._avoid_s", "pass", STATE,
+    ),
+    Mutant(
+        "a yield is not told", "D1", "state/scheduling.py",
+        "if verdict.expired or verdict.yields_to:", "if verdict.expired:", STATE,
+    ),
+    Mutant(
+        "members above the minimum are left behind", "B1", "core/cycle.py",
+        "binds = (*held, *trial.placements)\n            reason",
+        "binds = (*held, *trial.placements)[: sum(gang.min_member for gang in gangs)]\n            reason", CORE,
+    ),
+    Mutant(
+        "a NonStrict gang needs free room for all at once", "P4, decision 11", "core/pre_filter.py",
+        "ledger if group.strict else totals", "ledger", CORE,
+    ),
+    Mutant(
+        "a timed-out gang goes on until its marks are seen", "T3", "state/gangs.py",
+        "marked = pod.timed_out or uid in record.marking", "marked = pod.timed_out", STATE,
+    ),
+    Mutant(
+        "the loop plans in the middle of a burst", "decision 8", "loop.py",
+        "if self._messages or not self._ready():", "if not self._ready():", LOOP,
+    ),
+)  # fmt: skip
