@@ -29,6 +29,8 @@ from gangsched.kube.recorder import Recorder
 from gangsched.kube.reflector import Reflector
 from gangsched.kube.shapes import ShapeTable
 from gangsched.kube.status import StatusWriter
+from gangsched.kube.storage_feed import StorageFeed
+from gangsched.kube.volumes import VolumeBinder
 from gangsched.loop import Loop, Ports
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.messages import Message, RecordEvent
@@ -71,19 +73,21 @@ class Daemon:
             self._lanes, self._sink, connections=settings.bind_connections, report=self._report,
             observe=self.metrics.bind_seconds.observe,
         )  # fmt: skip
+        self.volumes = VolumeBinder(self._lanes, self.binder, self._sink)
         self.status = StatusWriter(self._lanes, self.binder, report=self._report)
         self.recorder = Recorder(self._lanes, binds_idle=self.binder.idle, report=self._report)
         self.loop = Loop(
-            self.state, Ports(self.binder, self._tell, SystemClock()), metrics=self.metrics,
+            self.state, Ports(self.volumes, self._tell, SystemClock()), metrics=self.metrics,
             limits=Limits(groups=settings.plan_groups, pods=settings.plan_pods), ready=lambda: not self.waiting_for(),
             policy=GpuPolicy(settings.topology_keys, frozenset(settings.accelerators)),
         )  # fmt: skip
-        self._pods = mirror.Mirror(mirror.pods(ShapeTable()), self._sink, self._report)
-        self._nodes = mirror.Mirror(mirror.nodes(self._report), self._sink, self._report)
+        self._pods = mirror.Mirror(mirror.pods(ShapeTable()), self._learn, self._report)
+        self._nodes = mirror.Mirror(mirror.nodes(self._report), self._learn, self._report)
         self._namespaces = mirror.Mirror(mirror.namespaces(), self._sink, self._report)
         self.pods = Reflector(client, self._pods, report=self._report)
         self.nodes = Reflector(client, self._nodes, report=self._report)
         self.namespaces = Reflector(client, self._namespaces, report=self._report)
+        self.storage = StorageFeed(client, self._learn, report=self._report)
         self.operator = PodGroupOperator(
             client, self._sink, report=self._report, restore_signals=self.handle_signals,
             sweep_every_s=settings.podgroup_sweep_s,
@@ -96,7 +100,7 @@ class Daemon:
             "pods": self.pods.synced, "nodes": self.nodes.synced, "namespaces": self.namespaces.synced,
             "podgroups": self.operator.synced,
         }  # fmt: skip
-        return [name for name, synced in caches.items() if not synced.is_set()]
+        return [name for name, synced in caches.items() if not synced.is_set()] + self.storage.waiting_for()
 
     def handle_signals(self) -> None:
         """SIGTERM and SIGINT end the daemon in order; called again whenever somebody else took the handlers."""
@@ -121,7 +125,7 @@ class Daemon:
                 group.create_task(_forever(part), name=name)
                 for name, part in (
                     ("pods", self.pods.run()), ("nodes", self.nodes.run()), ("namespaces", self.namespaces.run()),
-                    ("podgroups", self.operator.run()), ("ready", self._announce()),
+                    ("podgroups", self.operator.run()), ("storage", self.storage.run()), ("ready", self._announce()),
                 )
             ]  # fmt: skip
             writers = [
@@ -131,11 +135,13 @@ class Daemon:
                     ("heartbeat", self.heartbeat.run()),
                 )
             ]  # fmt: skip
+            volumes = group.create_task(_forever(self.volumes.run()), name="volumes")
             loop = group.create_task(self.loop.run(), name="loop")
             await self.stopping.wait()
             self._log.info("stopping")
             self.loop.stop()
             await loop
+            volumes.cancel()  # claims may take minutes: the next start finds what was asked for, and completes it
             await self._finish()
             for task in (*readers, *writers):
                 task.cancel()
@@ -146,6 +152,7 @@ class Daemon:
         """Say once that the caches are full, and keep what is in them out of the garbage collector's way."""
         for synced in (self.pods.synced, self.nodes.synced, self.namespaces.synced, self.operator.synced):
             await synced.wait()
+        await self.storage.answered()
         gc.collect()
         gc.freeze()
         gc.enable()
@@ -170,6 +177,11 @@ class Daemon:
     def _sink(self, message: Message) -> None:
         self.loop.inbox(message)
 
+    def _learn(self, message: Message) -> None:
+        """Take a message that those who wait for claims may have been waiting for."""
+        self.loop.inbox(message)
+        self.volumes.take(message)
+
     def _tell(self, told: Told) -> None:
         if isinstance(told, RecordEvent):
             self.recorder.record(told)
@@ -187,6 +199,10 @@ class Daemon:
         publish("mirror", "pods", self._pods.counts)
         publish("mirror", "nodes", self._nodes.counts)
         publish("mirror", "namespaces", self._namespaces.counts)
+        for noun, reflector in self.storage.reflectors.items():
+            publish("reflector", noun, reflector.counts)
+            publish("mirror", noun, self.storage.mirrors[noun].counts)
+        publish("volumes", "binds", self.volumes.counts)
         publish("operator", "podgroups", self.operator.counts)
         publish("binder", "binds", self.binder.counts)
         publish("recorder", "events", self.recorder.counts)
@@ -209,7 +225,9 @@ async def _run(settings: Settings) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     gc.disable()  # until the first lists are in
     async with await connect(settings.kubeconfig) as client:
-        await client.check()
+        warning = await client.check()
+        if warning:
+            structlog.get_logger().warning(warning)
         await Daemon(settings, client).run()
 
 

@@ -143,8 +143,8 @@ class ApiClient:
         headers = {"Authorization": access.authorization} if access.authorization else {}
         return _session(aiohttp.TCPConnector(limit=0, ssl=tls), headers, proxy=access.proxy)
 
-    async def check(self) -> None:
-        """Make sure that the server answers and lets us do our work.
+    async def check(self) -> str:
+        """Make sure that the server answers and lets us do our work; what it does not let us do beyond that, or "".
 
         Raises Misconfigured with one sentence that names the fix; meant for start-up only.
         """
@@ -162,7 +162,7 @@ class ApiClient:
                     f"The API server {self.access.server} does not accept the credentials of {self.access.name}: "
                     "renew them."
                 ) from fault
-        await check_permissions(self)
+        return await check_permissions(self)
 
     async def _open(
         self, method: str, path: str, body: bytes | None, content_type: str, limits: aiohttp.ClientTimeout

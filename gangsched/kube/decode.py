@@ -17,7 +17,7 @@ from gangsched.api.keys import is_timed_out, pod_marks
 from gangsched.kube.faults import Fault
 from gangsched.kube.shapes import ShapeTable, conditions
 from gangsched.kube.wire import Meta, PodStatus, WireNamespace, WireNode, WirePod
-from gangsched.model.objects import NOTHING, TERMINAL, Namespace, Node, Phase, Pod, ScheduledCondition
+from gangsched.model.objects import NOTHING, TERMINAL, ClaimUse, Namespace, Node, Phase, Pod, ScheduledCondition
 from gangsched.model.resources import QuantityError, parse_resources
 
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Phase.PENDING}
@@ -62,6 +62,7 @@ def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
         native_group=native_group,
         owner=_controller(meta) if meta.owner_references else "",
         labels=labels,
+        claims=_claims(wire) if spec.volumes else (),
         status_reason=status.reason,
         condition=condition,
     )
@@ -103,6 +104,17 @@ def node_decoder(report: Callable[[str], None]) -> Callable[[WireNode], Node]:
         return node
 
     return decode
+
+
+def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:
+    """The claims that the pod's volumes come to; an ephemeral volume's is named after pod and volume."""
+    return tuple(
+        ClaimUse(f"{wire.metadata.name}-{volume.name}", ephemeral=True)
+        if volume.persistent_volume_claim is None
+        else ClaimUse(volume.persistent_volume_claim.claim_name)
+        for volume in wire.spec.volumes or ()
+        if volume.persistent_volume_claim is not None or volume.ephemeral is not None
+    )
 
 
 def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:

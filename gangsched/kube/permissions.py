@@ -1,8 +1,9 @@
 """What the daemon must be allowed to do, and asking whether it is.
 
 Law: the tables are the whole of it; `manifests/rbac.yaml` grants exactly this. Asking is one SelfSubjectAccessReview
-per line, which every authenticated user may send (system:basic-user). What native PodGroups need is not asked for:
-most clusters do not serve them, and without it they count as absent.
+per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES` lists the daemon runs,
+and says so: pods with claims wait. What native PodGroups need is not asked for: most clusters do not serve them, and
+without it they count as absent.
 """
 
 from __future__ import annotations
@@ -54,6 +55,19 @@ PERMISSIONS = (
     Permission("create", "events.k8s.io", "events"),
     Permission("patch", "events.k8s.io", "events"),
 )
+VOLUMES = (
+    Permission("get", "", "persistentvolumeclaims"),
+    Permission("list", "", "persistentvolumeclaims"),
+    Permission("watch", "", "persistentvolumeclaims"),
+    Permission("patch", "", "persistentvolumeclaims"),
+    Permission("list", "", "persistentvolumes"),
+    Permission("watch", "", "persistentvolumes"),
+    Permission("patch", "", "persistentvolumes"),
+    Permission("list", "storage.k8s.io", "storageclasses"),
+    Permission("watch", "storage.k8s.io", "storageclasses"),
+    Permission("list", "storage.k8s.io", "csinodes"),
+    Permission("watch", "storage.k8s.io", "csinodes"),
+)
 NATIVE_POD_GROUPS = (
     Permission("list", "scheduling.k8s.io", "podgroups"),
     Permission("watch", "scheduling.k8s.io", "podgroups"),
@@ -68,19 +82,22 @@ class Requests(Protocol):
         """Send one request; the decoded answer."""
 
 
-async def check_permissions(client: Requests) -> None:
-    """Raise Misconfigured naming every permission that is missing; returns when all are granted."""
+async def check_permissions(client: Requests) -> str:
+    """Raise Misconfigured naming every permission that is missing; returns what the lack of `VOLUMES` means, or ""."""
+    asked = (*PERMISSIONS, *VOLUMES)
     try:
-        granted = await asyncio.gather(*(_granted(client, permission) for permission in PERMISSIONS))
+        granted = await asyncio.gather(*(_granted(client, permission) for permission in asked))
     except ApiFault as fault:
         if fault.status in {UNAUTHORIZED, FORBIDDEN}:
             raise Misconfigured(f"The API server does not accept our credentials ({fault}): renew them.") from fault
         raise Misconfigured(f"The API server cannot say what we may do: {fault}.") from fault
     except Fault as fault:
         raise Misconfigured(f"The API server cannot say what we may do: {fault}") from fault
-    missing = [str(permission) for permission, yes in zip(PERMISSIONS, granted, strict=True) if not yes]
-    if missing:
-        raise Misconfigured(f"The scheduler may not {'; '.join(missing)}: apply manifests/rbac.yaml.")
+    missing = [permission for permission, yes in zip(asked, granted, strict=True) if not yes]
+    sentence = f"The scheduler may not {'; '.join(map(str, missing))}: apply manifests/rbac.yaml."
+    if any(permission in PERMISSIONS for permission in missing):
+        raise Misconfigured(sentence)
+    return f"Pods with persistent volume claims have to wait. {sentence}" if missing else ""
 
 
 async def _granted(client: Requests, permission: Permission) -> bool:

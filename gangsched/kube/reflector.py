@@ -3,7 +3,7 @@
 Law: a relist replaces (no ghosts), a stream that merely ends is resumed from the last resourceVersion, and whatever
 fails is retried with backoff, never given up. Work on the loop comes in slices of a few milliseconds. What it does
 *not* do: look into objects (see `mirror`), or decide when the caches are good enough (`synced` is set after the first
-list).
+list, `answered` also when that is refused).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, Protocol
 
 from gangsched.kube.backoff import Backoff
-from gangsched.kube.faults import FORBIDDEN, GONE, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
+from gangsched.kube.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
 from gangsched.kube.mirror import Mirror, T, W, WatchError
 from gangsched.kube.ports import Now, Report, Sleep
 
@@ -81,9 +81,14 @@ class Reflector(Generic[W, T]):
         now: Now = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
+        refused: Callable[[], None] | None = None,
     ) -> None:
-        """`silence_s` must exceed the minute between two bookmarks; `server_timeout_s` bounds one watch."""
+        """`silence_s` must exceed the minute between two bookmarks; `server_timeout_s` bounds one watch.
+
+        `refused` is called whenever a list is forbidden or not served.
+        """
         self.synced = asyncio.Event()
+        self.answered = asyncio.Event()
         self.counts = ReflectorCounts()
         self._client = client
         self._mirror: Mirror[W, T] = mirror
@@ -93,6 +98,7 @@ class Reflector(Generic[W, T]):
         self._now = now
         self._sleep = sleep
         self._rng = rng or random.Random()
+        self._refused = refused
         self._backoff = Backoff(0.1, 10.0, rng=self._rng)
         self._page_limit = PAGE_LIMIT
         self._refused_watches = 0
@@ -115,6 +121,8 @@ class Reflector(Generic[W, T]):
                 continue
             except Fault as caught:
                 fault = caught
+                if relist and isinstance(fault, ApiFault) and fault.status in {FORBIDDEN, NOT_FOUND}:
+                    self._list_refused()
                 relist = relist or self._must_relist(fault)
             await self._pause(fault)
 
@@ -142,6 +150,13 @@ class Reflector(Generic[W, T]):
         self.counts.lists += 1
         self._recovered()
         self.synced.set()
+        self.answered.set()
+
+    def _list_refused(self) -> None:
+        """Tell that there is nothing to be had for now."""
+        if self._refused is not None:
+            self._refused()
+        self.answered.set()
 
     async def _watch(self) -> bool:
         """Follow one stream to its end; true if it was of use, false if it ended at once and said nothing."""

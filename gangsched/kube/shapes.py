@@ -2,7 +2,7 @@
 
 Law: two pods with the same scheduling-relevant spec get the same `Shape` object for as long as any pod holds it, since
 masks are cached per shape by identity. Weak references keep the table as small as the cluster's variety; names, nodes,
-images, environments and volumes' names are not part of the key.
+images, environments and volumes are not part of the key.
 
 What this version cannot honour is put in words (`Shape.unsupported`) rather than ignored.
 """
@@ -16,7 +16,16 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from gangsched.kube.ties import ties_of
-from gangsched.kube.wire import Condition, Container, ContainerStatus, NodeAffinity, PodSpec, PodStatus, Term
+from gangsched.kube.wire import (
+    Condition,
+    Container,
+    ContainerStatus,
+    NodeAffinity,
+    NodeSelector,
+    PodSpec,
+    PodStatus,
+    Term,
+)
 from gangsched.model.objects import NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.resources import ResourceVector, parse_resources, pod_requests
 
@@ -55,7 +64,6 @@ class ShapeTable:
                 spec.affinity,
                 spec.tolerations,
                 spec.topology_spread_constraints,
-                [v for v in spec.volumes or () if v.persistent_volume_claim is not None or v.ephemeral is not None],
                 spec.resource_claims,
                 resized,
             )
@@ -72,12 +80,17 @@ def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None) -> Shape:
     return Shape(
         requests=_requests(spec, resized),
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
-        required=None if required is None else tuple(_term(term) for term in required.node_selector_terms or ()),
+        required=None if required is None else selector_terms(required),
         preferred=tuple(PreferredTerm(p.weight, _term(p.preference)) for p in affinity.preferred or ()),
         tolerations=spec.tolerations or (),
         ties=ties_of(spec),
         unsupported=tuple(_unsupported(spec)),
     )
+
+
+def selector_terms(selector: NodeSelector) -> tuple[NodeSelectorTerm, ...]:
+    """The alternatives of a node selector."""
+    return tuple(_term(term) for term in selector.node_selector_terms or ())
 
 
 def _term(term: Term) -> NodeSelectorTerm:
@@ -163,9 +176,5 @@ def conditions(status: PodStatus) -> list[Condition]:
 
 def _unsupported(spec: PodSpec) -> Iterable[str]:
     """What this version cannot honour, in words for people."""
-    if any(volume.persistent_volume_claim is not None for volume in spec.volumes or ()):
-        yield "persistent volume claims"
-    if any(volume.ephemeral is not None for volume in spec.volumes or ()):
-        yield "ephemeral volumes"
     if spec.resource_claims:
         yield "resource claims"

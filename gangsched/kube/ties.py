@@ -48,9 +48,9 @@ def _weighted(affinity: PodAffinity, sign: int) -> Iterable[WeightedPodTerm]:
 def _term(term: AffinityTerm) -> PodTerm:
     return PodTerm(
         topology_key=term.topology_key,
-        selector=_selector(term.label_selector),
+        selector=label_selector(term.label_selector),
         namespaces=tuple(sorted(set(term.namespaces or ()))),
-        namespace_selector=_selector(term.namespace_selector),
+        namespace_selector=label_selector(term.namespace_selector),
     )
 
 
@@ -58,7 +58,7 @@ def _spread(constraint: SpreadConstraint) -> Spread:
     return Spread(
         topology_key=constraint.topology_key,
         max_skew=constraint.max_skew,
-        selector=_selector(constraint.label_selector),
+        selector=label_selector(constraint.label_selector),
         min_domains=1 if constraint.min_domains is None else constraint.min_domains,
         honor_affinity=(constraint.node_affinity_policy or HONOR) == HONOR,
         honor_taints=constraint.node_taints_policy == HONOR,
@@ -66,7 +66,8 @@ def _spread(constraint: SpreadConstraint) -> Spread:
     )
 
 
-def _selector(selector: LabelSelector | None) -> Selector:
+def label_selector(selector: LabelSelector | None) -> Selector:
+    """A label selector; None, which the API spells null, selects nothing."""
     if selector is None:
         return None
     equals = (Requirement(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items()))

@@ -35,6 +35,7 @@ class Owner(Wire):
     """metav1.OwnerReference."""
 
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 
@@ -168,10 +169,17 @@ class SpreadConstraint(Wire, omit_defaults=True):
     match_label_keys: tuple[str, ...] | None = None
 
 
+class ClaimSource(Wire, omit_defaults=True):
+    """v1.PersistentVolumeClaimVolumeSource."""
+
+    claim_name: str = ""
+
+
 class Volume(Wire, omit_defaults=True):
     """v1.Volume: only the kinds that tie a pod to a place."""
 
-    persistent_volume_claim: Ignored | None = None
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
     ephemeral: Ignored | None = None
 
 

@@ -91,6 +91,12 @@ class StorageReplaced(msgspec.Struct, frozen=True):
     items: tuple[StorageObject, ...]
 
 
+class StorageUnread(msgspec.Struct, frozen=True, gc=False):
+    """Objects of that kind cannot be read (any more): the API server refuses, or does not know them."""
+
+    kind: type[StorageObject]
+
+
 class PodGroupApplied(msgspec.Struct, frozen=True):
     """A PodGroup was added or changed."""
 
@@ -116,7 +122,7 @@ class PodGroupsReplaced(msgspec.Struct, frozen=True):
 Event: TypeAlias = (
     PodApplied | PodGone | PodsReplaced | NodeApplied | NodeGone | NodesReplaced
     | NamespaceApplied | NamespaceGone | NamespacesReplaced | StorageApplied | StorageGone | StorageReplaced
-    | PodGroupApplied | PodGroupGone | PodGroupsReplaced
+    | StorageUnread | PodGroupApplied | PodGroupGone | PodGroupsReplaced
 )  # fmt: skip
 
 # --- Outcomes: how our own orders ended ---------------------------------------------------------------------------

@@ -108,6 +108,10 @@ class CsiNode(msgspec.Struct, frozen=True, gc=False):
 
 
 StorageObject: TypeAlias = Claim | Volume | StorageClass | CsiNode
+RESOURCES: Mapping[type[StorageObject], str] = {
+    Claim: "persistentvolumeclaims", Volume: "persistentvolumes", StorageClass: "storageclasses", CsiNode: "csinodes",
+}  # fmt: skip
+"""What the API calls each kind."""
 
 
 def storage_key(item: StorageObject) -> str:
@@ -142,7 +146,7 @@ class Storage:
 
     `users` are the pods with claims that have a place, each with its node's name, by uid; `selections` what is decided
     about the claims of those among them whose binding is not known to be done. `shared` are keys of claims that several
-    pods name, placed or not.
+    pods name, placed or not. `unread` are the kinds that cannot be read.
     """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)
@@ -152,3 +156,4 @@ class Storage:
     users: Mapping[str, tuple[Pod, str]] = field(default_factory=dict)
     selections: Mapping[str, tuple[Selection, ...]] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
+    unread: frozenset[type[StorageObject]] = frozenset()

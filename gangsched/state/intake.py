@@ -32,6 +32,7 @@ from gangsched.model.messages import (
     StorageApplied,
     StorageGone,
     StorageReplaced,
+    StorageUnread,
 )
 from gangsched.model.objects import Node, Phase, Pod, PodGroup
 from gangsched.model.reasons import EventReason
@@ -99,6 +100,8 @@ class Intake:
                 self._helped(self._cluster.inventory.drop(kind, key))
             case StorageReplaced(kind=kind, items=items):
                 self._helped(self._cluster.inventory.replace(kind, items))
+            case StorageUnread(kind=kind):
+                self._helped(self._cluster.inventory.miss(kind))
             case PodGroupApplied(pod_group=pod_group):
                 self._apply_pod_group(pod_group)
             case PodGroupGone(api_group=api_group, namespace=namespace, name=name, uid=uid):

@@ -35,6 +35,7 @@ class Inventory:
         self._shared: set[str] = set()
         self._waiting: set[str] = set()  # pods that name claims and have no place
         self._shown: set[type] = set()
+        self._unread: frozenset[type[StorageObject]] = frozenset()
         self._photo: Storage | None = None
 
     # --- objects ----------------------------------------------------------------------------------------------------
@@ -57,9 +58,18 @@ class Inventory:
     def replace(self, kind: type[StorageObject], items: Iterable[StorageObject]) -> set[str]:
         """These objects of a kind and no others."""
         listed = {storage_key(item): item for item in items}
-        if listed == self._kinds[kind]:
+        if listed == self._kinds[kind] and kind not in self._unread:
             return set()
+        self._unread -= {kind}
         self._kinds[kind] = listed
+        self._photo = None
+        return set(self._waiting)
+
+    def miss(self, kind: type[StorageObject]) -> set[str]:
+        """Objects of a kind cannot be read; until they are listed again nobody with claims gets a place."""
+        if kind in self._unread:
+            return set()
+        self._unread |= {kind}
         self._photo = None
         return set(self._waiting)
 
@@ -142,5 +152,6 @@ class Inventory:
             self._photo = Storage(
                 self._kinds[Claim], self._kinds[Volume], self._kinds[StorageClass], self._kinds[CsiNode],
                 users=dict(self._users), selections=dict(self._selections), shared=frozenset(self._shared),
+                unread=self._unread,
             )  # fmt: skip
         return self._photo

@@ -15,12 +15,21 @@ import numpy as np
 from gangsched.core.filter.node_affinity import requirement_met
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, NodeTable
-from gangsched.model.storage import NO_PROVISIONER, READ_WRITE_ONCE_POD, Claim, Storage, StorageClass, Volume
+from gangsched.model.storage import (
+    NO_PROVISIONER,
+    READ_WRITE_ONCE_POD,
+    RESOURCES,
+    Claim,
+    Storage,
+    StorageClass,
+    Volume,
+)
 from gangsched.model.ties import Requirement, selects
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+UNREAD = "this scheduler may not read {}, which pods with volumes need"
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 
@@ -49,7 +58,7 @@ def asked_of(pod: Pod, storage: Storage) -> Asked:
     own = [claim for use, claim in found if claim is not None and not use.ephemeral]
     volumes = {claim.key: storage.volumes.get(claim.volume_name) for claim in claims if claim.bound}
     unbound = [claim for claim in claims if not claim.bound]
-    problem = _problem(pod, found)
+    problem = _unread(storage) or _problem(pod, found)
     if not problem and any(claim.volume_name or not _waits(claim, storage) for claim in unbound):
         problem = UNBOUND_IMMEDIATE
     if not problem:
@@ -75,6 +84,11 @@ def disk_of(claim: Claim, storage: Storage) -> tuple[str, str] | None:
     if known is None or known.provisioner.startswith("kubernetes.io/"):  # nothing comes of it, or nothing from CSI
         return None
     return (known.provisioner, claim.key)
+
+
+def _unread(storage: Storage) -> str:
+    """Without every kind no claim can be judged: what cannot be seen is not absent."""
+    return UNREAD.format(", ".join(sorted(RESOURCES[kind] for kind in storage.unread))) if storage.unread else ""
 
 
 def _problem(pod: Pod, found: list[tuple[ClaimUse, Claim | None]]) -> str:

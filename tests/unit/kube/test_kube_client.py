@@ -13,7 +13,7 @@ from aiohttp import web
 from gangsched.kube import access, client
 from gangsched.kube.client import connect
 from gangsched.kube.faults import ApiFault, Malformed, Misconfigured, Unreachable
-from gangsched.kube.permissions import PATH, PERMISSIONS
+from gangsched.kube.permissions import PATH, PERMISSIONS, VOLUMES
 from tests.unit.kube.fakes import Handler, kubeconfig, says, serving, status
 
 
@@ -103,8 +103,19 @@ async def test_check_passes_when_everything_is_granted(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
         server.will("GET", "/version", says({}))
         server.will("POST", PATH, reviewing())
-        await api.check()
-        assert len(server.seen) == 1 + len(PERMISSIONS)
+        assert await api.check() == ""
+        assert len(server.seen) == 1 + len(PERMISSIONS) + len(VOLUMES)
+
+
+async def test_check_passes_without_the_rights_to_volumes(tmp_path: Path) -> None:
+    """A role from before volumes were served is good enough to start with; what will not work is said."""
+    async with serving(tmp_path) as (server, api):
+        server.will("GET", "/version", says({}))
+        server.will("POST", PATH, reviewing("patch persistentvolumeclaims", "list csinodes"))
+        assert await api.check() == (
+            "Pods with persistent volume claims have to wait. The scheduler may not patch persistentvolumeclaims; "
+            "list csinodes in storage.k8s.io: apply manifests/rbac.yaml."
+        )
 
 
 async def test_check_names_what_is_missing_and_the_fix(tmp_path: Path) -> None:

@@ -106,8 +106,6 @@ def test_placement_terms() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ("persistent volume claims",)),
-        ({"volumes": [{"name": "v", "ephemeral": {}}]}, ("ephemeral volumes",)),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
         ({"resourceClaims": [{"name": "c"}]}, ("resource claims",)),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangsched.model.messages import StorageApplied, StorageGone, StorageReplaced
+from gangsched.model.messages import StorageApplied, StorageGone, StorageReplaced, StorageUnread
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, StorageObject, Volume
 from gangsched.model.ties import Requirement
@@ -140,3 +140,21 @@ def test_a_list_forgets_what_is_not_in_it() -> None:
     has(world, Volume(name="v"))
     world.settle()
     assert world.bound() == {"g-c": "n0"}
+
+
+def test_what_cannot_be_read_is_not_taken_for_absent() -> None:
+    """Without the right to read a kind, pods with claims say so and wait; others run; once granted, all run."""
+    world = World(node("n0"))
+    known = claim("c", volume_name="v", bound=True)
+    world.say(StorageUnread(Claim), StorageUnread(StorageClass))
+    (waiting,) = world.create(gang("g", "c"))
+    world.create(pod("plain"))
+    world.told()
+    assert world.bound() == {"plain": "n0"}
+    assert "this scheduler may not read persistentvolumeclaims, storageclasses" in world.condition(waiting)[1]
+    world.say(StorageReplaced(Claim, (known,)), StorageReplaced(Volume, (Volume(name="v"),)))
+    world.settle()
+    assert world.bound() == {"plain": "n0"}
+    world.say(StorageReplaced(StorageClass, ()))
+    world.settle()
+    assert world.bound() == {"plain": "n0", "g-c": "n0"}
