@@ -18,7 +18,7 @@ import msgspec
 from yarl import URL
 
 from gangsched.kube.access import Access, in_cluster, kubeconfig_path
-from gangsched.kube.faults import UNAUTHORIZED, ApiFault, Fault, Malformed, Misconfigured, Silent, Unreachable
+from gangsched.kube.faults import UNAUTHORIZED, ApiFault, Fault, Malformed, Misconfigured, Silent, Unreachable, said
 from gangsched.kube.permissions import check_permissions
 from gangsched.kube.ports import Now
 
@@ -87,7 +87,7 @@ class ApiClient:
                         return answer
                     fault = fault_of(response.status, answer, response.headers.get("Retry-After"))
             except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-                raise Unreachable(f"No answer from {self.access.server}: {_said(error)}.") from error
+                raise Unreachable(f"No answer from {self.access.server}: {said(error)}.") from error
             if fault.status != UNAUTHORIZED or attempt == 2 or not await self.reload():
                 raise fault
         raise AssertionError("unreachable")
@@ -121,7 +121,7 @@ class ApiClient:
         except aiohttp.SocketTimeoutError as error:
             raise Silent(f"The watch on {self.access.server} was silent for {silence_s:g} s.") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(f"The watch on {self.access.server} broke off: {_said(error)}.") from error
+            raise Unreachable(f"The watch on {self.access.server} broke off: {said(error)}.") from error
 
     async def reload(self) -> bool:
         """Read the credentials again; false when they cannot be read."""
@@ -220,10 +220,5 @@ def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
     return ApiFault(status, said.reason, said.message, retry_after_s=after_s or None)
 
 
-def _said(error: BaseException) -> str:
-    """What an exception says, on one line; its name where it says nothing (TimeoutError)."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
-
-
 def _cause(fault: Fault) -> str:
-    return _said(fault.__cause__) if fault.__cause__ is not None else _said(fault)
+    return said(fault.__cause__) if fault.__cause__ is not None else said(fault)

@@ -16,7 +16,7 @@ import aiohttp
 import kopf
 
 from gangsched.kube.client import ApiClient
-from gangsched.kube.faults import Fault, Unreachable
+from gangsched.kube.faults import Fault, Unreachable, said
 
 Handler = Callable[[str | None, Mapping[str, Any]], None]
 """Gets the type (None for an object listed at the start, ADDED, MODIFIED, DELETED) and the object."""
@@ -56,7 +56,7 @@ async def follow(
     except asyncio.CancelledError:
         raise
     except Exception as error:
-        raise OperatorEnded(f"The operator for {api_group} ended: {_said(error)}.") from error
+        raise OperatorEnded(f"The operator for {api_group} ended: {said(error)[:300]}.") from error
     finally:
         stop.set()  # ends the task in which kopf waits for it
         for session in sessions:
@@ -107,7 +107,3 @@ class _Everything(Collection[Any]):
 
     def __len__(self) -> int:
         return 0
-
-
-def _said(error: BaseException) -> str:
-    return " ".join(str(error).split()).rstrip(".")[:300] or type(error).__name__

@@ -7,6 +7,9 @@ with exit code 2.
 
 from __future__ import annotations
 
+import os
+import ssl
+
 UNAUTHORIZED = 401
 FORBIDDEN = 403
 NOT_FOUND = 404
@@ -53,3 +56,17 @@ class ApiFault(Fault):
         self.reason = reason
         self.message = message
         self.retry_after_s = retry_after_s
+
+
+def said(error: BaseException) -> str:
+    """What somebody else's exception says, on one line without a full stop; its name where it says nothing."""
+    # aiohttp wraps what the system said into a sentence that shows the TLS context's address in memory.
+    inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+    if isinstance(inner, BaseException):
+        return said(inner)
+    if isinstance(error, OSError) and error.strerror:
+        # asyncio puts addresses into strerror. Look-ups have negative numbers and TLS its own: no text of the system's.
+        number = 0 if isinstance(error, ssl.SSLError) else error.errno or 0
+        return os.strerror(number) if number > 0 else error.strerror
+    text = " ".join(str(error).split()).rstrip(".")
+    return text or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)

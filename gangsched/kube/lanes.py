@@ -16,7 +16,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from gangsched.kube.client import CONNECT_TIMEOUT_S, JSON, ApiClient, fault_of
-from gangsched.kube.faults import UNAUTHORIZED, Malformed, Unreachable
+from gangsched.kube.faults import UNAUTHORIZED, Malformed, Unreachable, said
 
 IDLE_LANES = 64
 IDLE_FOR_S = 30.0
@@ -46,7 +46,7 @@ class Lanes:
             async with asyncio.timeout(timeout_s):
                 answer = await self._exchange(self._head(method, path, body, content_type) + body)
         except OSError as error:  # TimeoutError is one; ssl errors are, too
-            raise Unreachable(f"No answer from {access.server}: {_said(error)}.") from error
+            raise Unreachable(f"No answer from {access.server}: {said(error)}.") from error
         if answer.status < 400:
             return answer.body
         if answer.status == UNAUTHORIZED:
@@ -160,7 +160,7 @@ class Lane(asyncio.Protocol):
                 return
             body = self._whole_body()
         except ValueError as error:
-            self._fail(Malformed(f"The server's answer is not HTTP: {_said(error)}."))
+            self._fail(Malformed(f"The server's answer is not HTTP: {said(error)}."))
             return
         if body is not None:
             self._settle(body)
@@ -245,8 +245,3 @@ def _unchunked(received: bytearray) -> bytes | None:
         if at > len(received):
             return None
         parts.append(bytes(received[line_ends + 2 : at - 2]))
-
-
-def _said(error: BaseException) -> str:
-    """What an exception says, on one line; its name where it says nothing (TimeoutError)."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

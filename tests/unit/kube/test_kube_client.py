@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import web
+from aiohttp import ClientConnectorCertificateError, ClientConnectorError, ServerDisconnectedError, web
+from aiohttp.client_reqrep import ConnectionKey
 
 from gangsched.kube import access, client
 from gangsched.kube.client import connect
-from gangsched.kube.faults import ApiFault, Malformed, Misconfigured, Unreachable
+from gangsched.kube.faults import ApiFault, Malformed, Misconfigured, Unreachable, said
 from gangsched.kube.permissions import PATH, PERMISSIONS, VOLUMES
 from tests.unit.kube.fakes import Handler, kubeconfig, says, serving, status
 
@@ -47,6 +50,26 @@ async def test_no_answer_is_unreachable(tmp_path: Path) -> None:
     async with await connect(kubeconfig(tmp_path / "k", "http://127.0.0.1:1")) as api:
         with pytest.raises(Unreachable):
             await api.request("GET", "/x")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)"), "Connection refused"),
+        (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
+        (ssl.SSLCertVerificationError(1, "certificate verify failed"), "certificate verify failed"),
+        (TimeoutError(), "timed out"),
+        (ServerDisconnectedError(), "Server disconnected"),
+        (ValueError(" of\n two  lines. "), "of two lines"),
+    ],
+)
+def test_what_others_say(error: Exception, text: str) -> None:
+    """A person reads the system's own words, in one line; aiohttp's wrapping, with addresses in memory, is left out."""
+    key = ConnectionKey("host", 443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None)
+    assert said(error) == text
+    if isinstance(error, OSError) and not isinstance(error, (TimeoutError, ServerDisconnectedError)):
+        assert said(ClientConnectorError(key, error)) == text
+        assert said(ClientConnectorCertificateError(key, error)) == text
 
 
 async def test_answer_that_is_no_json(tmp_path: Path) -> None:
