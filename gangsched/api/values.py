@@ -69,7 +69,12 @@ def parse_wait_time(text: str) -> float | None:
 
 
 def parse_groups(text: str) -> tuple[str, ...] | None:
-    """The gang ids of a JSON list of "namespace/name", sorted, each once; None for an empty list."""
+    """The gang ids of a JSON list of "namespace/name", sorted, each once; None for an empty list or an empty text.
+
+    Koordinator's own PodGroups carry the key with an empty text where there is no group.
+    """
+    if not text.strip():
+        return None
     try:
         ids = msgspec.json.decode(text, type=list[str])
     except (msgspec.MsgspecError, ValueError, RecursionError):

@@ -82,11 +82,12 @@ def test_groups_are_sorted_and_unique() -> None:
     """I4 compares sets, so order and repetition in the list do not matter; an empty list is none."""
     assert parse_groups('["b/y", "a/x", "b/y"]') == ("a/x", "b/y")
     assert parse_groups("[]") is None
+    assert parse_groups("") is None, "Koordinator's way to say: no group"
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a/x", '{"a": 1}', "[1]", '["x"]', '["a/b/c"]', '["/x"]', '["a/"]', '["a /x"]', "null", "[" * 9999, "\ud800"],
+    ["a/x", '{"a": 1}', "[1]", '["x"]', '["a/b/c"]', '["/x"]', '["a/"]', '["a /x"]', "null", "[" * 9999, "\ud800"],
 )
 def test_what_is_no_list_of_gangs(text: str) -> None:
     """I3: anything but a JSON list of "namespace/name" is bad, however deep or broken it is."""
