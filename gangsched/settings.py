@@ -159,8 +159,10 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Setti
     try:
         return Settings(**merged)
     except ValidationError as error:
-        found = [_complaint(detail, layers) for detail in error.errors()]
-        raise SettingsError("; ".join(dict.fromkeys(found)) + ".") from None
+        found: dict[str, str] = {}  # one complaint a setting: of a bad list, what is wrong with its first bad entry
+        for detail in error.errors():
+            found.setdefault(str(detail["loc"][0]), _complaint(detail, layers))
+        raise SettingsError("; ".join(found.values()) + ".") from None
 
 
 def _read_file(config: Path) -> dict[str, object]:
@@ -187,6 +189,13 @@ def _read_environment() -> dict[str, Any]:
         raise SettingsError(f"Cannot read the environment's {ENV_PREFIX}* variables: {error}.") from error
 
 
+_PLAIN_WORDS = {
+    "too_short": "it should name at least one",
+    "string_pattern_mismatch": "a name should be one word without spaces",
+}
+"""What is wrong, by the type of pydantic's error, where pydantic's own words are for programmers."""
+
+
 def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object]]]) -> str:
     """What is wrong with one setting, as part of a sentence."""
     name = str(detail["loc"][0])
@@ -195,7 +204,9 @@ def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object
         nearest = _nearest(name)
         return f'{origin} has "{name}", which is no setting' + (f' (did you mean "{nearest}"?)' if nearest else "")
     cause = detail.get("ctx", {}).get("error")
-    said = str(cause) if cause is not None else detail["msg"].replace("Input should", "it should", 1)
+    said = _PLAIN_WORDS.get(detail["type"]) or detail["msg"].replace("Input should", "it should", 1)
+    if cause is not None:
+        said = str(cause)
     if origin == "the environment":
         origin = f"the environment variable {ENV_PREFIX}{name.upper()}"
     return f"{name} is {_shown(value)} in {origin}: {said}"

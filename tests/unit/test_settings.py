@@ -138,6 +138,15 @@ def test_bad_values_are_refused_by_name(tmp_path: Path, text: str, part: str) ->
     assert "\n" not in sentence
 
 
+def test_a_bad_list_is_one_plain_complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty list and a name that is none are told in plain words, each once."""
+    config = write(tmp_path, "scheduler_names: []\n")
+    assert refusal(config) == f"scheduler_names is [] in the file {config}: it should name at least one."
+    monkeypatch.setenv("GANGSCHED_SCHEDULER_NAMES", "a b")
+    where = "the environment variable GANGSCHED_SCHEDULER_NAMES"
+    assert refusal() == f'scheduler_names is "a b" in {where}: a name should be one word without spaces.'
+
+
 def test_every_wrong_setting_is_named_at_once(tmp_path: Path) -> None:
     """One start shows everything there is to mend."""
     sentence = refusal(write(tmp_path, "plan_pods: 0\nplan_grops: 3\n"), shutdown_s=-1)
