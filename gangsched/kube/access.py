@@ -71,8 +71,10 @@ class Access:
                 )
             self.tls = _tls(settings)
         except Exception as error:  # YAML, files, TLS and exec plugins each raise their own
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise Misconfigured(f"Cannot use {self.name}: {said.rstrip('.')}.") from error
+            # What a file of another shape ends in is a programmer's sentence.
+            is_odd = isinstance(error, AttributeError | KeyError | TypeError)
+            why = "it is not a kubeconfig" if is_odd else " ".join(str(error).split()) or type(error).__name__
+            raise Misconfigured(f"Cannot use {self.name}: {why.rstrip('.')}.") from error
         self.settings = settings
         self.server = str(settings.host).rstrip("/")
         self.proxy = settings.proxy

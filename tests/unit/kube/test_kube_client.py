@@ -72,6 +72,16 @@ def test_what_others_say(error: Exception, text: str) -> None:
         assert said(ClientConnectorCertificateError(key, error)) == text
 
 
+@pytest.mark.parametrize("content", ["", "[]", "just words", "contexts: 5\ncurrent-context: c\n"])
+async def test_a_file_that_is_no_kubeconfig(tmp_path: Path, content: str) -> None:
+    """Its name is told, and that it is none; never a sentence about NoneType."""
+    (tmp_path / "k").write_text(content)
+    with pytest.raises(Misconfigured, match=f"^Cannot use kubeconfig {tmp_path / 'k'}: ") as caught:
+        await connect(tmp_path / "k")
+    assert "object" not in str(caught.value)
+    assert "'" not in str(caught.value)
+
+
 async def test_answer_that_is_no_json(tmp_path: Path) -> None:
     """A proxy's page is a fault, not a crash."""
 
