@@ -14,7 +14,7 @@ import numpy as np
 
 from gangsched.core.filter.node_affinity import label_column
 from gangsched.core.filter.volumes import Volumes
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import NOTHING, Pod, Shape
 from gangsched.model.population import Clause, Crowd, Population, Question
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
 from gangsched.model.storage import Storage
@@ -124,11 +124,21 @@ class Company:
         return known
 
     def clause(self, term: PodTerm, namespace: str) -> Clause:
-        """A term stated by a pod of `namespace`, its namespaces looked up."""
+        """A term stated by a pod of `namespace` that is there, its namespaces looked up."""
         known = self._clauses.get((term, namespace))
         if known is None:
             known = self._clauses[term, namespace] = Clause(self._namespaces(term, namespace), term.selector)
         return known
+
+    def own_clause(self, term: PodTerm, namespace: str) -> Clause:
+        """A term stated by a pod of `namespace` that is to be placed.
+
+        kube-scheduler 1.36 does not look up the labels of other pods' namespaces for it, so that a namespace selector
+        which holds for a namespace without labels (NotIn, DoesNotExist) holds for every one.
+        """
+        if term.namespace_selector is not None and selects(term.namespace_selector, NOTHING):
+            return Clause(None, term.selector)
+        return self.clause(term, namespace)
 
     def column(self, topology_key: str) -> Codes:
         """`codes[node]`: the node's domain, -1 without one."""

@@ -49,7 +49,7 @@ def refusals(pod: Pod, terms: list[Guard], company: Company) -> Codes:
     if ties is not None and ties.affinity:
         refused[~_near(pod, ties.affinity, company)] = AFFINITY_CODE
     for term in ties.anti_affinity if ties is not None else ():
-        away = company.tally(Selected((company.clause(term, pod.namespace),)), term.topology_key).here() > 0
+        away = company.tally(Selected((company.own_clause(term, pod.namespace),)), term.topology_key).here() > 0
         refused[(refused == 0) & away] = ANTI_AFFINITY_CODE
     if terms:
         refused[(refused == 0) & guarded(terms, company)] = EXISTING_CODE
@@ -60,7 +60,7 @@ def kept_off(pod: Pod, terms: list[Guard], company: Company) -> Bools:
     """`kept_off[node]`: anti-affinity refuses, the pod's own or that of pods there."""
     refused = guarded(terms, company)
     for term in pod.shape.ties.anti_affinity if pod.shape.ties is not None else ():
-        question = Selected((company.clause(term, pod.namespace),))
+        question = Selected((company.own_clause(term, pod.namespace),))
         refused |= company.tally(question, term.topology_key).here() > 0
     return refused
 
@@ -107,4 +107,4 @@ def _tallies(pod: Pod, terms: tuple[PodTerm, ...], company: Company) -> list[Tal
 
 
 def _asked_for(pod: Pod, terms: tuple[PodTerm, ...], company: Company) -> Selected:
-    return Selected(tuple(company.clause(term, pod.namespace) for term in terms))
+    return Selected(tuple(company.own_clause(term, pod.namespace) for term in terms))

@@ -44,7 +44,7 @@ def pulls(pod: Pod, company: Company, first: int = 0) -> list[Pull]:
 def own_pulls(pod: Pod, company: Company) -> list[Pull]:
     """What `pod` prefers itself."""
     return [
-        (Selected((company.clause(each.term, pod.namespace),)), each.term.topology_key, each.weight)
+        (Selected((company.own_clause(each.term, pod.namespace),)), each.term.topology_key, each.weight)
         for each in (pod.shape.ties.preferred if pod.shape.ties is not None else ())
     ]
 

@@ -1,0 +1,54 @@
+"""What filters say of one pod: the nodes left open to it, and the sentence when none is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gangsched.core import sentences
+from gangsched.core.filter.outlook import Outlook
+from gangsched.core.reserve import Ledger
+from gangsched.model.objects import Node, Pod, Shape
+from gangsched.model.ties import Requirement, Selector, Ties
+from tests.builders import amounts, node, pod, snapshot
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+Placed = Iterable[tuple[Pod, str]]
+Namespaces = Mapping[str, Mapping[str, str]]
+
+
+def app(*names: str) -> Selector:
+    """Selects pods labelled `app` with one of these."""
+    return (Requirement("app", "In", names),)
+
+
+def tied(name: str, label: str = "", *, namespace: str = "ns", deleting: bool = False, **ties: Any) -> Pod:
+    """A small pod labelled `app: label` (by default its own name) with these fields of `Ties`."""
+    shape = Shape(requests=amounts(cpu_milli=100, pods=1), ties=Ties(**ties) if ties else None)
+    return pod(name, of=shape, labels={"app": label or name}, namespace=namespace, deleting=deleting)
+
+
+def zoned(**zones: str) -> list[Node]:
+    """One node for each keyword, in the zone it names; "" for a node without that label."""
+    return [node(name, labels={ZONE: zone} if zone else {}) for name, zone in zones.items()]
+
+
+def ledger(nodes: Iterable[Node], placed: Placed = (), namespaces: Namespaces | None = None) -> Ledger:
+    """The ledger of a plan for this cluster."""
+    shot = snapshot(nodes, placed)
+    population = dataclasses.replace(shot.population, namespaces=namespaces or {})
+    return Ledger(dataclasses.replace(shot, population=population))
+
+
+def open_nodes(probe: Pod, on: Ledger) -> set[str]:
+    """The nodes that no filter refuses."""
+    outlook = Outlook(probe, on.company)
+    fits = (on.room(probe.shape) > 0) & ~outlook.ports_taken() & (outlook.refused_by() == 0)
+    return {name for name, fit in zip(on.table.names, fits.tolist(), strict=True) if fit}
+
+
+def refusal(probe: Pod, on: Ledger) -> str:
+    """What the pod is told when no node is open to it."""
+    return sentences.nodes_available(probe, on)
