@@ -9,7 +9,7 @@ CONTROL_PLANE := .cache/control-plane/bin/kube-apiserver
 N ?= 500
 SEED ?= 1
 
-.PHONY: help install control-plane lint format types imports unit properties mutants e2e test check demo trace bench-wakeup kind-demo lock clean
+.PHONY: help install control-plane lint format types imports unit properties mutants parity e2e test check demo trace bench-wakeup kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ properties: install ## 20,000 generated cases of what must always hold, on two c
 
 mutants: install ## Plant known bugs one by one and see that the tests find each
 	@$(RUN)python -m tests.mutants.run
+
+parity: install control-plane ## Compare N generated pods of SEED with the real kube-scheduler
+	@$(RUN)python -m tests.parity --number $(N) --seed $(SEED)
 
 e2e: install control-plane ## Run the tests on a real etcd and kube-apiserver
 	@$(RUN)pytest -q -m e2e

@@ -1,0 +1,69 @@
+"""What gangsched decides about the same objects, without a daemon: mirror, state and plan in this process.
+
+Law: everything is decoded from the API server's own bytes. One state lives through a case, so that what it remembers
+between plans is tested too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from control_plane.api import Api
+from control_plane.plane import ControlPlane
+
+from gangsched.core.cycle import plan
+from gangsched.kube import mirror
+from gangsched.kube.mirror import Mirror
+from gangsched.kube.shapes import ShapeTable
+from gangsched.model.messages import Message, PodApplied
+from gangsched.model.objects import Pod
+from gangsched.state.scheduling import Rules, SchedulingState
+from tests.parity.generate import Object
+from tests.parity.kube_scheduler import Answer
+
+NOW_S = 1_000.0
+
+
+class Ours:
+    """The state of one case; kube-scheduler's pods count as ours."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._api = Api.of(plane)
+        self._state = SchedulingState(Rules(scheduler_names=frozenset({"default-scheduler"})))
+        shapes = ShapeTable()
+        self._pods = Mirror(mirror.pods(shapes), self._apply, _refuse)
+        self._mirrors = (
+            Mirror(mirror.nodes(_refuse), self._apply, _refuse),
+            Mirror(mirror.namespaces(), self._apply, _refuse),
+            self._pods,
+        )
+
+    def look(self) -> None:
+        """Take in everything as the API server has it now."""
+        for each in self._mirrors:
+            each.begin_list()
+            each.add_page(json.dumps(self._api.get(each.codec.path)).encode())
+
+    def decide(self, stored: Sequence[Object]) -> list[tuple[str, Answer]]:
+        """Where each of these pods would go, by name, in the order of the one plan they are in; nothing is kept."""
+        pods: dict[str, Pod] = {}
+        for body in stored:
+            pod = self._pods.codec.convert(self._pods.codec.item.decode(json.dumps(body).encode()))
+            assert pod is not None
+            pods[f"pod/{pod.key}"] = pod
+            self._apply(PodApplied(pod))
+        self._state.refresh(NOW_S)
+        ready = [group for group in self._state.ready(NOW_S) if any(gang.pending for gang in group.gangs)]
+        proposal = plan(self._state.snapshot(), ready, now_s=NOW_S)
+        nodes = {p.pod.uid: p.node for verdict in proposal.verdicts for p in verdict.binds}
+        said = {note.uid: note.message for verdict in proposal.verdicts for note in verdict.notes}
+        decided = [pods[verdict.group] for verdict in proposal.verdicts]
+        return [(pod.name, Answer(nodes.get(pod.uid, ""), said.get(pod.uid, ""))) for pod in decided]
+
+    def _apply(self, message: Message) -> None:
+        self._state.apply(message, now_s=NOW_S)
+
+
+def _refuse(sentence: str) -> None:
+    raise AssertionError(sentence)
