@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,3 +119,13 @@ def test_what_decides_rolls_no_dice() -> None:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             dice = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "random"]
             assert dice == [], f"{path} uses random numbers in lines {dice}"
+
+
+def test_the_picture_names_every_file() -> None:
+    """docs/architecture.md shows where every module of the package is, and none that is not there."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = page.split("```\ngangsched/\n")[1].split("```")[0]
+    named = set(re.findall(r"\b(\w+\.py)\b", picture))
+    modules = {path.name for path in PACKAGE.rglob("*.py")} - {"__init__.py"}
+    assert modules - named == set()
+    assert named - modules == {path.name for path in (ROOT / "tests").glob("*.py")} & named
