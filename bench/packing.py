@@ -44,7 +44,7 @@ from gangsched.core.rounds import run_round
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.resources import CPU, MEMORY
-from gangsched.model.snapshot import Ints
+from gangsched.model.snapshot import Ints, Snapshot
 
 GIB = 2**30
 LARGE = 8
@@ -167,12 +167,15 @@ def gpus(shape: Shape) -> int:
 
 
 def gangsched(arrival: Arrival, ledger: Ledger, _: random.Random) -> Placed | None:
-    """What the scheduler does with one Strict gang."""
+    """What the scheduler does with one Strict gang, in a plan of its own."""
     members = [pod for number, shape in enumerate(arrival) for pod in clusters.pods(f"p{number}", shape, 1)]
     gang = clusters.gang("g", members)
-    trial, round_ = run_round(clusters.group("g", gang), [gang], ledger)
+    now = Snapshot(ledger.table, ledger.resources, ledger.allocatable, ledger.free)
+    trial, round_ = run_round(clusters.group("g", gang), [gang], Ledger(now))
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
+    for placement in trial.placements:
+        ledger.reserve((placement.pod,), np.array([ledger.table.index[placement.node]]), np.array([1]))
     return [(placement.pod.shape, placement.node) for placement in trial.placements]
 
 

@@ -19,6 +19,7 @@ from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.outlook import Outlook
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
+from gangsched.model.resources import CPU, MEMORY
 from gangsched.model.snapshot import Bools, Ints, Snapshot
 
 
@@ -63,10 +64,27 @@ class Ledger:
         self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
+        self._snapshot = snapshot
+        self._usual: dict[str, dict[str, int]] = {}
 
     def accelerated(self, shape: Shape) -> bool:
         """Whether pods of `shape` ask for an accelerator."""
         return any(self.policy.is_accelerator(name) for name, _ in shape.requests)
+
+    def usual(self, name: str) -> Mapping[str, int]:
+        """CPU and memory in use beside each accelerator `name` in use, as the snapshot had it; none while none is.
+
+        An average over all nodes that have the accelerator: what the next pods are likely to ask.
+        """
+        known = self._usual.get(name)
+        if known is None:
+            row = self.resources[name]
+            nodes = np.flatnonzero(self.allocatable[row])
+            used = (self.allocatable[:, nodes] - self._snapshot.free[:, nodes]).sum(axis=1)
+            rows = {other: self.resources[other] for other in (CPU, MEMORY) if other in self.resources}
+            each = {other: int(used[r] // used[row]) for other, r in rows.items()} if used[row] > 0 else {}
+            known = self._usual[name] = {other: amount for other, amount in each.items() if amount > 0}
+        return known
 
     @contextmanager
     def within(self, scope: Scope) -> Iterator[None]:

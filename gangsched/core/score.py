@@ -5,8 +5,9 @@ Law: rules are applied in this order, each only among the equals of the one befo
 1. soft preferences: fewest untolerated PreferNoSchedule taints, highest preferred node affinity (`StaticFit.penalty`);
 2. pods that ask for no accelerator go to nodes without one, where they can;
 3. the fewest nodes: as many pods together as fit;
-4. the node whose room for other gangs suffers least: for each size 1, 2, 4, 8, … of accelerators, what the node could
-   give to gangs of that size before and after, added up;
+4. the node whose room for other gangs suffers least (`harm`): for each size 1, 2, 4, 8, … of accelerators, what the
+   node could give to gangs of that size before and after; more so the emptier it is; and more so for each accelerator
+   that is left without the CPU and memory that pods usually ask beside one;
 5. the node with the fewest accelerators left over, then the smaller machine;
 6. the node with the least CPU and memory to spare, so that well-equipped nodes stay for those who need them.
 
@@ -23,6 +24,9 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Shape
 from gangsched.model.resources import CPU, MEMORY
 from gangsched.model.snapshot import Ints
+
+STRANDED = 4
+"""What one accelerator that nobody can use any more costs, in units of `worth`."""
 
 
 def choose(
@@ -62,7 +66,8 @@ def _tiers(shape: Shape, feasible: Ints, ledger: Ledger, penalty: Ints | None) -
 
 def _pack(shape: Shape, count: int, nodes: Ints, room: Ints, ledger: Ledger) -> tuple[Ints, Ints]:
     """Rules 3-6 within one tier: fill the roomiest nodes, then put the rest where it does the least harm."""
-    free, amount = _packed(shape, nodes, room, ledger)
+    name, amount = _packed_by(shape, ledger)
+    free = ledger.free[ledger.resources[name], nodes] if name else room
     size, spare = ledger.accelerators[nodes], _spare(nodes, ledger)
     full = 0
     order = np.arange(nodes.size)
@@ -77,10 +82,35 @@ def _pack(shape: Shape, count: int, nodes: Ints, room: Ints, ledger: Ledger) -> 
     rest = rest[room[rest] >= count]
     if count > 0 and rest.size:
         left = free[rest] - count * amount
-        harm = worth(free[rest]) - worth(left) if ledger.accelerated(shape) else left
-        best = rest[np.lexsort((nodes[rest], spare[rest], size[rest], left, harm))[0]]
+        cost = harm(shape, count, name, nodes[rest], ledger) if name else left
+        best = rest[np.lexsort((nodes[rest], spare[rest], size[rest], left, cost))[0]]
         picked, amounts = np.append(picked, best), np.append(amounts, count)
     return nodes[picked], amounts
+
+
+def harm(shape: Shape, count: int, name: str, nodes: Ints, ledger: Ledger) -> Ints:
+    """What `count` pods of `shape` would cost each of `nodes`, in thousandths of `worth`; `name` is what they pack by.
+
+    Three things are added up: the `worth` that the free accelerators lose; half of what their square loses, so that
+    pods gather where pods are and other nodes empty; and STRANDED for each accelerator that is left without the CPU
+    and memory that pods ask beside one on average. The last does not count for whole nodes of the largest size: of
+    those the least equipped is taken first (rule 6), so that the largest gangs find what they need.
+    """
+    asked = dict(shape.requests)
+    row = ledger.resources[name]
+    free = ledger.free[row, nodes]
+    left = free - count * asked[name]
+    cost = 1000 * (worth(free) - worth(left)) + 500 * (free * free - left * left)
+    before, after = 1000 * free, 1000 * left
+    for other, usual in ledger.usual(name).items():
+        beside = ledger.free[ledger.resources[other], nodes]
+        before = np.minimum(before, 1000 * beside // usual)
+        after = np.minimum(after, 1000 * (beside - count * asked.get(other, 0)) // usual)
+    stranded = (1000 * left - after) - (1000 * free - before)
+    offered = ledger.allocatable[row, nodes]
+    whole = (free == offered) & (offered == ledger.allocatable[row].max())
+    total: Ints = cost + STRANDED * np.where(whole, 0, stranded)
+    return total
 
 
 def worth(free: Ints) -> Ints:
@@ -94,16 +124,11 @@ def worth(free: Ints) -> Ints:
     return total
 
 
-def _packed(shape: Shape, nodes: Ints, room: Ints, ledger: Ledger) -> tuple[Ints, int]:
-    """What is free on each node of what the shape is packed by, and how much of it one pod takes.
-
-    Packed by is the accelerator it asks most of; without one, the number of such pods that fit.
-    """
+def _packed_by(shape: Shape, ledger: Ledger) -> tuple[str, int]:
+    """The accelerator that the shape asks most of, and how many; without one "", for it is packed by the pod."""
     asks = [(amount, name) for name, amount in shape.requests if ledger.policy.is_accelerator(name)]
-    if not asks:
-        return room, 1
-    amount, name = max(asks)
-    return ledger.free[ledger.resources[name], nodes], amount
+    amount, name = max(asks, default=(1, ""))
+    return name, amount
 
 
 def _spare(nodes: Ints, ledger: Ledger) -> Ints:

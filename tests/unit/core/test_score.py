@@ -6,6 +6,7 @@ from bench import clusters
 from gangsched.core import score
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Shape
+from gangsched.model.snapshot import Snapshot
 
 
 def chosen(shape: Shape, count: int, ledger: Ledger) -> dict[str, int]:
@@ -52,6 +53,48 @@ def test_the_odd_gpu_is_used_first() -> None:
     """One GPU is taken where it leaves gangs of every size the most: from three free ones rather than from two."""
     ledger = used(clusters.ledger([clusters.node(name, gpu=8) for name in "ab"]), ONE, a=6, b=5)
     assert chosen(ONE, 1, ledger) == {"b": 1}
+
+
+def test_nodes_that_are_nearly_empty_may_empty() -> None:
+    """A pair on a busy node is broken rather than the seven on a node that one pod leaves soon."""
+    ledger = used(clusters.ledger([clusters.node(name, gpu=8) for name in "ab"]), ONE, a=1, b=6)
+    assert chosen(ONE, 1, ledger) == {"b": 1}
+
+
+def with_cpu(*free: tuple[int, int], gpus: int = 8, cpu: int = 80_000) -> Ledger:
+    """Nodes a, b, … of `gpus` GPUs of which (GPUs, milli-CPU) are free; a last one where each GPU has 10 CPUs."""
+    names = "abcdefgh"[: len(free) + 1]
+    empty = clusters.snapshot([clusters.node(name, cpu=cpu, gpu=gpus) for name in names])
+    left = empty.free.copy()
+    for index, (gpu, milli) in enumerate((*free, (0, cpu - gpus * 10_000))):
+        left[empty.resources["nvidia.com/gpu"], index] = gpu
+        left[empty.resources["cpu"], index] = milli
+    return Ledger(Snapshot(empty.table, empty.resources, empty.allocatable, left))
+
+
+def test_no_accelerator_is_left_without_cpu() -> None:
+    """Of two nodes with the same devices free a pod takes the one that keeps enough CPU beside the others."""
+    hungry = clusters.shape(cpu=18_000, gpu=1)
+    assert chosen(hungry, 1, with_cpu((3, 31_000), (3, 39_000))) == {"b": 1}
+    modest = clusters.shape(cpu=2_000, gpu=1)
+    assert chosen(modest, 1, with_cpu((3, 21_000), (3, 39_000))) == {"a": 1}
+
+
+def test_what_pods_usually_ask_is_read_off_the_cluster() -> None:
+    """CPU and memory in use beside each device in use, on nodes that have the device; nothing where none is."""
+    ledger = with_cpu((3, 30_000))
+    assert ledger.usual("nvidia.com/gpu") == {"cpu": (50_000 + 80_000) // (5 + 8)}
+    assert clusters.ledger([clusters.node("a", cpu=1000, gpu=1)]).usual("nvidia.com/gpu") == {}
+
+
+def test_the_best_equipped_whole_node_is_broken_last() -> None:
+    """A small pod that must break a whole node of the largest size takes the least CPU, though it strands a device."""
+    nodes = [clusters.node("a", cpu=128_000, gpu=8), clusters.node("b", cpu=96_000, gpu=8)]
+    empty = clusters.snapshot([*nodes, clusters.node("c", cpu=96_000, gpu=8)])
+    left = empty.free.copy()
+    left[:, 2] = 0
+    ledger = Ledger(Snapshot(empty.table, empty.resources, empty.allocatable, left))
+    assert chosen(clusters.shape(cpu=30_000, gpu=1), 1, ledger) == {"b": 1}
 
 
 def test_the_smaller_machine_first() -> None:
