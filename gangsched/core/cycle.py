@@ -14,7 +14,6 @@ from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.objects import Pod
 from gangsched.model.plan import Need, Plan, PodNote, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
@@ -71,20 +70,17 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     if group.strict and group.holds:
         return _give_back(group, ledger)
     if group.yielded_to:
-        return _verdict(group, Reason.YIELDED, sentences.yielded(group.yielded_to))
+        return _apart(group, _verdict(group, Reason.YIELDED, sentences.yielded(group.yielded_to)), ledger)
     # 3. PreFilter: members (P1, P2).
     refused = pre_filter.refusals(group)
     if refused:
         causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
         own = next(causes, refused[0][1])
-        return _verdict(group, own.reason, own.message, gangs=refused)
-    # 4. Members that no gang rule holds back go alone (P3); the others are tried in a round.
+        return _apart(group, _verdict(group, own.reason, own.message, gangs=refused), ledger)
+    # 4. Members that no gang rule holds back go alone (P3); the others are tried in a round before them.
     bound_by_rules = [gang for gang in group.gangs if not gang.free_running]
-    alone = [pod for gang in group.gangs for pod in (*gang.retry, *(gang.pending if gang.free_running else ()))]
-    held = tuple(placement for gang in group.gangs if gang.free_running for placement in gang.held)
     is_waiting = any(gang.pending or gang.held for gang in bound_by_rules)
-    verdict = _round(group, bound_by_rules, ledger, totals) if is_waiting else None
-    return _with_alone(group, verdict, alone, held, ledger) if alone or held or verdict is None else verdict
+    return _apart(group, _round(group, bound_by_rules, ledger, totals) if is_waiting else None, ledger)
 
 
 def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> Verdict:
@@ -132,10 +128,16 @@ def _hold(
     )
 
 
-def _with_alone(
-    group: Group, verdict: Verdict | None, pods: list[Pod], held: tuple[Placement, ...], ledger: Ledger
-) -> Verdict:
-    """Place `pods` one by one, bind `held`, and add both to the verdict of the group's round, if it had one."""
+def _apart(group: Group, verdict: Verdict | None, ledger: Ledger) -> Verdict:
+    """Place members one by one that no gang rule holds back, whatever became of the others (P3, B3).
+
+    Their places are added to `verdict`, that of the group's refusal or round, if it had one.
+    """
+    gangs = pre_filter.unhindered(group)
+    pods = [pod for gang in gangs for pod in (*gang.retry, *(gang.pending if gang.free_running else ()))]
+    held = tuple(placement for gang in gangs if gang.free_running for placement in gang.held)
+    if verdict is not None and not pods and not any(gang.free_running for gang in gangs):
+        return verdict
     trial = rounds.place_alone(pods, group, ledger)
     notes = tuple(PodNote(pod.uid, refusal.reason, refusal.message) for pod, refusal in trial.failed)
     needs = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
@@ -151,10 +153,25 @@ def _with_alone(
         return _verdict(
             group, reason, message, round_=round_, binds=binds, notes=notes, needs=needs
         )
+    own = _of_each([gang for gang in gangs if gang.free_running], trial)
     return _verdict(
         group, verdict.reason, verdict.message, round_=verdict.round, binds=(*verdict.binds, *binds),
-        holds=verdict.holds, notes=(*verdict.notes, *notes), needs=needs, gangs=verdict.gangs,
+        holds=verdict.holds, notes=(*verdict.notes, *notes), needs=needs,
+        gangs=(*(each for each in verdict.gangs if each[0] not in own), *own.items()),
     )  # fmt: skip
+
+
+def _of_each(gangs: list[Gang], trial: rounds.Trial) -> dict[str, Refusal]:
+    """By gang id what is true of gangs that do not wait for their group; no text where nothing of them moved."""
+    failed = {pod.uid: refusal for pod, refusal in trial.failed}
+    placed = {placement.pod.uid for placement in trial.placements}
+    told: dict[str, Refusal] = {}
+    for gang in gangs:
+        uids = [pod.uid for pod in (*gang.retry, *gang.pending)]
+        number = sum(uid in placed for uid in uids) + len(gang.held)
+        started = Refusal(Reason.SCHEDULED, sentences.permitted(number) if number else "")
+        told[gang.id] = next((failed[uid] for uid in uids if uid in failed), started)
+    return told
 
 
 def _either(of_round: tuple[Need, ...], of_alone: tuple[Need, ...]) -> tuple[Need, ...]:

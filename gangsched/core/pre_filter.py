@@ -37,6 +37,17 @@ def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
     return tuple((gang.id, own.get(gang.id, waiting)) for gang in group.gangs)
 
 
+def unhindered(group: Group) -> list[Gang]:
+    """The gangs of which members may go alone whatever their siblings lack (P3, B3).
+
+    None when the group's declaration is faulty (I4) or one of its gangs timed out (P2, T3).
+    """
+    faulty = group.refusal is not None and group.refusal.reason is not Reason.WAITING_FOR_GANG
+    if faulty or any(gang.timed_out for gang in group.gangs):
+        return []
+    return [gang for gang in group.gangs if gang.uninitialised is None]
+
+
 def _not_ready(gang: Gang) -> Refusal | None:
     if gang.uninitialised is not None:
         return gang.uninitialised

@@ -83,9 +83,9 @@ class Reports:
     ) -> Iterator[Report]:
         """Conditions where they changed; `faults` of its group keep a pod waiting that nothing else is known of."""
         notes = {note.uid: Refusal(note.reason, note.message) for note in verdict.notes}
-        of_gang = dict(verdict.gangs).get(gang.id)
-        if of_gang is None and verdict.reason is not Reason.SCHEDULED:
-            of_gang = Refusal(verdict.reason, verdict.message)
+        of_gang: Refusal | None = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
+        if of_gang is not None and of_gang.reason is Reason.SCHEDULED:
+            of_gang = None
         if of_gang is None and faults:
             of_gang = Refusal(Reason.BACK_OFF, faults[0])
         told = self._pods.setdefault(gang.id, {})
@@ -125,7 +125,7 @@ class Reports:
             return
         refusal = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
         if refusal.reason is Reason.SCHEDULED:
-            if verdict.binds:
+            if verdict.binds and refusal.message:
                 yield from self._event(record, EventReason.GANG_SCHEDULED, refusal.message, warning=False, once=True)
         else:
             yield from self._event(record, refusal.reason.value, refusal.message, warning=True, once=True)

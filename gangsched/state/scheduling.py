@@ -153,7 +153,8 @@ class SchedulingState:
         started = verdict.reason is Reason.SCHEDULED and verdict.binds
         if started:
             for gang in group.gangs:
-                self.registry.gangs[gang].satisfied = True
+                record = self.registry.gangs[gang]
+                record.satisfied = any(pod.live for pod in record.members.values())  # with a minimum of 0, maybe none
         records = [self.registry.gangs[gang] for gang in group.gangs]
         if verdict.reason not in WAITING_WITH_ROOM or not any(record.held for record in records):
             self._release_yielded({group.id})

@@ -18,7 +18,7 @@ from gangsched.api.podgroup import (
     stored_conditions,
     with_condition,
 )
-from gangsched.model.gang import Gang
+from gangsched.model.gang import Gang, Refusal
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import EXPLANATIONS, Reason
@@ -108,11 +108,9 @@ def _conditions(
     scheduled = count.scheduled >= needed and count.scheduled > count.failed
     reason, message = Reason.SCHEDULED.value, f"{count.scheduled} of {needed} members are bound"
     if not scheduled:
-        refusal = dict(verdict.gangs).get(gang.id) if verdict else None
-        if refusal is not None:
+        refusal = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message)) if verdict else None
+        if refusal is not None and refusal.reason is not Reason.SCHEDULED:
             reason, message = refusal.reason.value, refusal.message
-        elif verdict is not None and verdict.reason is not Reason.SCHEDULED:
-            reason, message = verdict.reason.value, verdict.message
         elif count.scheduled or (verdict is not None and verdict.binds):
             reason = "Binding"  # the members are on their way, or some were lost on it
         else:

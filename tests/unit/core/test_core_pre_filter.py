@@ -99,6 +99,45 @@ def test_satisfied_gang_places_members_alone() -> None:
     assert note.message == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 
 
+def test_satisfied_gang_does_not_wait_for_a_sibling() -> None:
+    """P3: members of a satisfied gang go alone while its sibling waits; each gang is told what is true of it."""
+    verdict = decide(gang("ns/a", pods("a", 3, gpus=8), 2, satisfied=True), gang("ns/b", pods("b", 1), 3))
+    assert where(verdict) == {"a0": "a", "a1": "b"}
+    assert verdict.reason is Reason.WAITING_FOR_MEMBERS
+    told = dict(verdict.gangs)
+    assert told["ns/a"].reason is Reason.UNSCHEDULABLE
+    assert told["ns/b"].reason is Reason.WAITING_FOR_MEMBERS
+    assert [need.count for need in verdict.needs] == [1], "room for one helps"
+    all_placed = decide(gang("ns/a", pods("a", 1), 2, satisfied=True), gang("ns/b", pods("b", 1), 3))
+    assert dict(all_placed.gangs)["ns/a"].reason is Reason.SCHEDULED
+
+
+@pytest.mark.parametrize(("reason", "bound"), [(Reason.WAITING_FOR_GANG, 1), (Reason.INVALID_GANG, 0)])
+def test_satisfied_gang_goes_on_when_its_sibling_is_gone(reason: Reason, bound: int) -> None:
+    """P3, I4: a sibling that does not exist (any more) stops no satisfied gang; a list without consent does."""
+    verdict = decide(gang("ns/a", pods("a", 1), 2, satisfied=True), refusal=Refusal(reason, "about ns/b"))
+    assert (verdict.reason, len(verdict.binds)) == (reason, bound)
+
+
+def test_satisfied_gang_waits_when_its_group_timed_out_or_it_has_no_settings() -> None:
+    """P2, P3, I5: the timeout stops every gang of the group, a missing PodGroup the gang itself."""
+    timed_out = decide(gang("ns/a", pods("a", 1), satisfied=True), gang("ns/b", timed_out=("ns/b0",)))
+    assert (timed_out.reason, timed_out.binds) == (Reason.TIMED_OUT, ())
+    no_settings = Refusal(Reason.POD_GROUP_MISSING, "no PodGroup")
+    without = gang("ns/a", pods("a", 1), satisfied=True, uninitialised=no_settings)
+    missing = decide(without, gang("ns/b", pods("b", 1), satisfied=True))
+    assert set(where(missing)) == {"b0"}
+    assert dict(missing.gangs)["ns/a"] == no_settings
+
+
+def test_retried_member_does_not_wait_for_a_quorum() -> None:
+    """B3, P1: what Permit let through goes on, though a member was deleted meanwhile and the gang waits for another."""
+    policy = MatchPolicy.WAITING_AND_RUNNING
+    ours = gang("ns/g", pods("g", 1), 4, bound=1, retry=(pod("r"),), satisfied=True, match_policy=policy)
+    verdict = decide(ours)
+    assert (verdict.reason, set(where(verdict))) == (Reason.WAITING_FOR_MEMBERS, {"r"})
+
+
 def test_satisfied_gang_of_another_policy_is_still_a_gang() -> None:
     """P3: only match policy once-satisfied sets members free."""
     policy = MatchPolicy.ONLY_WAITING

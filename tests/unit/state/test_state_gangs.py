@@ -222,6 +222,32 @@ def test_satisfied_is_dropped_when_no_live_member_is_left() -> None:
     assert not world.settle().bound()
 
 
+def test_satisfied_gang_outlives_its_sibling() -> None:
+    """P3, I6: when a sibling has finished and is gone, a running gang's replaced member is bound at once."""
+    both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
+    world = World(node("n", 8))
+    first = world.create(members("a", 2, groups=both))
+    done = world.create(members("b", 1, groups=both))
+    world.settle()
+    world.delete(*done, first[0])
+    world.told()
+    world.create(members("a", 1, first=2, min_member=2, groups=both))
+    assert set(world.settle().bound()) == {"a-1", "a-2"}
+    assert not world.events("WaitingForGang"), "nothing of it waits"
+
+
+def test_minimum_of_zero_satisfies_no_gang_without_members() -> None:
+    """I6: a gang that had no member when its group started has reached nothing, whatever its minimum becomes."""
+    both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
+    world = World(node("n", 8))
+    world.declare(pod_group("b", 0, marks=marks(groups=both)))
+    world.create(members("a", 1, groups=both))
+    assert set(world.settle().bound()) == {"a-0"}
+    world.declare(pod_group("b", 2, marks=marks(groups=both), generation=2))
+    world.create(members("b", 1, groups=both, pod_group=True))
+    assert set(world.settle().bound()) == {"a-0"}
+
+
 def test_member_recreated_under_its_name_is_another_member() -> None:
     """I6: pods are told apart by uid; the one with a bound predecessor's name joins its satisfied gang."""
     world = World(node("a", 4))
