@@ -1,0 +1,153 @@
+"""What a user applies is what the API server takes: every example is bound, every manifest is accepted as written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import APPLY_PATCH, Api, Object
+from control_plane.applying import ROOT, apply_crds, apply_yaml, load_yaml
+from control_plane.daemon import ACCOUNT, NAMESPACE, Daemon
+from control_plane.following import Following
+
+pytestmark = pytest.mark.e2e
+
+PODS = "/api/v1/pods"
+WITHIN_S = 30.0
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+
+
+def resources(folder: Path) -> Iterator[Path]:
+    """The files that `kubectl apply -k` would send, in the order of the kustomizations."""
+    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+        path = (folder / name).resolve()
+        if path.is_dir():
+            yield from resources(path)
+        else:
+            yield path
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane with controllers, native PodGroups and everything that `kubectl apply -k manifests` sends."""
+    gates, served = {"GenericWorkload": True}, ["scheduling.k8s.io/v1alpha2=true"]
+    with ControlPlane(kcm=True, kwok=True, feature_gates=gates, runtime_config=served) as plane:
+        api = Api.of(plane)
+        apply_crds(api)  # first, because they are waited for
+        for path in resources(ROOT / "manifests"):
+            apply_yaml(api, path)
+        make.create_all(api, [make.node(f"n{i}", gpus=8) for i in range(4)])
+        api.close()
+        yield plane
+
+
+@pytest.fixture
+def api(plane: ControlPlane) -> Iterator[Api]:
+    """An administrator's client."""
+    api = Api.of(plane)
+    yield api
+    api.close()
+
+
+@pytest.fixture(scope="module")
+def daemon(plane: ControlPlane) -> Iterator[Daemon]:
+    """One daemon for all examples, under the rights of its ServiceAccount."""
+    with Daemon(plane) as daemon:
+        yield daemon
+
+
+def expected(documents: list[Object]) -> set[str]:
+    """The names of the pods that come of these, those of a Job without what the controller appends."""
+    names = {each["metadata"]["name"] for each in documents if each["kind"] == "Pod"}
+    for job in (each for each in documents if each["kind"] == "Job"):
+        names |= {f"{job['metadata']['name']}-{index}" for index in range(job["spec"]["completions"])}
+    return names
+
+
+def bound(pods: Mapping[str, Object], names: set[str]) -> bool:
+    """Whether each of these has a node."""
+    placed = {pod["metadata"]["name"] for pod in pods.values() if pod["spec"].get("nodeName")}
+    return all(any(pod == name or pod.startswith(f"{name}-") for pod in placed) for name in names)
+
+
+def said(group: Object) -> list[tuple[str, str]]:
+    """Type and status of a PodGroup's conditions."""
+    return [(entry["type"], entry["status"]) for entry in group.get("status", {}).get("conditions", ())]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_is_accepted_and_bound(daemon: Daemon, api: Api, path: Path) -> None:
+    """Each file, as it is, gives a gang that starts, and its PodGroups say so and complain of nothing."""
+    documents = load_yaml(path)
+    for body in documents:
+        created = api.post(f"{api.path_of(body)}?fieldValidation=Strict", body)
+        assert created["metadata"]["uid"]
+    names = expected(documents)
+    assert names
+    with Following(api, PODS) as pods:
+        pods.wait_for(lambda items: bound(items, names), within_s=WITHIN_S, what=f"the pods of {path.name}")
+    for group in (body for body in documents if body["kind"] == "PodGroup"):
+        where, name = api.path_of(group), group["metadata"]["name"]
+        wanted = "PodGroupScheduled" if group["apiVersion"].startswith("scheduling.k8s.io/") else "Scheduled"
+        with Following(api, where) as groups:
+            groups.wait_for(
+                lambda items, name=name, wanted=wanted: any(  # type: ignore[misc]
+                    item["metadata"]["name"] == name and said(item) == [(wanted, "True")] for item in items.values()
+                ),
+                within_s=WITHIN_S, what=f"PodGroup {name} to say so",
+            )  # fmt: skip
+    assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
+
+
+def test_the_kustomization_names_every_manifest() -> None:
+    """No file is forgotten, and each object is in our namespace or in none."""
+    sent = list(resources(ROOT / "manifests"))
+    ours = {path for folder in ("manifests", "crds") for path in (ROOT / folder).glob("*.yaml")}
+    assert {path for path in ours if path.name != "kustomization.yaml"} == set(sent)
+    assert list(resources(ROOT / "hack" / "kind")) == sent
+    assert {body["metadata"].get("namespace", NAMESPACE) for path in sent for body in load_yaml(path)} == {NAMESPACE}
+
+
+def test_every_manifest_is_accepted_as_written(plane: ControlPlane, api: Api) -> None:
+    """The API server knows every field, and applying a second time changes nothing."""
+    for path in resources(ROOT / "manifests"):
+        for body in load_yaml(path):
+            where = f"{api.path_of(body)}/{body['metadata']['name']}"
+            query = "fieldManager=again&force=true&dryRun=All&fieldValidation=Strict"
+            again = api.patch(f"{where}?{query}", body, content_type=APPLY_PATCH)
+            assert again["metadata"].get("generation") == api.get(where)["metadata"].get("generation"), where
+
+
+def template() -> Any:
+    """The pod template of the Deployment."""
+    (deployment,) = load_yaml(ROOT / "manifests" / "deployment.yaml")
+    return deployment["spec"]["template"]
+
+
+def test_the_daemons_pod_is_admitted(plane: ControlPlane, api: Api) -> None:
+    """The pod that the Deployment makes passes the namespace's restricted policy and its quota."""
+    with Following(api, PODS) as pods:
+        made = pods.wait_for(
+            lambda items: next((pod for pod in items.values() if pod["metadata"]["namespace"] == NAMESPACE), None),
+            within_s=WITHIN_S, what="the Deployment's pod",
+        )  # fmt: skip
+    assert made["spec"]["serviceAccountName"] == ACCOUNT
+    assert made["spec"]["schedulerName"] == "default-scheduler"
+    assert made["spec"]["priority"] > 10**9
+
+
+def test_the_daemons_pod_is_set_up_as_the_manual_says() -> None:
+    """Read-only root, no rights, memory and probes; the probes' port is the one the daemon is told to use."""
+    (container,) = template()["spec"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    (port,) = container["ports"]
+    assert container["args"][container["args"].index("--health-port") + 1] == str(port["containerPort"])
+    for kind, path in (("startup", "/livez"), ("liveness", "/livez"), ("readiness", "/readyz")):
+        assert container[f"{kind}Probe"]["httpGet"] == {"path": path, "port": port["name"]}
