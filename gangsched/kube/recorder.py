@@ -69,6 +69,7 @@ class _Entry:
     count: int = 1
     told: int = 0
     queued: bool = True
+    """Waiting or being written: it must not be queued again meanwhile."""
 
 
 class Recorder:
@@ -181,11 +182,11 @@ class Recorder:
             if not queue:
                 continue
             entry = queue.popleft()
-            entry.queued = False
             self._in_flight += 1
             try:
                 await self._write(entry)
             finally:
+                entry.queued = False
                 self._in_flight -= 1
                 if not len(self):
                     self.empty.set()

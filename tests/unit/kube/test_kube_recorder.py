@@ -187,6 +187,17 @@ async def test_binds_without_a_pause_do_not_silence_events() -> None:
         assert len(desk.notes()) == 20
 
 
+async def test_slow_write_is_not_queued_again() -> None:
+    """An Event that is still being written when series are swept is not taken for one that has grown."""
+    async with at_work() as desk:
+        desk.api.blocked = asyncio.Event()
+        desk.recorder.record(event())
+        await desk.time.advance(20)
+        desk.api.blocked.set()
+        await desk.time.advance(20)
+        assert [sent.method for sent in desk.api.sent] == ["POST"]
+
+
 async def test_lost_answers_make_no_duplicates() -> None:
     """A retry carries the same name, and its conflict means that the first try had arrived."""
     queue: list[Answer] = [Unreachable("No answer."), ApiFault(409, "AlreadyExists", "exists")]
