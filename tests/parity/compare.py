@@ -16,9 +16,10 @@ from itertools import count, groupby
 
 from control_plane.plane import ControlPlane
 
-from tests.parity.generate import Case, Object, case
+from tests.parity.generate import Case, case
 from tests.parity.kube_scheduler import Answer, KubeScheduler
 from tests.parity.ours import Ours
+from tests.parity.pods import Object
 
 ATTEMPTS = 4
 PAUSE_S = 0.1
@@ -53,6 +54,7 @@ class Figures:
     probes: int = 0
     refused: int = 0
     same_node: int = 0
+    asked_again: int = 0
     said: Counter[str] = field(default_factory=Counter)
     agreed: Counter[str] = field(default_factory=Counter)
     fate: list[Difference] = field(default_factory=list)
@@ -87,6 +89,7 @@ class Figures:
             f"of {self.said.total()} reasons {_share(self.said.total(), self.said.total() - self.agreed.total())} "
             "for as many nodes:",
             *rows,
+            f"kube-scheduler was asked again {self.asked_again} times, when it might not have seen everything yet",
         ))  # fmt: skip
 
 
@@ -138,7 +141,7 @@ def _decided(batch: list[Object], scheduler: KubeScheduler, ours: Ours) -> list[
 def _follow(probe: Object, mine: Answer, case: Case, figures: Figures, scheduler: KubeScheduler) -> bool:
     """Put one probe to kube-scheduler; leaves it where we would have it. False where that cannot be."""
     name = probe["metadata"]["name"]
-    theirs = _asked(probe, scheduler, lambda answer: _agrees(mine, answer))
+    theirs = _asked(probe, scheduler, figures, lambda answer: _agrees(mine, answer))
     if bool(mine.node) != bool(theirs.node):
         figures.fate.append(Difference(case.seed, name, "bound or not", mine, theirs))
         return False
@@ -154,19 +157,20 @@ def _follow(probe: Object, mine: Answer, case: Case, figures: Figures, scheduler
         return True
     scheduler.delete(probe)
     scheduler.close_nodes(case, but=mine.node)
-    theirs = _asked(probe, scheduler, lambda answer: answer.node == mine.node)
+    theirs = _asked(probe, scheduler, figures, lambda answer: answer.node == mine.node)
     scheduler.open_nodes(case, but=mine.node)
     if theirs.node != mine.node:
         figures.node.append(Difference(case.seed, name, "our node", mine, theirs))
     return theirs.node == mine.node
 
 
-def _asked(probe: Object, scheduler: KubeScheduler, expected: Callable[[Answer], bool]) -> Answer:
+def _asked(probe: Object, scheduler: KubeScheduler, figures: Figures, expected: Callable[[Answer], bool]) -> Answer:
     """kube-scheduler's answer; one that is not as expected is asked for again when it has had time to see all."""
     answer = scheduler.ask(probe)
     for attempt in range(1, ATTEMPTS):
         if expected(answer):
             break
+        figures.asked_again += 1
         scheduler.delete(probe)
         time.sleep(PAUSE_S * attempt)
         answer = scheduler.ask(probe)

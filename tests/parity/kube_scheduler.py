@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from control_plane.api import STRATEGIC_PATCH, Api
 from control_plane.plane import ControlPlane
 
-from tests.parity.generate import NAMESPACES, RUNTIME_CLASS, Case, Object
+from tests.parity.generate import Case
+from tests.parity.pods import NAMESPACES, RUNTIME_CLASS, Object
 
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"

@@ -19,8 +19,8 @@ from gangsched.kube.shapes import ShapeTable
 from gangsched.model.messages import Message, PodApplied
 from gangsched.model.objects import Pod
 from gangsched.state.scheduling import Rules, SchedulingState
-from tests.parity.generate import Object
 from tests.parity.kube_scheduler import Answer
+from tests.parity.pods import Object
 
 NOW_S = 1_000.0
 
@@ -59,7 +59,10 @@ class Ours:
         nodes = {p.pod.uid: p.node for verdict in proposal.verdicts for p in verdict.binds}
         said = {note.uid: note.message for verdict in proposal.verdicts for note in verdict.notes}
         decided = [pods[verdict.group] for verdict in proposal.verdicts]
-        return [(pod.name, Answer(nodes.get(pod.uid, ""), said.get(pod.uid, ""))) for pod in decided]
+        answers = [(pod.name, Answer(nodes.get(pod.uid, ""), said.get(pod.uid, ""))) for pod in decided]
+        # What the API server itself said when it created them stands.
+        gated = [pod for pod in pods.values() if pod.gated and pod.condition is not None]
+        return answers + [(pod.name, Answer("", pod.condition.message)) for pod in gated if pod.condition is not None]
 
     def _apply(self, message: Message) -> None:
         self._state.apply(message, now_s=NOW_S)
