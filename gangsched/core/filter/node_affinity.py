@@ -6,6 +6,7 @@ Requirements are evaluated once per distinct label value, not once per node (`La
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -18,6 +19,7 @@ NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 CONFLICT = "pod affinity terms conflict"
 NODE_NAME_FIELD = "metadata.name"
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_LARGEST_INTEGER = 2**63 - 1
 
 
 def allowed(shape: Shape, table: NodeTable) -> Bools:
@@ -25,11 +27,14 @@ def allowed(shape: Shape, table: NodeTable) -> Bools:
     mask = np.ones(len(table), dtype=np.bool_)
     for key, value in shape.node_selector:
         mask &= _matches(Requirement(key, "In", (value,)), label_column(key, table))
-    if shape.required is not None:
-        any_term = np.zeros(len(table), dtype=np.bool_)
-        for term in shape.required:
-            any_term |= _term(term, table)
-        mask &= any_term
+    return mask if shape.required is None else mask & any_term(shape.required, table)
+
+
+def any_term(terms: Iterable[NodeSelectorTerm], table: NodeTable) -> Bools:
+    """`matched[node]`: one of the terms of a node selector does."""
+    mask = np.zeros(len(table), dtype=np.bool_)
+    for term in terms:
+        mask |= _term(term, table)
     return mask
 
 
@@ -130,8 +135,10 @@ def _value_matches(requirement: Requirement, value: str) -> bool:
 
 
 def _compares(requirement: Requirement, value: str) -> bool:
-    """Gt and Lt compare whole numbers ("007" is 7); anything else on either side never matches."""
+    """Gt and Lt compare whole numbers of 64 bits ("007" is 7); anything else on either side never matches."""
     if len(requirement.values) != 1 or not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(requirement.values[0])):
         return False
     left, right = int(value), int(requirement.values[0])
+    if max(abs(left), abs(right)) > _LARGEST_INTEGER:
+        return False
     return left > right if requirement.operator == "Gt" else left < right
