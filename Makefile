@@ -9,7 +9,7 @@ CONTROL_PLANE := .cache/control-plane/bin/kube-apiserver
 N ?= 500
 SEED ?= 1
 
-.PHONY: help install control-plane lint format types imports unit properties mutants parity e2e test check demo trace bench-wakeup kind-demo lock clean
+.PHONY: help install control-plane lint format types imports unit properties mutants parity e2e test check demo trace bench-wakeup bench-plan bench-completeness bench-packing kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -66,6 +66,16 @@ trace: install control-plane ## Replay N jobs of TRACE=file.csv (or a small gene
 
 bench-wakeup: install control-plane ## Measure from a pod's deletion to the last bind of the gang that waited for its room
 	@$(RUN)python -m bench.wakeup
+
+bench-plan: install ## Time plans on large clusters, beside a naive loop
+	@$(RUN)python -m bench.plan
+
+bench-completeness: install ## Count which of 2,000 small gangs that fit are placed, against an exhaustive solver
+	@$(RUN)python -m bench.completeness
+
+bench-packing: install ## Fill clusters with the traces of OPENB_NODES= and OPENB_PODS=, PHILLY=, against three baselines
+	@$(RUN)python -m bench.packing $(if $(OPENB_PODS),--openb '$(OPENB_NODES)' '$(OPENB_PODS)') \
+	$(if $(PHILLY),--philly '$(PHILLY)')
 
 kind-demo: ## The same scenes on kind; needs Docker, kind and kubectl
 	@hack/kind/demo.sh

@@ -167,13 +167,13 @@ def measure(wanted: int, seed: int) -> Result:
     return result
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Print the share of feasible gangs found and how long planning took."""
     parser = argparse.ArgumentParser(description="How many of the small Strict gangs that fit are placed?")
     parser.add_argument("--cases", type=int, default=2_000, help="feasible cases to try (default 2000)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     result = measure(arguments.cases, arguments.seed)
     times, cpu_times = result.times_ms, result.cpu_times_ms
     figures = {

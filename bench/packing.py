@@ -31,7 +31,7 @@ import heapq
 import json
 import random
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,7 @@ class Trace:
     arrivals: tuple[Arrival, ...]
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run every policy on every trace that is there and print a table of means."""
     parser = argparse.ArgumentParser(description="How many GPUs are in use when large gangs stop fitting?")
     parser.add_argument("--openb", nargs=2, type=Path, metavar=("NODES", "PODS"), help="two CSV files of the trace")
@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="runs per policy (default 10)")
     parser.add_argument("--misses", type=int, default=1, help="8-GPU gangs turned away before a run ends (default 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per trace and policy")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     for name, files, read in (
         ("openb", arguments.openb, openb), ("philly", [arguments.philly] if arguments.philly else None, philly),
     ):  # fmt: skip

@@ -1,8 +1,9 @@
 """Planning time: `plan` on large clusters, beside a naive loop over every node for every pod in the same run.
 
-`python -m bench.plan [--repeat 11] [--json]` prints medians in milliseconds. A repetition plans on a new snapshot of
-the same nodes, as the daemon does; `cold` is the first one, which also computes what filters say of each node. `cpu` is
-the median of the process's own time, for machines that are busy with other things.
+`python -m bench.plan [--repeat 11] [--part 1] [--json]` prints medians in milliseconds; `--part 50` takes a fiftieth of
+the pods and nodes, for which the goals are not meant. A repetition plans on a new snapshot of the same nodes, as the
+daemon does; `cold` is the first one, which also computes what filters say of each node. `cpu` is the median of the
+process's own time, for machines that are busy with other things.
 
 The naive loop answers the same question (each pod gets the feasible node with the least left over) without columns,
 shapes or memory; it says what the arrangement is worth, not how any other scheduler performs.
@@ -43,16 +44,17 @@ class Case:
     goal_ms: float
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Time every case and print a line for each."""
     parser = argparse.ArgumentParser(description="How long does planning take, and how long would a naive loop?")
     parser.add_argument("--repeat", type=int, default=11, help="plans per case; the median counts (default 11)")
+    parser.add_argument("--part", type=int, default=1, help="divide pods and nodes by this (default 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per case")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     if not arguments.json:
         print(f"{'case':46} {'median':>9} {'cpu':>9} {'cold':>9} {'goal':>7} {'naive':>10}   (milliseconds)")
-    for case in (identical(), ten_shapes(), apart(), close_together()):
-        figures = measure(case, repeat=arguments.repeat)
+    for case in (identical, ten_shapes, apart, close_together):
+        figures = measure(case(arguments.part), repeat=arguments.repeat)
         if arguments.json:
             print(json.dumps(figures), flush=True)
         else:
@@ -78,51 +80,54 @@ def measure(case: Case, *, repeat: int) -> Mapping[str, str | float]:
     }  # fmt: skip
 
 
-def identical() -> Case:
+def identical(part: int = 1) -> Case:
     """1,000 identical pods on 5,000 nodes of 8 GPUs."""
     one = clusters.shape(cpu=4_000, memory=32 * GIB, gpu=1)
-    gang = clusters.gang("identical", clusters.pods("p", one, 1_000))
-    return Case("1,000 identical pods, 5,000 nodes", large_cluster(), clusters.group("g", gang), 5.0)
+    pods, nodes = 1_000 // part, large_cluster(part)
+    gang = clusters.gang("identical", clusters.pods("p", one, pods))
+    return Case(f"{pods:,} identical pods, {len(nodes):,} nodes", nodes, clusters.group("g", gang), 5.0)
 
 
-def ten_shapes() -> Case:
+def ten_shapes(part: int = 1) -> Case:
     """1,000 pods of ten shapes, with and without GPUs, on the same nodes."""
     kinds = [clusters.shape(cpu=(1 + n) * 1_000, memory=(4 + n) * GIB, gpu=(0, 1, 2, 4, 8)[n % 5]) for n in range(10)]
-    members = [pod for n, kind in enumerate(kinds) for pod in clusters.pods(f"s{n}", kind, 100)]
-    gang = clusters.gang("ten", members)
-    return Case("1,000 pods of 10 shapes, 5,000 nodes", large_cluster(), clusters.group("g", gang), 20.0)
+    members = [pod for n, kind in enumerate(kinds) for pod in clusters.pods(f"s{n}", kind, 100 // part)]
+    gang, nodes = clusters.gang("ten", members), large_cluster(part)
+    return Case(f"{len(members):,} pods of 10 shapes, {len(nodes):,} nodes", nodes, clusters.group("g", gang), 20.0)
 
 
-def apart() -> Case:
+def apart(part: int = 1) -> Case:
     """100 pods, no two of them on one node, on 1,000 nodes."""
     term = PodTerm(HOSTNAME, (Requirement("app", "In", ("apart",)),))
     kind = Shape(requests=clusters.shape(cpu=4_000, memory=32 * GIB, gpu=1).requests, ties=Ties(anti_affinity=(term,)))
-    members = [structs.replace(pod, labels={"app": "apart"}) for pod in clusters.pods("p", kind, 100)]
+    members = [structs.replace(pod, labels={"app": "apart"}) for pod in clusters.pods("p", kind, 100 // part)]
     nodes = [
         clusters.node(f"node-{n:04}", labels={HOSTNAME: f"node-{n:04}"}, cpu=96_000, memory=768 * GIB, gpu=8)
-        for n in range(1_000)
+        for n in range(1_000 // part)
     ]
     group = clusters.group("g", clusters.gang("apart", members))
-    return Case("100 pods with anti-affinity, 1,000 nodes", nodes, group, 50.0)
+    return Case(f"{len(members)} pods with anti-affinity, {len(nodes):,} nodes", nodes, group, 50.0)
 
 
-def close_together() -> Case:
+def close_together(part: int = 1) -> Case:
     """64 pods of 8 GPUs on 5,000 labelled nodes: one GPU product and one zone of several, if any has the room."""
     nodes = [
         clusters.node(
             f"node-{n:04}", cpu=96_000, memory=768 * GIB, gpu=8,
             labels={PRODUCT_LABEL: f"product-{n % 4}", CLIQUE: f"clique-{n // 18}", ZONE: f"zone-{n // 1_000}"},
         )
-        for n in range(5_000)
+        for n in range(5_000 // part)
     ]  # fmt: skip
-    gang = clusters.gang("close", clusters.pods("p", clusters.shape(cpu=8_000, memory=64 * GIB, gpu=8), 64))
-    return Case("64 pods of 8 GPUs, 5,000 nodes with topology", nodes, clusters.group("g", gang), 20.0)
+    pods = -(-64 // part)
+    gang = clusters.gang("close", clusters.pods("p", clusters.shape(cpu=8_000, memory=64 * GIB, gpu=8), pods))
+    return Case(f"{pods} pods of 8 GPUs, {len(nodes):,} nodes with topology", nodes, clusters.group("g", gang), 20.0)
 
 
-def large_cluster() -> list[Node]:
+def large_cluster(part: int = 1) -> list[Node]:
     """5,000 nodes: four in five with 8 GPUs, the others with none."""
     return [
-        clusters.node(f"node-{n:04}", cpu=96_000, memory=768 * GIB, gpu=8 if n % 5 else 0) for n in range(5_000)
+        clusters.node(f"node-{n:04}", cpu=96_000, memory=768 * GIB, gpu=8 if n % 5 else 0)
+        for n in range(5_000 // part)
     ]
 
 
