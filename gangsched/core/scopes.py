@@ -6,7 +6,8 @@ asks for no accelerator and requires nothing is tried once, on all nodes.
 
 Preferred is one GPU product and then the closest topology domain: the domain that already has members, then the one
 whose nodes suit the pods' own soft preferences, then the one with the least room that is enough, so that large domains
-stay whole. Only pods that ask for accelerators are kept in a preferred scope.
+stay whole. Only pods that ask for accelerators are kept in a preferred scope, and no domain is preferred for members
+that say themselves that they would rather be apart (soft spread, preferred anti-affinity).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scop
         counts[pod.shape] = counts.get(pod.shape, 0) + 1
     topology, must = _required(group)
     if not _on_one_node(group, counts, ledger):
-        for keys in _kinds(must, ledger):
+        for keys in _kinds(must, ledger, apart=any(map(_apart, counts))):
             if keys != must:
                 wanted = _domains(keys, group, counts, sum(counts.values()), ledger, topology)
                 yield from (replace(scope, whole=True) for scope in wanted[:PREFERRED_TRIES])
@@ -115,9 +116,16 @@ def _may_share(group: Group, shape: Shape) -> bool:
     return all(gang.plain or gang.wishes.allow_shared for gang in group.gangs)
 
 
-def _kinds(must: tuple[str, ...], ledger: Ledger) -> list[tuple[str, ...]]:
+def _apart(shape: Shape) -> bool:
+    """Whether pods of `shape` would rather keep away from some others."""
+    ties = shape.ties
+    return ties is not None and bool(ties.soft_spread or any(each.weight < 0 for each in ties.preferred))
+
+
+def _kinds(must: tuple[str, ...], ledger: Ledger, *, apart: bool) -> list[tuple[str, ...]]:
     """Sets of node labels that the nodes of a scope share, the closest first, `must` among each of them."""
-    known = [key for key in ledger.policy.topology_keys if label_column(key, ledger.table).values]
+    wanted = () if apart else ledger.policy.topology_keys
+    known = [key for key in wanted if label_column(key, ledger.table).values]
     product = (PRODUCT_LABEL,) if label_column(PRODUCT_LABEL, ledger.table).values else ()
     wished = [*((key, *product) for key in known), product, *((key,) for key in known), ()]
     kinds = ((*must, *(key for key in keys if key not in must)) for keys in wished)
