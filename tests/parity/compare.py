@@ -119,7 +119,7 @@ def _one(case: Case, figures: Figures, scheduler: KubeScheduler, plane: ControlP
             for probe, answer in _decided(batch, scheduler, ours):
                 figures.probes += 1
                 if not _follow(probe, answer, case, figures, scheduler):
-                    break  # from here on the two live in different worlds
+                    return  # from here on the two live in different worlds
     finally:
         scheduler.clear(case, case.probes)
 

@@ -67,7 +67,7 @@ def probe(name: str, taste: Taste, rng: Random, node_names: list[str]) -> Object
     if rng.random() < taste.nodes * 0.4:
         spec["nodeSelector"] = dict([rng.choice(((ZONE, "x"), (ZONE, "y"), (RACK, "1"), ("size", "12")))])
     if rng.random() < taste.scores:
-        preferred = {"weight": rng.randint(1, 100), "preference": _node_term(rng, node_names)}
+        preferred = {"weight": rng.randint(1, 100), "preference": _node_term(rng, node_names, odd=False)}
         affinity.setdefault("nodeAffinity", {})[PREFERRED] = [preferred]
     spreads = _spreads(rng, pod["metadata"]["labels"]) if rng.random() < taste.spread else []
     if rng.random() < taste.scores:
@@ -257,10 +257,11 @@ def _node_terms(rng: Random, node_names: list[str]) -> list[Object]:
     return [_node_term(rng, node_names, named=named) for _ in range(rng.choice((1, 1, 2, 3)))]
 
 
-def _node_term(rng: Random, node_names: list[str], *, named: bool = False) -> Object:
+def _node_term(rng: Random, node_names: list[str], *, named: bool = False, odd: bool = True) -> Object:
+    """A term; `odd` ones compare with what is no number, which makes kube-scheduler fail over a preference."""
     term: Object = {}
     if rng.random() < 0.75:
-        term["matchExpressions"] = [_node_requirement(rng) for _ in range(rng.choice((1, 1, 2)))]
+        term["matchExpressions"] = [_node_requirement(rng, odd=odd) for _ in range(rng.choice((1, 1, 2)))]
     if named or rng.random() < 0.2:
         names = [*node_names, "c-none"]
         operators = ["In"] if named else rng.choice((["In"], ["NotIn"], ["In", "In"], ["In", "NotIn"]))
@@ -270,12 +271,12 @@ def _node_term(rng: Random, node_names: list[str], *, named: bool = False) -> Ob
     return term
 
 
-def _node_requirement(rng: Random) -> Object:
+def _node_requirement(rng: Random, *, odd: bool) -> Object:
     operator = rng.choice(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
     key = "size" if operator in {"Gt", "Lt"} else rng.choice((ZONE, ZONE, RACK, "size"))
     values = {
         "In": rng.sample(("x", "y", "z", "1", "12"), 2), "NotIn": ["x"], "Lt": [rng.choice(("10", "007"))],
-        "Gt": [rng.choice(("5", "8", "x", "99999999999999999998"))],
+        "Gt": [rng.choice(("5", "8", "x", "99999999999999999998") if odd else ("5", "8"))],
     }.get(operator)  # fmt: skip
     return {"key": key, "operator": operator, **({"values": values} if values else {})}
 
