@@ -13,10 +13,10 @@ WORKDIR /src
 # Dependencies first, so that an edit of the source does not fetch them again. The development group's path dependency
 # (hack/control-plane) is not looked at: --frozen trusts the lock and --no-dev leaves the group out.
 COPY pyproject.toml uv.lock ./
-RUN uv sync --frozen --no-dev --no-install-project
+RUN uv sync --frozen --no-dev --extra uvloop --no-install-project
 COPY README.md LICENSE ./
 COPY gangsched gangsched
-RUN uv sync --frozen --no-dev --no-editable
+RUN uv sync --frozen --no-dev --extra uvloop --no-editable
 
 # The same base as above: the environment's interpreter is a link to this one's.
 FROM python:${PYTHON}-slim
