@@ -23,6 +23,8 @@ from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
 
 MESSAGES_PER_TURN = 1_000
+TURN_EVERY_S = 0.005
+"""A turn costs as much for one message as for ten: the first one is looked at at once, the next ones together."""
 BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "failed"}
 
 
@@ -87,12 +89,16 @@ class Loop:
 
     async def run(self) -> None:
         """Turn until stopped; each turn takes in what came, and plans if something can be decided."""
+        clock = asyncio.get_running_loop().time
         while not self._stopping:
+            began_s = clock()
             self._wake.clear()
             busy = self.turn()
             await asyncio.sleep(0)
             if not busy and not self._wake.is_set():
                 await self._sleep()
+            if len(self._messages) < MESSAGES_PER_TURN:
+                await asyncio.sleep(began_s + TURN_EVERY_S - clock())  # a negative time is none
 
     def turn(self) -> bool:
         """One turn; True when there is more to do at once."""
@@ -161,7 +167,8 @@ class Loop:
         if moved:
             self._log.info(
                 "planned", groups=len(proposal.verdicts), binds=sum(len(verdict.binds) for verdict in moved),
-                holds=sum(len(verdict.holds) for verdict in moved), ms=round(planned_s * 1e3, 2),
+                holds=sum(len(verdict.holds) for verdict in moved),
+                releases=sum(len(verdict.releases) for verdict in moved), ms=round(planned_s * 1e3, 2),
                 started=[verdict.group for verdict in moved if verdict.reason is Reason.SCHEDULED][:5],
                 left=len(proposal.left),
             )  # fmt: skip

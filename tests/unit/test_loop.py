@@ -97,6 +97,27 @@ async def test_message_wakes_the_loop(bench: Bench) -> None:
     await running
 
 
+async def test_messages_that_come_one_by_one_are_taken_in_together(bench: Bench) -> None:
+    """A turn for every message of a burst would cost the CPU that the API server needs."""
+    turns = 0
+    turn = bench.loop.turn
+
+    def counted() -> bool:
+        nonlocal turns
+        turns += 1
+        return turn()
+
+    bench.loop.turn = counted  # type: ignore[method-assign]
+    running = asyncio.create_task(bench.loop.run())
+    for number in range(100):
+        bench.loop.inbox(PodApplied(pod(f"p{number}", gpus=0)))
+        await asyncio.sleep(0)
+    await until(lambda: len(bench.binds) == 100)
+    assert turns < 50
+    bench.loop.stop()
+    await running
+
+
 async def test_deadline_wakes_the_loop(bench: Bench) -> None:
     """What has settled is told without any message coming."""
     running = asyncio.create_task(bench.loop.run())
