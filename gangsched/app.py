@@ -11,7 +11,7 @@ import asyncio
 import gc
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -31,6 +31,7 @@ from gangsched.kube.shapes import ShapeTable
 from gangsched.kube.status import StatusWriter
 from gangsched.kube.storage_feed import StorageFeed
 from gangsched.kube.volumes import VolumeBinder
+from gangsched.kube.waiting import wait_for_event
 from gangsched.loop import Loop, Ports
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.messages import Message, RecordEvent
@@ -44,6 +45,7 @@ from gangsched.telemetry.heartbeat import Heartbeat
 from gangsched.telemetry.metrics import Metrics
 
 GC_THRESHOLDS = (100_000, 50, 1_000)
+QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
 
 
 class SystemClock:
@@ -90,7 +92,7 @@ class Daemon:
         self.storage = StorageFeed(client, self._learn, report=self._report)
         self.operator = PodGroupOperator(
             client, self._sink, report=self._report, restore_signals=self.handle_signals,
-            sweep_every_s=settings.podgroup_sweep_s,
+            binds_idle=self.binder.idle, sweep_every_s=settings.podgroup_sweep_s,
         )  # fmt: skip
         self._publish()
 
@@ -135,6 +137,7 @@ class Daemon:
                     ("heartbeat", self.heartbeat.run()),
                 )
             ]  # fmt: skip
+            group.create_task(self._lanes.warm(settings.bind_connections), name="connections")  # while the lists come
             volumes = group.create_task(_forever(self.volumes.run()), name="volumes")
             loop = group.create_task(self.loop.run(), name="loop")
             await self.stopping.wait()
@@ -153,11 +156,13 @@ class Daemon:
         for synced in (self.pods.synced, self.nodes.synced, self.namespaces.synced, self.operator.synced):
             await synced.wait()
         await self.storage.answered()
+        self.loop.wake()
+        self._log.info("ready", version=__version__, pods=len(self._pods), nodes=len(self._nodes))
+        await asyncio.sleep(QUIET_AFTER_S)  # what was waiting for us is being bound now, and that comes first
+        await wait_for_event(self.binder.idle, QUIET_WITHIN_S, sleep=asyncio.sleep)
         gc.collect()
         gc.freeze()
         gc.enable()
-        self.loop.wake()
-        self._log.info("ready", version=__version__, pods=len(self._pods), nodes=len(self._nodes))
         await asyncio.Event().wait()
 
     async def _finish(self) -> None:
@@ -217,8 +222,18 @@ class Daemon:
 
 def run_daemon(settings: Settings) -> int:
     """Run until a signal; the exit code. Raises SettingsError and Misconfigured for what a person must mend."""
-    asyncio.run(_run(settings))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_run(settings))
     return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed (the extra `uvloop`): a fifth less CPU; else asyncio's own loop."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    return new_event_loop
 
 
 async def _run(settings: Settings) -> None:

@@ -6,7 +6,7 @@ written once: if the connection ends before the answer, it may have been carried
 What it does *not* do: redirects, cookies, compression, streams.
 
 Why not aiohttp for these, too: it spends 235 µs of CPU on a bind, this 90 µs, and on a small machine every
-microsecond of ours is taken from the API server (decision 0012).
+microsecond of ours is taken from the API server (decision 0014).
 """
 
 from __future__ import annotations
@@ -53,6 +53,16 @@ class Lanes:
             return await client.request(method, path, body, content_type=content_type, timeout_s=timeout_s)
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 
+    async def warm(self, count: int) -> None:
+        """Open `count` connections for requests to come; a server that refuses them is told of by those requests."""
+        if self._client.access.proxy:
+            return
+        self._tls = self._client.access.tls
+        opened = await asyncio.gather(*(self._open() for _ in range(count)), return_exceptions=True)
+        for lane in opened:
+            if isinstance(lane, Lane):
+                self._keep(lane)
+
     def close(self) -> None:
         """Close the idle connections; those in use close when their request is done."""
         idle, self._idle = self._idle, []
@@ -76,12 +86,16 @@ class Lanes:
         except BaseException:
             lane.close()  # an answer that comes later must not be taken for the next one's
             raise
+        self._keep(lane)
+        return answer
+
+    def _keep(self, lane: Lane) -> None:
+        """Let the next request have it, unless there are enough."""
         if lane.open and len(self._idle) < IDLE_LANES:
             lane.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(lane)
         else:
             lane.close()
-        return answer
 
     async def _lane(self) -> Lane:
         """The connection used last, so that few are kept busy; a new one when none is idle."""
@@ -95,10 +109,16 @@ class Lanes:
             if lane.open and loop.time() - lane.idle_since_s < IDLE_FOR_S:
                 return lane
             lane.close()
+        return await self._open()
+
+    async def _open(self) -> Lane:
+        access = self._client.access
         server = urlsplit(access.server)
         port = server.port or (443 if access.tls is not None else 80)
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, lane = await loop.create_connection(Lane, server.hostname or "", port, ssl=access.tls)
+            _, lane = await asyncio.get_running_loop().create_connection(
+                Lane, server.hostname or "", port, ssl=access.tls
+            )
         return lane
 
 

@@ -30,6 +30,8 @@ API_GROUPS = (X_K8S, SIGS, NATIVE)
 PAGE_LIMIT = 500
 SLICE = 50
 SWEEP_EVERY_S = 60.0
+QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 2.0
+"""kopf takes 200 ms of CPU to import and start: it waits for the binds of a backlog, but not for longer than that."""
 FIRST_SWEEP_AFTER_S = 3.0
 """kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
 STOP_WITHIN_S = 5.0
@@ -64,12 +66,16 @@ class PodGroupOperator:
         report: Report,
         api_groups: tuple[str, ...] = API_GROUPS,
         restore_signals: Callable[[], None] = release_signals,
+        binds_idle: asyncio.Event | None = None,
         sweep_every_s: float = SWEEP_EVERY_S,
         now: Now = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        """`restore_signals` installs the program's own signal handlers again each time kopf has taken them."""
+        """`restore_signals` installs the program's own signal handlers again each time kopf has taken them.
+
+        `binds_idle` is the binder's `idle`; without one there is nobody to give way to.
+        """
         self.synced = asyncio.Event()
         self.counts = OperatorCounts()
         self._sources = [
@@ -81,6 +87,7 @@ class PodGroupOperator:
                 report=report,
                 on_listed=self._on_listed,
                 restore_signals=restore_signals,
+                binds_idle=binds_idle,
                 sweep_every_s=sweep_every_s,
                 now=now,
                 sleep=sleep,
@@ -113,6 +120,7 @@ class PodGroupSource:
         report: Report,
         on_listed: Callable[[], None],
         restore_signals: Callable[[], None],
+        binds_idle: asyncio.Event | None,
         sweep_every_s: float,
         now: Now,
         sleep: Sleep,
@@ -126,6 +134,7 @@ class PodGroupSource:
         self._report = report
         self._on_listed = on_listed
         self._restore_signals = restore_signals
+        self._binds_idle = binds_idle
         self._sweep_every_s = sweep_every_s
         self._now = now
         self._sleep = sleep
@@ -202,7 +211,9 @@ class PodGroupSource:
 
     async def _listen(self, version: str) -> None:
         """Run kopf's operator and sweep now and then; ends with the fault that ended either."""
-        # kopf takes 100 ms to import: in a thread, and only now that everything is listed and planning has begun.
+        if self._binds_idle is not None:
+            await self._sleep(QUIET_AFTER_S)
+            await wait_for_event(self._binds_idle, QUIET_WITHIN_S, sleep=self._sleep)
         embedded = await asyncio.to_thread(importlib.import_module, "gangsched.kube.embedded")
         self._counts.starts += 1
         stop = asyncio.Event()

@@ -7,9 +7,20 @@ verdict, never one per watch event).
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 from typing import TextIO
+
+if "structlog" not in sys.modules:
+    # structlog imports rich wherever it finds it, for tracebacks that we do not write: 30 ms of every start.
+    absent, sys.modules["rich"] = sys.modules.get("rich"), None  # type: ignore[assignment]
+    try:
+        importlib.import_module("structlog")
+    finally:
+        del sys.modules["rich"]
+        if absent is not None:
+            sys.modules["rich"] = absent
 
 import structlog
 from structlog.typing import Processor

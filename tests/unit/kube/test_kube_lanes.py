@@ -61,6 +61,30 @@ def pieces(*parts: bytes) -> Talk:
     return talk
 
 
+async def test_warm_lanes_are_there_for_the_first_requests(tmp_path: Path) -> None:
+    """Connections opened beforehand are used, and no others."""
+    opened: list[None] = []
+    answer = pieces(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(None)
+        await answer(reader, writer)
+
+    async with talking(tmp_path, talk) as lanes:
+        await lanes.warm(3)
+        await asyncio.gather(*(lanes.request("POST", "/x", b"[]") for _ in range(3)))
+    assert len(opened) == 3
+
+
+async def test_lanes_are_warmed_in_vain_when_nobody_listens(tmp_path: Path) -> None:
+    """A server that is not there is the business of the requests."""
+    async with talking(tmp_path, pieces()) as lanes:
+        pass
+    await lanes.warm(2)
+    with pytest.raises(Unreachable):
+        await lanes.request("POST", "/x", b"[]")
+
+
 async def test_request_says_who_and_what(tmp_path: Path) -> None:
     """Path, credentials, type and body arrive, and the server's own path is kept."""
     seen: list[bytes] = []
