@@ -82,11 +82,16 @@ class Requests(Protocol):
         """Send one request; the decoded answer."""
 
 
+#: Reviews asked for at a time: each needs a connection, and opening one costs more than a review.
+AT_A_TIME = 4
+
+
 async def check_permissions(client: Requests) -> str:
     """Raise Misconfigured naming every permission that is missing; returns what the lack of `VOLUMES` means, or ""."""
     asked = (*PERMISSIONS, *VOLUMES)
+    turn = asyncio.Semaphore(AT_A_TIME)
     try:
-        granted = await asyncio.gather(*(_granted(client, permission) for permission in asked))
+        granted = await asyncio.gather(*(_granted(client, permission, turn) for permission in asked))
     except ApiFault as fault:
         if fault.status in {UNAUTHORIZED, FORBIDDEN}:
             raise Misconfigured(f"The API server does not accept our credentials ({fault}): renew them.") from fault
@@ -100,7 +105,7 @@ async def check_permissions(client: Requests) -> str:
     return f"Pods with persistent volume claims have to wait. {sentence}" if missing else ""
 
 
-async def _granted(client: Requests, permission: Permission) -> bool:
+async def _granted(client: Requests, permission: Permission, turn: asyncio.Semaphore) -> bool:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -113,5 +118,6 @@ async def _granted(client: Requests, permission: Permission) -> bool:
             }
         },
     }
-    answer = await client.request_json("POST", PATH, msgspec.json.encode(review))
+    async with turn:
+        answer = await client.request_json("POST", PATH, msgspec.json.encode(review))
     return bool(answer.get("status", {}).get("allowed"))
