@@ -121,7 +121,7 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
     while len(placed) < len(alike):
         rest = alike[len(placed) :]
         room = usable(alike[0].shape, group, ledger)
-        room = outlook.narrow(room, len(rest))
+        room = outlook.narrow(room, len(rest), group)
         found = _place_together(rest[:step], room, outlook, ledger)
         placed += found
         if len(found) < min(step, len(rest)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gangsched.core.filter.company import Company, Tally
+from gangsched.model.gang import Group
 from gangsched.model.objects import Pod
 from gangsched.model.population import Members, Selected
 from gangsched.model.snapshot import Bools, Codes, Ints
@@ -71,6 +72,12 @@ def first_of_its_kind(pod: Pod, company: Company) -> bool:
         return False
     question = _asked_for(pod, pod.shape.ties.affinity, company)
     return question.counts(pod) and not any(t.counts.any() for t in _tallies(pod, pod.shape.ties.affinity, company))
+
+
+def followers(pod: Pod, group: Group, company: Company) -> int:
+    """How many pending members of `group` the pod's affinity asks for: they are to be near the first of its kind."""
+    asked_for = _asked_for(pod, pod.shape.ties.affinity if pod.shape.ties is not None else (), company)
+    return sum(asked_for.counts(member) for gang in group.gangs for member in gang.pending)
 
 
 def roomiest_domains(pod: Pod, count: int, room: Ints, company: Company) -> Ints:

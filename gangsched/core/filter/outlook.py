@@ -11,6 +11,7 @@ import numpy as np
 from gangsched.core.filter import inter_pod_affinity, node_ports, pod_topology_spread, volume_outlook
 from gangsched.core.filter.company import Company
 from gangsched.core.filter.soft_penalty import own_pulls, pulls, soft_penalty
+from gangsched.model.gang import Group
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Bools, Codes, Ints
 
@@ -90,15 +91,16 @@ class Outlook:
         by_volumes = volume_outlook.refusals(self._pod, self._company.volumes)
         return np.where(by_volumes > 0, by_volumes + VOLUME_CODES_FROM, refused)
 
-    def narrow(self, room: Ints, count: int) -> Ints:
-        """`room` for the next of `count` such pods: 0 where a filter refuses."""
+    def narrow(self, room: Ints, count: int, group: Group) -> Ints:
+        """`room` for the next of `count` such pods of `group`: 0 where a filter refuses."""
         if not self.bound:
             return room
         room = np.where(self.ports_taken() | (self.refused_by() > 0), 0, room)
         if self._pod.claims:
             room = volume_outlook.narrow(self._pod, room, self._company.volumes)
         if inter_pod_affinity.first_of_its_kind(self._pod, self._company):
-            room = inter_pod_affinity.roomiest_domains(self._pod, count, room, self._company)
+            company = inter_pod_affinity.followers(self._pod, group, self._company)
+            room = inter_pod_affinity.roomiest_domains(self._pod, max(count, company), room, self._company)
         return room
 
     def _look_again(self) -> None:
