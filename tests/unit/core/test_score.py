@@ -1,5 +1,8 @@
 """Score: which feasible nodes a run of identical pods gets."""
 
+import doctest
+from pathlib import Path
+
 import numpy as np
 
 from bench import clusters
@@ -118,3 +121,10 @@ def test_a_node_that_shrank_below_its_use_gets_nothing() -> None:
 def test_worth_counts_every_size() -> None:
     """Eight in one piece are worth more than the same eight in two pieces, and those more than in eight."""
     assert score.worth(np.array([8, 4, 2, 1, 0])).tolist() == [32, 12, 4, 1, 0]
+
+
+def test_the_example_to_follow() -> None:
+    """What docs/placement.md shows is what comes out."""
+    page = Path(__file__).parents[3] / "docs" / "placement.md"
+    found = doctest.testfile(str(page), module_relative=False)
+    assert (found.failed, found.attempted > 5) == (0, True)
