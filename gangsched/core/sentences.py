@@ -76,7 +76,7 @@ def gang_failed(pod: Pod, reason: str, placed: int, needed: int) -> str:
 
 def no_room_for_all(gang: Gang, room: int, needed: int, nodes: str) -> str:
     """The arithmetic refusal before anything is placed (semantics P4)."""
-    return f"gang {gang.id} needs room for {needed} more pods and there is room for {room}: {nodes}"
+    return f"gang {gang.id} needs room for {_some(needed, 'more pod')} and there is room for {room}: {nodes}"
 
 
 def min_resources_short(gang: Gang, short: Iterable[str]) -> str:
@@ -98,7 +98,7 @@ def waiting_for_members(gang: Gang) -> str:
 
 def waiting_for_more(gang: Gang, lack: int) -> str:
     """Told where enough members exist, but too few of those that Permit counts (semantics B1)."""
-    return f"{lack} more members of {gang.id} must wait together: its match policy is {gang.match_policy.value}"
+    return f"{_some(lack, 'more member')} of {gang.id} must wait together: its match policy is {gang.match_policy.value}"
 
 
 def timed_out(gang: Gang) -> str:
@@ -121,7 +121,7 @@ def holding(pod: Pod, node: str, lack: str) -> str:
 
 def holds_summary(held: int, lack: str) -> str:
     """Told on a group that holds (semantics R3)."""
-    return f"{held} members hold a node, {lack}"
+    return f"{_some(held, 'member')} {'holds' if held == 1 else 'hold'} a node, {lack}"
 
 
 def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
@@ -137,7 +137,8 @@ def holds_lost(nodes: Iterable[str]) -> str:
 
 def strict_holds_nothing(number: int) -> str:
     """Told when a group that holds has become Strict (semantics I5, T1)."""
-    return f"the group has become Strict, which holds nothing between rounds; {number} holds were released"
+    released = f"{_some(number, 'hold')} {'was' if number == 1 else 'were'} released"
+    return f"the group has become Strict, which holds nothing between rounds; {released}"
 
 
 def yielded(beneficiary: str) -> str:
@@ -152,4 +153,11 @@ def waiting_for_sibling(gang_id: str, message: str) -> str:
 
 def permitted(placed: int) -> str:
     """Told when a group starts."""
+    if placed == 1:
+        return "1 pod has found a node and is bound"
     return f"{placed} pods have found a node and are bound together"
+
+
+def _some(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

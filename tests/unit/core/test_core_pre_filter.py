@@ -150,7 +150,7 @@ def test_room_is_counted_in_whole_pods() -> None:
     """P4: two nodes with 6 and 2 free GPUs take no pod of 8; the sum of GPUs is not what counts."""
     verdict = decide(gang("ns/g", pods("g", 1, gpus=8)), nodes=[node("a", 6), node("b", 2)])
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "room for 1 more pods and there is room for 0" in verdict.message
+    assert "room for 1 more pod and there is room for 0" in verdict.message
     assert verdict.round is None
 
 
