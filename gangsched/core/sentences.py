@@ -98,7 +98,8 @@ def waiting_for_members(gang: Gang) -> str:
 
 def waiting_for_more(gang: Gang, lack: int) -> str:
     """Told where enough members exist, but too few of those that Permit counts (semantics B1)."""
-    return f"{_some(lack, 'more member')} of {gang.id} must wait together: its match policy is {gang.match_policy.value}"
+    more = _some(lack, "more member")
+    return f"{more} of {gang.id} must wait together: its match policy is {gang.match_policy.value}"
 
 
 def timed_out(gang: Gang) -> str:
