@@ -99,15 +99,17 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tupl
     held = () if group.strict else gang.held
     needed = missing(gang, 0) + len(held)
     counts = _counts((*gang.pending, *(placement.pod for placement in held)))
-    rooms = {shape: usable_room(shape, ledger, group) for shape in counts}
+    per_node = {shape: usable(shape, group, ledger) for shape in counts}
+    rooms = {shape: int(room.sum()) for shape, room in per_node.items()}
     for placement in held:
-        if placement.node in group.avoid:  # it stays where it is, though no other member goes there
-            rooms[placement.pod.shape] += 1
+        shape = placement.pod.shape
+        if not per_node[shape][ledger.table.index[placement.node]]:
+            rooms[shape] += 1  # it stays where it is, though no other member may go there (any more)
     room = sum(min(count, rooms[shape]) for shape, count in counts.items())
     if room >= needed:
         return None
     shape = min(counts, key=lambda each: rooms[each] - counts[each])
-    first = next(pod for pod in gang.pending if pod.shape is shape)
+    first = next(pod for pod in (*gang.pending, *(placement.pod for placement in held)) if pod.shape is shape)
     if shape.unsupported:
         return Refusal(Reason.UNSUPPORTED, sentences.unsupported(first)), ()
     nodes = sentences.nodes_available(first, ledger, closed(group, shape, ledger), filled=True)
@@ -115,11 +117,6 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tupl
     at_once = needed if group.strict else 1
     needs = (Need(shape, at_once),) if len(counts) == 1 else tuple(Need(each, 0) for each in counts)
     return Refusal(Reason.UNSCHEDULABLE, sentences.no_room_for_all(gang, room, needed, nodes)), needs
-
-
-def usable_room(shape: Shape, ledger: Ledger, group: Group) -> int:
-    """How many pods of `shape` fit in all, the nodes that are closed to the group left out (B6)."""
-    return int(usable(shape, group, ledger).sum())
 
 
 def _counts(pods: Iterable[Pod]) -> dict[Shape, int]:

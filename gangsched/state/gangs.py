@@ -93,11 +93,13 @@ class GangRecord:
             self.satisfied = self.started = False
 
     def read_spec(self, *, defaults: GangDefaults) -> bool:
-        """Bring `spec` up to date; True when it changed. The oldest pod of each distinct declaration is asked."""
+        """Bring `spec` up to date; True when it changed. The oldest pod of each distinct declaration is asked.
+
+        Members that have ended or are going are asked only where there are no others: a gang that has finished is still
+        what they declared, and its siblings' (I4).
+        """
         declared: dict[tuple[tuple[str, str], ...], Pod] = {}
-        for pod in self.members.values():
-            if not pod.live or pod.deleting:
-                continue
+        for pod in [pod for pod in self.members.values() if pod.live and not pod.deleting] or self.members.values():
             known = declared.get(pod.marks)
             if known is None or (pod.creation_s, pod.name) < (known.creation_s, known.name):
                 declared[pod.marks] = pod

@@ -175,7 +175,9 @@ class Registry:
             group = self.groups.get(members[0])
             if group is None or group.gangs != members:
                 old = self.groups.get(old_id) if old_id is not None else None
-                group = GroupRecord(id=members[0], gangs=members, clock_s=old.clock_s if old else None)
+                group = GroupRecord(id=members[0], gangs=members)
+                if old is not None:
+                    group.clock_s, group.avoid = old.clock_s, dict(old.avoid)
                 self.groups[members[0]] = group
             group.refusal, group.accused = refusal, accused
             if old_id is not None and old_id != group.id:

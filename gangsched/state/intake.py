@@ -136,7 +136,9 @@ class Intake:
             new_id = f"{PLAIN}{pod.key}"
         else:
             new_id = None
+        under_way = ""
         if old_id is not None and old_id != new_id:
+            under_way = self.gang_of(pod.uid).assumed.get(pod.uid, "")
             self._leave(pod.uid, old_id)
         old = self._registry.gangs[new_id].members.get(pod.uid) if new_id is not None and old_id == new_id else None
         if new_id is not None:
@@ -146,6 +148,8 @@ class Intake:
             if old is None or not _same(old, pod):
                 self._registry.touch(new_id)
                 record.ghosts.discard(pod.uid)
+                if under_way:
+                    record.assumed[pod.uid] = under_way  # its labels moved it here while it was being bound
                 self._settle_member(record, pod, old)
             if pod.timed_out:
                 record.marking.discard(pod.uid)
@@ -153,10 +157,7 @@ class Intake:
         return self._rejection(pod, old, now_s)
 
     def _settle_member(self, record: GangRecord, pod: Pod, old: Pod | None) -> None:
-        """Drop what the record holds for a member that the change has made void; keep a bind under way in mind."""
-        in_flight = self._in_flight.get(pod.uid)
-        if in_flight is not None and old is None and not pod.node_name and pod.live:
-            record.assumed[pod.uid] = in_flight.node  # its labels moved it here from another gang
+        """Drop what the record holds for a member that the change has made void."""
         if pod.node_name or not pod.live:
             record.started = record.started or bool(pod.node_name and pod.live)
             record.assumed.pop(pod.uid, None)
@@ -260,7 +261,7 @@ class Intake:
         group_id = self._registry.group_of.get(gang, "") if gang is not None else ""
         if isinstance(outcome, Bound):
             self._queue.succeeded(group_id)
-            if record is not None:
+            if record is not None and record.members[outcome.uid].live:
                 record.started = True
             text = f"Successfully assigned {pod.key} to {node}"
             return (RecordEvent(pod_ref(pod), EventReason.SCHEDULED, text, action="Binding"),)

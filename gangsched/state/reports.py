@@ -66,17 +66,13 @@ class Reports:
                 yield from self._tell_pods(record, gang, group.verdict, faults)
             if record.plain or not record.ours:
                 continue
-            yield from self._tell_gang(record, gang, group)
+            yield from self._tell_gang(record, gang, group.verdict, registry.accusers(gang_id))
             yield from self._tell_status(record, gang, group.verdict, wall)
-            for accuser in registry.accusers(gang_id):  # told to it earlier unless it has become ours since
-                yield from self._accuse(record, accuser)
-        for accused in group.accused:
-            yield from self._accuse(registry.gangs[accused], group)
-
-    def _accuse(self, record: GangRecord, accuser: GroupRecord) -> Iterator[Report]:
-        """The Event on the other side of a mismatch (semantics I4)."""
-        assert accuser.refusal is not None
-        yield from self._event(record, Reason.INVALID_GANG.value, accuser.refusal.message, warning=True)
+        for accused in group.accused:  # the other side of a mismatch (semantics I4)
+            assert group.refusal is not None
+            yield from self._event(
+                registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message, warning=True
+            )
 
     def _tell_pods(
         self, record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
@@ -106,24 +102,22 @@ class Reports:
         if len(told) > 2 * len(record.members):
             self._pods[gang.id] = {uid: said for uid, said in told.items() if uid in record.members}
 
-    def _tell_gang(self, record: GangRecord, gang: Gang, group: GroupRecord) -> Iterator[Report]:
-        """Events on the PodGroup (or the oldest pod): bad values, foreign members, and the change of verdict."""
-        for problem in record.spec.problems if record.spec else ():
-            yield from self._event(record, Reason.INVALID_GANG.value, problem.text, warning=True)
-        if gang.foreign:
-            named = ", ".join(gang.foreign[:5]) + (", …" if len(gang.foreign) > 5 else "")
-            text = f"{len(gang.foreign)} pending members have another schedulerName and do not count: {named}"
-            yield from self._event(record, EventReason.MIXED_SCHEDULERS, text, warning=True)
-        if broken(gang):
-            text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
-            yield from self._event(record, EventReason.DEGRADED, text, warning=True)
-        else:
-            told = self._events.get(record.id, set())
-            told.difference_update([said for said in told if said[0] == EventReason.DEGRADED])
-        verdict = group.verdict
-        if verdict is None:
+    def _tell_gang(
+        self, record: GangRecord, gang: Gang, verdict: Verdict | None, accusers: Sequence[GroupRecord]
+    ) -> Iterator[Report]:
+        """Events on the PodGroup (or the oldest pod): what is wrong for as long as it is, and the change of verdict."""
+        refusal = None
+        if verdict is not None:
+            refusal = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
+        lasting = list(_wrong(record, gang, accusers))
+        told = self._events.setdefault(record.id, set())
+        is_lasting = refusal is not None and refusal.reason is Reason.INVALID_GANG
+        true = {*lasting, (refusal.reason.value, refusal.message)} if refusal and is_lasting else set(lasting)
+        told.difference_update([said for said in told if said[0] in _LASTING and said not in true])
+        for reason, text in lasting:
+            yield from self._event(record, reason, text, warning=True)
+        if refusal is None or verdict is None:
             return
-        refusal = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
         if refusal.reason is Reason.SCHEDULED:
             if verdict.binds and refusal.message:
                 yield from self._event(record, EventReason.GANG_SCHEDULED, refusal.message, warning=False, once=True)
@@ -164,6 +158,23 @@ class Reports:
 
 
 _LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
+
+
+def _wrong(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:
+    """(reason, sentence) of bad values, groups tied without consent, foreign members, and being below the minimum."""
+    for problem in record.spec.problems if record.spec else ():
+        yield Reason.INVALID_GANG.value, problem.text
+    for accuser in accusers:  # told to it when it was accused, unless it has become ours since
+        if accuser.refusal is not None:
+            yield Reason.INVALID_GANG.value, accuser.refusal.message
+    if gang.foreign:
+        named = ", ".join(gang.foreign[:5]) + (", …" if len(gang.foreign) > 5 else "")
+        one = len(gang.foreign) == 1
+        does = "member has another schedulerName and does" if one else "members have another schedulerName and do"
+        yield EventReason.MIXED_SCHEDULERS.value, f"{len(gang.foreign)} pending {does} not count: {named}"
+    if broken(gang):
+        text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
+        yield EventReason.DEGRADED.value, text
 
 
 def pod_ref(pod: Pod) -> ObjectRef:

@@ -69,7 +69,7 @@ class SchedulingState:
         self._clocked -= refreshed.gone
         self._yielded -= refreshed.gone
         self.reports.forget(refreshed.forgotten)
-        self._release_yielded(refreshed.gone)
+        self._release_yielded(refreshed.gone | self._idle(refreshed.changed if self._yielded else set(), now_s))
         for group_id in refreshed.changed:
             group = self.registry.groups[group_id]
             self._keep_clock(group, now_s)
@@ -79,6 +79,10 @@ class SchedulingState:
         if grown or (stirred and self.queue.minds_pods()):
             self.queue.wake(self.cluster.snapshot(), grown, stirred=stirred)
             self._look_at_holds(grown)
+
+    def _idle(self, groups: set[str], now_s: float) -> set[str]:
+        """Those of which nobody waits."""
+        return {group_id for group_id in groups if not _waits(self.registry.group(group_id, now_s))}
 
     def _look_at_holds(self, nodes: set[str]) -> None:
         """Groups that hold on these nodes are planned anew: what they hold may be theirs no more (semantics R3)."""
@@ -93,7 +97,7 @@ class SchedulingState:
         groups = []
         for group_id in self.queue.ready(now_s) | expired:
             group = self.registry.group(group_id, now_s)
-            if any(gang.pending or gang.retry or gang.held for gang in group.gangs):
+            if _waits(group):
                 groups.append(group)
             else:
                 self.queue.park(group_id, ())
@@ -255,3 +259,8 @@ class SchedulingState:
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
         """What is to be told now; `wall` is the present in RFC 3339."""
         return self.reports.take(self.registry, now_s=now_s, wall=wall, everything=everything)
+
+
+def _waits(group: Group) -> bool:
+    """Whether there is anything to place or to bind."""
+    return any(gang.pending or gang.retry or gang.held for gang in group.gangs)

@@ -80,6 +80,14 @@ MUTANTS = (
         "(False, -group.priority, group.creation_s, group.id)", CORE,
     ),
     Mutant(
+        "a satisfied gang waits for its siblings", "P3", "core/pre_filter.py",
+        "if faulty or any(gang.timed_out for gang in group.gangs):", "if faulty or refusals(group):", CORE,
+    ),
+    Mutant(
+        "a gang that has ended declares nothing", "I4", "state/gangs.py",
+        "if pod.live and not pod.deleting] or self.members.values():", "if pod.live and not pod.deleting]:", STATE,
+    ),
+    Mutant(
         "minResources are ignored", "P4", "core/pre_filter.py",
         "if lack > 0:", "if lack > 2**60:", CORE,
     ),

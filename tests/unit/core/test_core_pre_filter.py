@@ -8,6 +8,7 @@ import pytest
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Gang, MatchPolicy, Mode, Refusal
+from gangsched.model.gpu_policy import SHARING_LABEL
 from gangsched.model.objects import Node, Pod
 from gangsched.model.plan import Need, Verdict
 from gangsched.model.reasons import Reason
@@ -136,6 +137,17 @@ def test_retried_member_does_not_wait_for_a_quorum() -> None:
     ours = gang("ns/g", pods("g", 1), 4, bound=1, retry=(pod("r"),), satisfied=True, match_policy=policy)
     verdict = decide(ours)
     assert (verdict.reason, set(where(verdict))) == (Reason.WAITING_FOR_MEMBERS, {"r"})
+
+
+def test_hold_on_a_node_that_closed_to_its_gang_counts_as_room() -> None:
+    """P4, I5: after an edit of what a gang asks of GPUs its holds stay where they are, and the rest is looked for."""
+    shared = node("s", 2, labels={SHARING_LABEL: "time-slicing"})
+    held = holds([pod("h0"), pod("h1")], "s", "s")
+    ours = gang("ns/g", pods("g", 1, gpus=2), 3, held=held, mode=Mode.NON_STRICT)
+    assert len(decide(ours, nodes=[shared, node("a", 2)]).binds) == 3
+    verdict = decide(ours, nodes=[shared, node("a", 0)])
+    assert (verdict.reason, verdict.releases) == (Reason.UNSCHEDULABLE, ())
+    assert "gang ns/g needs room for 3 more pods and there is room for 2" in verdict.message
 
 
 def test_satisfied_gang_of_another_policy_is_still_a_gang() -> None:

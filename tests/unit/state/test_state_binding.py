@@ -170,6 +170,23 @@ def test_gang_whose_binds_all_failed_or_found_nobody_is_whole_again() -> None:
         assert not world.bound(), order
 
 
+def test_answer_about_members_that_have_ended_starts_nothing() -> None:
+    """Decision 10, I6: binds answered after all their pods had ended do not count for the gang's next members."""
+    world = World(node("a", 8))
+    world.declare(pod_group("g", 2))
+    pods = world.create(members("g", 2, pod_group=True))
+    world.fate = lambda _: "later"
+    world.settle()
+    for each in pods:
+        world.update(each, node_name="a", phase=Phase.SUCCEEDED)
+        world.say(Bound(each.uid, "a"))
+    world.unanswered.clear()
+    world.create(members("g", 2, first=2, pod_group=True))
+    world.fate = lambda bind: "failed" if bind.name == "g-2" else "gone"
+    world.settle()
+    assert not world.state.registry.gangs["ns/g"].satisfied
+
+
 def test_gang_whose_bound_members_ended_is_not_whole_again() -> None:
     """Decision 10, P1: a gang that ran keeps what it was; a later failed bind of a replacement is only retried."""
     world = World(node("a", 4))
@@ -296,6 +313,19 @@ def test_kubelet_rejection_is_told_and_the_node_avoided_for_a_while() -> None:
     world.advance(59)
     assert not world.bound()
     assert world.advance(1.5).bound() == {"g-1": "a"}
+
+
+def test_rejecting_node_is_avoided_across_a_regrouping() -> None:
+    """B6, I5: joining a group does not make a node worth a try again."""
+    both = ["ns/g", "ns/h"]
+    world = World(node("a", 8))
+    one, other = world.create(members("g", 2))
+    world.settle()
+    world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu")
+    world.update(other, marks=marks("g", min_member=2, groups=both))
+    world.create(members("g", 1, first=2, min_member=2, groups=both), members("h", 1, groups=both))
+    assert set(world.advance(1).bound()) == {"g-1"}
+    assert set(world.advance(60).bound()) == {"g-1", "g-2", "h-0"}
 
 
 def test_other_failures_of_pods_avoid_no_node() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.model.gang import Mode
-from gangsched.model.messages import PodGroupsReplaced, PodsReplaced
+from gangsched.model.messages import PodApplied, PodGroupsReplaced, PodsReplaced
 from gangsched.model.objects import Phase
 from gangsched.model.reasons import Reason
 from tests.builders import NAMESPACE, marks, members, node, pod, pod_group, running
@@ -236,6 +236,21 @@ def test_satisfied_gang_outlives_its_sibling() -> None:
     assert not world.events("WaitingForGang"), "nothing of it waits"
 
 
+def test_gang_whose_members_have_ended_is_still_what_they_declared() -> None:
+    """I3, I4, P3: a sibling that has finished, its pods still there, has not left the group."""
+    both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
+    world = World(node("n", 8))
+    first = world.create(members("a", 2, groups=both))
+    (done,) = world.create(members("b", 1, groups=both))
+    world.settle()
+    world.update(done, phase=Phase.SUCCEEDED)
+    world.told()
+    assert not world.events("InvalidGang")
+    world.delete(first[0])
+    world.create(members("a", 1, first=2, min_member=2, groups=both))
+    assert set(world.settle().bound()) == {"a-1", "a-2"}
+
+
 def test_minimum_of_zero_satisfies_no_gang_without_members() -> None:
     """I6: a gang that had no member when its group started has reached nothing, whatever its minimum becomes."""
     both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
@@ -338,6 +353,19 @@ def test_member_relabelled_while_it_is_being_bound_is_not_bound_twice() -> None:
     world.create(pod("big", gpus=2))
     world.fate = lambda _: "bound"
     assert "big" in world.settle().bound()
+
+
+def test_member_relabelled_after_its_bind_was_answered_is_not_bound_twice() -> None:
+    """B3: the answer may come before the watch shows the relabelled pod, and that before it shows the binding."""
+    world = World(node("a", 2))
+    world.show_binds = False
+    (moving,) = world.create(members("g", 1))
+    world.settle()
+    world.say(PodApplied(msgspec.structs.replace(world.pods[moving.uid], node_name="", phase=Phase.PENDING,
+                                                 marks=marks("h", min_member=1))))  # fmt: skip
+    world.settle()
+    assert len(world.sent) == 1
+    assert world.state.cluster.node_of(moving.uid) == "a"
 
 
 def test_update_that_changes_nothing_wakes_nobody() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from gangsched.core.cycle import plan
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.reasons import Reason
-from tests.builders import NAMESPACE, members, node, pod
+from tests.builders import NAMESPACE, members, node, pod, pod_group
 from tests.world import World
 
 
@@ -218,8 +218,10 @@ def test_yield_is_told_in_an_event_that_names_the_beneficiary() -> None:
 
 def test_nobody_waits_for_a_beneficiary_that_is_gone() -> None:
     """D1: a group that yielded may go on when its beneficiary is deleted, or holds nothing any more."""
-    for end in ("deleted", "node gone"):
+    for end in ("deleted", "deleted but for its PodGroup", "node gone"):
         world = deadlocked()
+        if "PodGroup" in end:
+            world.declare(pod_group("g", 4, creation_s=1))
         while not any(verdict.yields_to for proposal in world.plans for verdict in proposal.verdicts):
             world.state.refresh(world.now_s)
             picture = world.state.snapshot()
@@ -232,7 +234,7 @@ def test_nobody_waits_for_a_beneficiary_that_is_gone() -> None:
                 world.state.commit(yields, picture, now_s=world.now_s)
             else:
                 world.state.commit(proposal, picture, now_s=world.now_s)
-        if end == "deleted":
+        if end.startswith("deleted"):
             world.delete(*[each for each in world.pods.values() if each.name.startswith("g-")])
         else:
             world.remove_node("a")

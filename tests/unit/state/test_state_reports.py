@@ -188,3 +188,14 @@ def test_everything_is_told_at_the_end() -> None:
     reports = world.state.take_reports(now_s=world.now_s, wall="now", everything=True)
     assert len([each for each in reports if isinstance(each, SetPodCondition)]) == 2
     assert any(isinstance(each, RecordEvent) for each in reports)
+
+
+def test_bad_value_that_comes_back_is_news() -> None:
+    """E4: an Event on a bad value is told once for as long as the value stays, and again when it returns."""
+    world = World(node("a", 8))
+    for generation, mode in enumerate(("Loose", "Strict", "Loose", "Loose"), start=1):
+        world.declare(pod_group("g", 3, marks=((keys.MODE[0], mode),), generation=generation))
+        world.create(members("g", 1, first=generation, pod_group=True, min_member=None, gated=True))
+        world.told()
+    assert len(world.events("InvalidGang")) == 2
+    assert len(world.state.reports._events["ns/g"]) < 4, "what is not true any more is forgotten"
