@@ -15,6 +15,7 @@ from control_plane import ControlPlane
 
 from tests.parity.compare import cases, run
 from tests.parity.generate import case
+from tests.parity.kube_scheduler import ADMISSION_OFF
 
 
 def main() -> int:
@@ -29,10 +30,11 @@ def main() -> int:
         seed, _, number = asked.case.partition("/")
         one = case(int(seed), int(number))
         chosen = iter([one])
-        for each in (*one.nodes, *one.bound, *one.probes):
+        for each in (*one.storage.objects, *one.nodes, *one.bound, *one.probes):
             print(json.dumps(each))
-        print(f"ended {sorted(one.ended)}, terminating {sorted(one.leaving)}, resized {json.dumps(one.resized)}")
-    with ControlPlane(scheduler=True) as plane:
+        print(f"ended {sorted(one.ended)}, terminating {sorted(one.leaving | one.storage.leaving)}")
+        print(f"lost {sorted(one.storage.lost)}, resized {json.dumps(one.resized)}")
+    with ControlPlane(scheduler=True, disable_admission=ADMISSION_OFF) as plane:
         started_s = time.monotonic()
         figures = run(plane, chosen, asked.number)
         took_s = time.monotonic() - started_s

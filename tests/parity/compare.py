@@ -23,6 +23,7 @@ from tests.parity.pods import Object
 
 ATTEMPTS = 4
 PAUSE_S = 0.1
+_NAME = re.compile(r'"[^"]*"')
 _COUNTED = re.compile(r"((?P<nodes>\d+) )?(?P<text>.+)")
 
 
@@ -192,7 +193,7 @@ def by_reason(message: str) -> Mapping[str, int]:
     """How many nodes each reason was given for; 1 for a reason that is given for all nodes at once."""
     said = reasons(message).partition(" nodes are available: ")[2] or reasons(message)
     found = (_COUNTED.fullmatch(entry) for entry in re.split(r", (?=\d+ )", said))
-    return {entry["text"]: int(entry["nodes"] or 1) for entry in found if entry}
+    return {_NAME.sub("…", entry["text"]): int(entry["nodes"] or 1) for entry in found if entry}
 
 
 def _share(total: int, differing: int) -> str:

@@ -9,19 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.parity.pods import FOO, GPU, HOSTNAME, RACK, TASTES, ZONE, Object, bound_pod, probe, resized
+from tests.parity.pods import FOO, GPU, HOSTNAME, RACK, TASTES, ZONE, Object, Taste, bound_pod, probe, resized
+from tests.parity.volumes import Storage
 
 LARGE = {"cpu": "32", "memory": "64Gi", "pods": "110", "ephemeral-storage": "1Ti", GPU: "8"}
 
 
 @dataclass
 class Case:
-    """Nodes, pods that are bound to them, and probes: pods to place one after the other.
+    """Nodes, storage, pods that are bound to nodes, and probes: pods to place one after the other.
 
     `ended` and `leaving` name bound pods that have Succeeded or are terminating; `resized` has statuses to patch in.
     """
 
     seed: str
+    storage: Storage
     nodes: list[Object] = field(default_factory=list)
     bound: list[Object] = field(default_factory=list)
     probes: list[Object] = field(default_factory=list)
@@ -36,19 +38,27 @@ def case(seed: int, number: int) -> Case:
     prefix, taste = f"c{number}", rng.choice(TASTES)
     tight = rng.random() < (0.8 if taste.resources > 0.5 else 0.3)
     count = 0 if rng.random() < 0.01 else rng.randint(1, 6)
-    made = Case(f"{seed}/{number}", nodes=[_node(f"{prefix}-n{index}", rng, tight=tight) for index in range(count)])
-    names = [node["metadata"]["name"] for node in made.nodes]
+    nodes = [_node(f"{prefix}-n{index}", rng, tight=tight) for index in range(count)]
+    names = [node["metadata"]["name"] for node in nodes]
+    made = Case(f"{seed}/{number}", Storage(prefix, names if taste.volumes > 0.1 else [], rng), nodes)
     for index in range(rng.randint(0, 9)):
         pod = bound_pod(f"{prefix}-b{index}", taste, rng)
         pod["spec"]["nodeName"] = rng.choice(names) if names and rng.random() < 0.97 else f"{prefix}-gone"
+        _mount(pod, taste, made, rng)
         made.bound.append(pod)
         _settle(pod, made, rng)
     for index in range(rng.randint(1, 3)):
         first = probe(f"{prefix}-p{index}", taste, rng, names or ["none"])
+        _mount(first, taste, made, rng)
         made.probes.append(first)
         for twin in range(1, rng.choice((1, 1, 1, 2, 4, 7))):
             made.probes.append({**first, "metadata": {**first["metadata"], "name": f"{prefix}-p{index}-{twin}"}})
     return made
+
+
+def _mount(pod: Object, taste: Taste, made: Case, rng: Random) -> None:
+    if rng.random() < taste.volumes:
+        made.storage.give(pod)
 
 
 def _settle(pod: Object, made: Case, rng: Random) -> None:

@@ -19,7 +19,10 @@ from control_plane.plane import ControlPlane
 
 from tests.parity.generate import Case
 from tests.parity.pods import NAMESPACES, RUNTIME_CLASS, Object
+from tests.parity.volumes import CLASSES
 
+#: As a control plane without a controller manager has it, and claims and volumes go when they are deleted.
+ADMISSION_OFF = ("TaintNodesByCondition", "ServiceAccount", "StorageObjectInUseProtection")
 PODS = "/api/v1/pods"
 NODES = "/api/v1/nodes"
 ANSWER_S = 30.0
@@ -43,6 +46,8 @@ class KubeScheduler:
         for name, labels in NAMESPACES.items():
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
             self.api.post("/api/v1/namespaces", body)
+        for storage_class in CLASSES:
+            self.api.post(self.api.path_of(storage_class), storage_class)
         heavy = {"metadata": {"name": RUNTIME_CLASS}, "handler": "heavy", "overhead": {"podFixed": {"cpu": "250m"}}}
         self.api.post("/apis/node.k8s.io/v1/runtimeclasses", heavy)
         self._answers: queue.Queue[tuple[str, Answer]] = queue.Queue()
@@ -55,7 +60,12 @@ class KubeScheduler:
         self._pool.shutdown()
 
     def build(self, case: Case) -> None:
-        """Create the nodes and the bound pods of a case, in the states they should be in."""
+        """Create the storage, the nodes and the bound pods of a case, in the states they should be in."""
+        self._each(lambda item: self.api.post(self.api.path_of(item), item), case.storage.objects)
+        for claim in _claims(case, case.storage.lost):
+            self.api.patch(f"{self._path_of(claim)}/status", {"status": {"phase": "Lost"}})
+        for claim in _claims(case, case.storage.leaving):
+            self.api.delete(self._path_of(claim))
         self._each(lambda node: self.api.post(NODES, node), case.nodes)
         self._each(lambda pod: self.api.post(_collection(pod), pod), case.bound)
         for pod in case.bound:
@@ -74,6 +84,9 @@ class KubeScheduler:
                 self.api.patch(_path(pod), {"metadata": {"finalizers": None}})
         self._each(lambda pod: self.api.delete(_path(pod)), [*case.bound, *asked])
         self._each(lambda node: self.api.delete(f"{NODES}/{node['metadata']['name']}"), case.nodes)
+        for claim in _claims(case, case.storage.leaving):
+            self.api.patch(self._path_of(claim), {"metadata": {"finalizers": None}})
+        self._each(lambda item: self.api.delete(self._path_of(item)), case.storage.objects)
 
     def create(self, probe: Object, *, dry_run: bool = False) -> Object:
         """Create a probe, or only see what would be stored; not bound yet."""
@@ -102,10 +115,13 @@ class KubeScheduler:
     def open_nodes(self, case: Case, but: str) -> None:
         """Undo `close_nodes`."""
         others = [node for node in case.nodes if node["metadata"]["name"] != but]
-        self._set_pods([(node, node["status"]["allocatable"]["pods"]) for node in others])
+        self._set_pods([(node, node["status"]["allocatable"].get("pods")) for node in others])
 
-    def _set_pods(self, changes: Sequence[tuple[Object, str]]) -> None:
-        def change(pair: tuple[Object, str]) -> None:
+    def _path_of(self, item: Object) -> str:
+        return f"{self.api.path_of(item, namespace=item['metadata'].get('namespace', ''))}/{item['metadata']['name']}"
+
+    def _set_pods(self, changes: Sequence[tuple[Object, str | None]]) -> None:
+        def change(pair: tuple[Object, str | None]) -> None:
             path = f"{NODES}/{pair[0]['metadata']['name']}/status"
             self.api.patch(path, {"status": {"allocatable": {"pods": pair[1]}}}, content_type=STRATEGIC_PATCH)
 
@@ -122,6 +138,11 @@ class KubeScheduler:
                 if condition["type"] == "PodScheduled" and (pod["spec"].get("nodeName") or condition.get("message")):
                     answer = Answer(pod["spec"].get("nodeName", ""), condition.get("message", ""))
                     self._answers.put((pod["metadata"]["uid"], answer))
+
+
+def _claims(case: Case, names: set[str]) -> list[Object]:
+    claims = (item for item in case.storage.objects if item["kind"] == "PersistentVolumeClaim")
+    return [claim for claim in claims if claim["metadata"]["name"] in names]
 
 
 def _collection(pod: Object) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from control_plane.api import Api
 from control_plane.plane import ControlPlane
 
 from gangsched.core.cycle import plan
-from gangsched.kube import mirror
+from gangsched.kube import mirror, storage
 from gangsched.kube.mirror import Mirror
 from gangsched.kube.shapes import ShapeTable
 from gangsched.model.messages import Message, PodApplied
@@ -32,10 +33,12 @@ class Ours:
         self._api = Api.of(plane)
         self._state = SchedulingState(Rules(scheduler_names=frozenset({"default-scheduler"})))
         shapes = ShapeTable()
+        codecs = (storage.claims(), storage.volumes(), storage.classes(), storage.csi_nodes())
         self._pods = Mirror(mirror.pods(shapes), self._apply, _refuse)
-        self._mirrors = (
+        self._mirrors: tuple[Mirror[Any, Any], ...] = (
             Mirror(mirror.nodes(_refuse), self._apply, _refuse),
             Mirror(mirror.namespaces(), self._apply, _refuse),
+            *(Mirror(codec, self._apply, _refuse) for codec in codecs),
             self._pods,
         )
 

@@ -34,6 +34,7 @@ class Taste:
     tolerations: float = 0.3
     scores: float = 0.15
     gates: float = 0.01
+    volumes: float = 0.03
 
 
 TASTES = (
@@ -47,6 +48,8 @@ TASTES = (
     Taste(spread=0.7, nodes=0.4, tolerations=0.5),
     Taste(nodes=0.9),
     Taste(tolerations=0.9, gates=0.1),
+    Taste(volumes=0.9),
+    Taste(volumes=0.5, spread=0.5, near=0.3, away=0.3),
     Taste(resources=0.4, ports=0.3, near=0.3, away=0.3, spread=0.3, nodes=0.3, scores=0.4),
 )
 """One of these is drawn for each case."""
