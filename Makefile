@@ -8,8 +8,11 @@ RUN := .venv/bin/
 CONTROL_PLANE := .cache/control-plane/bin/kube-apiserver
 N ?= 500
 SEED ?= 1
+RUNS ?= 3
+MINUTES ?= 600
+OUT ?= docs/performance
 
-.PHONY: help install control-plane lint format types imports unit properties mutants parity e2e test check demo trace bench-wakeup bench-plan bench-completeness bench-packing kind-demo lock clean
+.PHONY: help install control-plane lint format types imports unit properties mutants parity e2e test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-completeness bench-packing kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -63,6 +66,17 @@ demo: install control-plane ## Watch gangs being scheduled on a real API server;
 
 trace: install control-plane ## Replay N jobs of TRACE=file.csv (or a small generated trace) through the running system
 	@$(RUN)python -m bench.trace --jobs $(N) --seed $(SEED) $(TRACE)
+
+bench: install control-plane ## Gangs beside kube-scheduler and a raw binder; CASES=a,b RUNS=3 OUT=folder RESUME=1 MINUTES=30
+	@$(RUN)python -m bench.gangs --cases '$(CASES)' --runs $(RUNS) --out '$(OUT)' --minutes $(MINUTES) \
+		$(if $(RESUME),--resume)
+
+bench-ingest: install control-plane ## Start on 50,000 pods and 5,000 nodes; RUNS=3 OUT=folder
+	@$(RUN)python -m bench.ingest --runs $(RUNS) --out '$(OUT)/ingest.json'
+
+bench-page: install ## Put the figures of OUT=docs/performance into docs/performance.md, and draw the plot
+	@UV_PROJECT_ENVIRONMENT=.venv $(UV) sync --quiet --locked --group bench --python $(PYTHON)
+	@$(RUN)python -m bench.gangs.page --figures '$(OUT)'
 
 bench-wakeup: install control-plane ## Measure from a pod's deletion to the last bind of the gang that waited for its room
 	@$(RUN)python -m bench.wakeup

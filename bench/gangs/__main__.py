@@ -4,42 +4,65 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from pathlib import Path
 
 from bench.gangs.cases import CASES, Case
 from bench.gangs.contenders import CONTENDERS
+from bench.gangs.goals import goals
 from bench.gangs.measure import Result, measure
 from bench.gangs.report import Report
 
 #: The part of the machine that others may use while we measure, and how often we try to be alone.
 FOREIGN_CPU_MAX = 0.08
-TRIES = 3
+TRIES = 2
 
 
 def main() -> None:
-    """Take turns: every contender once, then every contender again, so that none has the quiet hour for itself."""
+    """Take turns: every contender of every case once, then all again, so that none has the quiet hour for itself."""
+    asked = _asked()
+    report = Report(asked.out, resume=asked.resume)
+    began_s = time.monotonic()
+    for run in range(asked.runs):
+        for case in asked.cases:
+            names = [name for name in ("gangsched", *case.against) if not asked.only or name in asked.only]
+            todo = [name for name in names if report.runs(case, name) <= run]
+            if todo:
+                print(f"\n{case.title}, run {run + 1} of {asked.runs}", flush=True)
+            for name in todo if run % 2 == 0 else todo[::-1]:
+                if time.monotonic() - began_s > asked.minutes * 60:
+                    print(f"The {asked.minutes:g} minutes are over; RESUME=1 goes on from here.")
+                    break
+                _try(report, case, name)
+    print(report.table())
+    print("\n".join(goal.line() for goal in goals(report.cases, None)))
+
+
+def _asked() -> argparse.Namespace:
+    names = [case.name for case in CASES]
     parser = argparse.ArgumentParser(prog="bench.gangs", description="Gangs on a real API server, side by side.")
-    parser.add_argument("--cases", default="", help="names, comma-separated; all by default: " + ", ".join(_names()))
+    parser.add_argument("--cases", default="", help="names, comma-separated; all by default: " + ", ".join(names))
     parser.add_argument("--runs", type=int, default=3, help="measurements of each contender (default 3)")
     parser.add_argument("--only", default="", help="contenders, comma-separated; all by default")
-    parser.add_argument("--out", type=Path, default=None, help="write (or add to) this JSON file")
+    parser.add_argument("--out", type=Path, default=None, help="folder for a JSON file per case")
+    parser.add_argument("--resume", action="store_true", help="count what is in --out already towards --runs")
+    parser.add_argument("--minutes", type=float, default=600.0, help="begin no measurement after that")
     asked = parser.parse_args()
-    wanted = asked.cases.split(",") if asked.cases else _names()
-    unknown = set(wanted) - set(_names())
+    wanted = asked.cases.split(",") if asked.cases else names
+    unknown = set(wanted) - set(names)
     if unknown:
-        parser.error(f"unknown case {min(unknown)}; there are {', '.join(_names())}")
-    report = Report(asked.out)
-    for case in CASES:
-        if case.name not in wanted:
-            continue
-        names = [name for name in ("gangsched", *case.against) if not asked.only or name in asked.only.split(",")]
-        results: list[Result] = []
-        print(f"\n{case.title}", flush=True)
-        for run in range(asked.runs):
-            turn = names if run % 2 == 0 else names[::-1]
-            results += [_measure_in_peace(report, case, name) for name in turn]
-        report.add(case, results)
-    print(report.table())
+        parser.error(f"unknown case {min(unknown)}; there are {', '.join(names)}")
+    asked.cases = [case for case in CASES if case.name in wanted]
+    asked.only = asked.only.split(",") if asked.only else []
+    return asked
+
+
+def _try(report: Report, case: Case, name: str) -> None:
+    """Measure; a contender that fails has no figure of this run, and the others have theirs."""
+    try:
+        report.add(case, _measure_in_peace(report, case, name))
+    except Exception as error:  # whatever it was: the next one has a control plane of its own
+        print(f"  {name:15} FAILED: {type(error).__name__}: {error}", flush=True)
 
 
 def _measure_in_peace(report: Report, case: Case, name: str) -> Result:
@@ -52,10 +75,6 @@ def _measure_in_peace(report: Report, case: Case, name: str) -> Result:
         foreign = result.foreign_cpu_s or 0.0
         if foreign < FOREIGN_CPU_MAX * result.total_s * (os.cpu_count() or 1) or len(tries) == TRIES:
             return min(tries, key=lambda each: each.foreign_cpu_s or 0.0)
-
-
-def _names() -> list[str]:
-    return [case.name for case in CASES]
 
 
 if __name__ == "__main__":

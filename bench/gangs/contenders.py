@@ -88,11 +88,17 @@ class Running:
         """End it."""
         self._keeping.close()
 
-    def metrics(self) -> str:
-        """Its Prometheus page; gangsched only."""
+    def stall_ms(self) -> float | None:
+        """The longest stall of gangsched's event loop, by its own gauge; None for the others."""
+        if self._contender is not GANGSCHED:
+            return None
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
+        try:
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        finally:
+            connection.close()
+        return next(float(line.split()[1]) for line in lines if line.startswith("gangsched_loop_stall_max")) * 1e3
 
     def _command_line(self) -> list[str]:
         plane = self._plane
@@ -101,7 +107,7 @@ class Running:
             kubeconfig = plane.write_kubeconfig(plane.workdir / "gangsched.kubeconfig", token=token)
             return [
                 # As in the image: bytecode is compiled once, not at every start.
-                "env", "-u", "PYTHONDONTWRITEBYTECODE", "GANGSCHED_HEALTH_HOST=127.0.0.1",
+                "env", "-u", "PYTHONDONTWRITEBYTECODE", "GANGSCHED_HEALTH_HOST=127.0.0.1", "GANGSCHED_DEBUG_PORT=0",
                 str(Path(sys.executable).with_name("gangsched")), "run", "--kubeconfig", str(kubeconfig),
                 "--health-port", str(self._port),
             ]  # fmt: skip

@@ -71,6 +71,8 @@ class Result:
     """Last creation of a gang → its last bind."""
     cpu_s: float | None = None
     rss_mib: float | None = None
+    stall_ms: float | None = None
+    """The longest stall of the event loop, start-up included; gangsched only."""
     server_cpu_s: float | None = None
     load_cpu_s: float | None = None
     foreign_cpu_s: float | None = None
@@ -353,6 +355,7 @@ class Measurement:
         if running is not None:
             await asyncio.sleep(AFTERMATH_S)
             result.cpu_s, result.rss_mib = running.cpu_s() - self._cpu_before_s, running.rss_mib()
+            result.stall_ms = running.stall_ms()
         return result
 
     def _check_room(self) -> None:

@@ -21,7 +21,7 @@ from bench.gangs.measure import Result
 
 FIGURES = (
     "pods_per_s", "binds_per_s", "total_s", "start_to_first_bind_s", "ready_s", "pod_p50_ms", "pod_p99_ms",
-    "gang_p50_ms", "cpu_s", "rss_mib", "server_cpu_s", "foreign_cpu_s",
+    "gang_p50_ms", "cpu_s", "rss_mib", "stall_ms", "server_cpu_s", "foreign_cpu_s",
 )  # fmt: skip
 COLUMNS = (
     ("pods/s", "pods_per_s", ".0f"), ("first→last bind, pods/s", "binds_per_s", ".0f"),
@@ -32,29 +32,29 @@ COLUMNS = (
 
 
 class Report:
-    """Collects results; written after every case, so that an interrupted benchmark leaves what it has."""
+    """Collects results, a file for each case, written after every measurement: an interruption loses one at most."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self.cases: dict[str, Any] = {}
-        if path is not None and path.exists():
-            self.cases = json.loads(path.read_text())["cases"]
+    def __init__(self, folder: Path | None, *, resume: bool) -> None:
+        """`resume` keeps the measurements that the folder has; without it a case begins anew."""
+        self._folder = folder
+        self.cases: dict[str, Any] = read_cases(folder) if folder is not None and resume else {}
 
-    def add(self, case: Case, results: list[Result]) -> None:
-        """Put the measurements of one case in place of older ones."""
-        by_contender: dict[str, list[dict[str, Any]]] = {}
-        for result in results:
-            by_contender.setdefault(result.contender, []).append(result.as_dict())
-        self.cases[case.name] = {
-            "title": case.title,
-            "measured": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "medians": {name: medians(runs) for name, runs in by_contender.items()},
-            "runs": by_contender,
-        }
-        if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            document = {"machine": machine(), "cases": self.cases}
-            self._path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    def runs(self, case: Case, contender: str) -> int:
+        """How often this contender was measured."""
+        return len(self.cases.get(case.name, {}).get("runs", {}).get(contender, ()))
+
+    def add(self, case: Case, result: Result) -> None:
+        """Put in one measurement."""
+        known = self.cases.setdefault(case.name, {"case": case.name, "title": case.title, "runs": {}})
+        known["machine"] = machine()
+        known["measured"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        known["runs"].setdefault(result.contender, []).append(result.as_dict())
+        order = ("gangsched", *case.against)
+        known["medians"] = {name: medians(known["runs"][name]) for name in order if name in known["runs"]}
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(known, indent=1, ensure_ascii=False) + "\n"
+            (self._folder / f"{case.name}.json").write_text(text, encoding="utf-8")
 
     def line(self, result: Result) -> str:
         """One measurement, briefly."""
@@ -65,6 +65,12 @@ class Report:
     def table(self) -> str:
         """All cases as Markdown tables, in the order of `CASES`."""
         return "\n".join(table(self.cases[case.name]) for case in CASES if case.name in self.cases)
+
+
+def read_cases(folder: Path) -> dict[str, Any]:
+    """The cases that a folder has, by name."""
+    files = {case.name: folder / f"{case.name}.json" for case in CASES}
+    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
 
 
 def medians(runs: list[dict[str, Any]]) -> dict[str, float]:

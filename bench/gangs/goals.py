@@ -1,0 +1,106 @@
+"""What the figures must show, and whether they do.
+
+Law: a goal is a figure, or the ratio of two figures of the same run, with its bound; what was not measured is neither
+met nor missed. Nothing is rounded in anybody's favour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Cases = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`measured` is None when a case it needs is missing; `at_least` tells from which side `bound` is one."""
+
+    what: str
+    measured: float | None
+    bound: float
+    unit: str = ""
+    at_least: bool = True
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it is; None when nobody knows."""
+        if self.measured is None:
+            return None
+        return self.measured >= self.bound if self.at_least else self.measured < self.bound
+
+    @property
+    def verdict(self) -> str:
+        """In one word."""
+        return {None: "not measured", True: "met", False: "**missed**"}[self.met]
+
+    def asked(self) -> str:
+        """The bound, for people."""
+        return f"{'≥' if self.at_least else '<'} {self.bound:g}{self.unit}"
+
+    def shown(self) -> str:
+        """The figure, for people."""
+        return "" if self.measured is None else f"{self.measured:.3g}{self.unit}"
+
+    def line(self) -> str:
+        """All of it on a line of text."""
+        return f"{self.verdict.strip('*'):13} {self.shown():>9} ({self.asked()})  {self.what}"
+
+
+def goals(cases: Cases, ingest: Mapping[str, Any] | None) -> list[Goal]:
+    """All goals, in the order of the issue that set them."""
+    found = [*_backlog(cases), *_arrive(cases)]
+    found.append(
+        Goal(
+            "1,000 impossible gangs waiting: rate of the others, against none waiting",
+            _over(_figure(cases, "impossible", "gangsched"), _figure(cases, "feasible", "gangsched")), 0.9, " ×",
+        )
+    )  # fmt: skip
+    start = ingest["start"]["medians"] if ingest else {}
+    found += [
+        Goal("50,000 pods and 5,000 nodes: process start → ready", start.get("ready_s"), 8, " s", False),
+        Goal("the same: peak RSS", start.get("rss_mib"), 400, " MiB", False),
+        Goal("the same: longest stall of the event loop", start.get("longest_stall_ms"), 100, " ms", False),
+    ]
+    cpu, pods = _figure(cases, "small-arrive", "gangsched", "cpu_s"), _pods(cases, "small-arrive")
+    per_pod = cpu / pods * 1e3 if cpu is not None and pods else None
+    found.append(Goal("CPU of the whole daemon per bound pod, 100 × 20, arrive", per_pod, 0.6, " ms", False))
+    stall = _figure(cases, "wide", "gangsched", "stall_ms")
+    found.append(Goal("5,000 nodes: longest stall, start-up included", stall, 50, " ms", False))
+    return found
+
+
+def _backlog(cases: Cases) -> Iterator[Goal]:
+    for case, shape in (("small-backlog", "100 × 20"), ("large-backlog", "4 × 500")):
+        own = _figure(cases, case, "gangsched")
+        binds = (_figure(cases, case, name, "binds_per_s") for name in ("gangsched", "raw"))
+        yield Goal(f"{shape}, backlog: first bind → last bind, against the raw binder", _over(*binds), 0.8, " ×")
+        yield Goal(f"{shape}, backlog: against native gangs", _over(own, _figure(cases, case, "native")), 3.5, " ×")
+        plain = _figure(cases, case, "kube-scheduler")
+        yield Goal(f"{shape}, backlog: against plain kube-scheduler", _over(own, plain), 1.7, " ×")
+
+
+def _arrive(cases: Cases) -> Iterator[Goal]:
+    bounds = (("kube-scheduler", "plain kube-scheduler", 1.4), ("native", "native gangs", 1.9),
+              ("raw", "the raw create-and-bind client", 0.7))  # fmt: skip
+    for case, shape in (("small-arrive", "100 × 20"), ("large-arrive", "4 × 500")):
+        own = _figure(cases, case, "gangsched")
+        for name, title, bound in bounds:
+            yield Goal(f"{shape}, arrive: against {title}", _over(own, _figure(cases, case, name)), bound, " ×")
+    p50 = _figure(cases, "small-arrive", "gangsched", "gang_p50_ms")
+    yield Goal("20-pod gang, arrive: last creation → last bind, p50", p50, 150, " ms", False)
+
+
+def _figure(cases: Cases, case: str, contender: str, figure: str = "pods_per_s") -> float | None:
+    found: float | None = cases.get(case, {}).get("medians", {}).get(contender, {}).get(figure)
+    return found
+
+
+def _pods(cases: Cases, case: str) -> int:
+    runs = cases.get(case, {}).get("runs", {}).get("gangsched", [])
+    return int(runs[0]["pods"]) if runs else 0
+
+
+def _over(one: float | None, other: float | None) -> float | None:
+    return one / other if one is not None and other else None
