@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -57,8 +58,6 @@ class Ledger:
         self.free: Ints = snapshot.allocatable if empty else snapshot.free.copy()
         self.policy = policy or GpuPolicy()
         self.scope = Scope()
-        rows = [row for name, row in snapshot.resources.items() if self.policy.is_accelerator(name)]
-        self.accelerators: Ints = snapshot.allocatable[rows].sum(axis=0)
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
         self.company = Company(snapshot.table, snapshot.population, snapshot.storage)
         self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
@@ -66,6 +65,13 @@ class Ledger:
         self._rooms: dict[Shape, _Room] = {}
         self._snapshot = snapshot
         self._usual: dict[str, dict[str, int]] = {}
+
+    @cached_property
+    def accelerators(self) -> Ints:
+        """`accelerators[n]`: devices of all kinds that node `n` offers."""
+        rows = [row for name, row in self.resources.items() if self.policy.is_accelerator(name)]
+        total: Ints = self.allocatable[rows].sum(axis=0)
+        return total
 
     def accelerated(self, shape: Shape) -> bool:
         """Whether pods of `shape` ask for an accelerator."""

@@ -67,25 +67,40 @@ def _tiers(shape: Shape, feasible: Ints, ledger: Ledger, penalty: Ints | None) -
 def _pack(shape: Shape, count: int, nodes: Ints, room: Ints, ledger: Ledger) -> tuple[Ints, Ints]:
     """Rules 3-6 within one tier: fill the roomiest nodes, then put the rest where it does the least harm."""
     name, amount = _packed_by(shape, ledger)
-    free = ledger.free[ledger.resources[name], nodes] if name else room
-    size, spare = ledger.accelerators[nodes], _spare(nodes, ledger)
-    full = 0
-    order = np.arange(nodes.size)
+    picked, amounts = nodes[:0], room[:0]
     if room.max(initial=0) < count:
-        order = np.lexsort((spare, size, free - room * amount, -room))
+        left = (ledger.free[ledger.resources[name], nodes] if name else room) - room * amount
+        order = np.lexsort((_spare(nodes, ledger), ledger.accelerators[nodes], left, -room))
         before = np.concatenate(([0], np.cumsum(room[order])[:-1]))
         enough = room[order] >= count - before
-        full = int(np.argmax(enough)) if enough.any() else int(order.size)
-        count -= int(room[order[:full]].sum())
-    picked, amounts = order[:full], room[order[:full]]
-    rest = order[full:]
-    rest = rest[room[rest] >= count]
-    if count > 0 and rest.size:
-        left = free[rest] - count * amount
-        cost = harm(shape, count, name, nodes[rest], ledger) if name else left
-        best = rest[np.lexsort((nodes[rest], spare[rest], size[rest], left, cost))[0]]
+        full = order[: int(np.argmax(enough)) if enough.any() else order.size]
+        picked, amounts = nodes[full], room[full]
+        count -= int(amounts.sum())
+        room = room.copy()
+        room[full] = 0
+    fits = room >= count
+    if count > 0 and fits.any():
+        best = _least_harmed(shape, count, name, nodes[fits], room[fits], ledger)
         picked, amounts = np.append(picked, best), np.append(amounts, count)
-    return nodes[picked], amounts
+    return picked, amounts
+
+
+def _least_harmed(shape: Shape, count: int, name: str, nodes: Ints, room: Ints, ledger: Ledger) -> int:
+    """Rules 4-6: the one of `nodes` that takes `count` pods best. What a rule says is asked of its equals only."""
+    left = ledger.free[ledger.resources[name], nodes] - count * dict(shape.requests)[name] if name else room - count
+    best = np.arange(nodes.size)
+    if name:
+        best = _least(best, harm(shape, count, name, nodes, ledger))
+    best = _least(best, left[best])
+    best = _least(best, ledger.accelerators[nodes[best]])
+    best = _least(best, _spare(nodes[best], ledger))
+    return int(nodes[best].min())
+
+
+def _least(best: Ints, value: Ints) -> Ints:
+    """Those of `best` whose value is the least."""
+    least: Ints = best[value == value.min()]
+    return least
 
 
 def harm(shape: Shape, count: int, name: str, nodes: Ints, ledger: Ledger) -> Ints:
