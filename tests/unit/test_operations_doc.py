@@ -16,7 +16,10 @@ from gangsched.kube import permissions
 from gangsched.kube.client import ApiClient
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.settings import Settings
+from gangsched.state.inspect import describe_gang
 from gangsched.state.status import DEGRADED, INVALID_GANG, TIMED_OUT
+from tests.builders import members, node
+from tests.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "operations.md").read_text()
@@ -114,6 +117,28 @@ def test_the_role_grants_exactly_what_is_needed() -> None:
         for each in table if isinstance(each, permissions.Permission)
     }
     assert granted == needed
+
+
+@pytest.mark.parametrize("permission", [
+    each for table in vars(permissions).values() if isinstance(table, tuple)
+    for each in table if isinstance(each, permissions.Permission)
+], ids=str)  # fmt: skip
+def test_every_right_is_explained(permission: permissions.Permission) -> None:
+    """What is asked for has a row that says why: the resource, its API group's own name aside, and the verb."""
+    resource = "/".join(part for part in (permission.resource, permission.subresource) if part)
+    words = [re.split(r"[ ,;]+", row[0]) for row in rows("Rights")]
+    assert any(resource in row and permission.verb in row for row in words)
+
+
+def test_every_field_of_the_debug_page_is_explained() -> None:
+    """Each key of a gang's JSON is named in the first section, and none that is gone."""
+    world = World(node("a"))
+    world.create(members("g", 2, mode="NonStrict"))
+    described = describe_gang(world.settle().state, "ns/g", now_s=world.now_s)
+    assert described is not None
+    section = TEXT.split("says of one gang, as JSON", 1)[1].split("\n## ", 1)[0]
+    named = {name for cell in re.findall(r"(?m)^\| (`.*?) \|", section) for name in re.findall(r"`(\w+)`", cell)}
+    assert named == set(described)
 
 
 RECIPES = (
