@@ -12,7 +12,7 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec
 from gangsched.core.queue_sort import size_key
 from gangsched.model.gang import Gang, Placement, Refusal
-from gangsched.model.objects import Phase, Pod, PodGroup, Shape
+from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup, Shape
 from gangsched.model.reasons import Reason
 
 API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
@@ -99,10 +99,13 @@ class GangRecord:
         what they declared, and its siblings' (I4).
         """
         declared: dict[tuple[tuple[str, str], ...], Pod] = {}
-        for pod in [pod for pod in self.members.values() if pod.live and not pod.deleting] or self.members.values():
-            known = declared.get(pod.marks)
+        known: Pod | None = None
+        members = self.members.values()
+        for pod in [pod for pod in members if not (pod.deleting or pod.phase in TERMINAL)] or members:
+            if known is None or pod.marks is not known.marks:  # equal marks are mostly one object: no need to hash them
+                known = declared.get(pod.marks)
             if known is None or (pod.creation_s, pod.name) < (known.creation_s, known.name):
-                declared[pod.marks] = pod
+                known = declared[pod.marks] = pod
         asked = tuple(sorted(declared.values(), key=lambda pod: (pod.creation_s, pod.name, pod.uid)))
         mark = gang_id(asked[0]) if asked else None
         if asked:  # else the gang stays what its last members were
@@ -161,14 +164,15 @@ def _count(record: GangRecord, names: frozenset[str]) -> _Count:
     count = _Count()
     pending, retry, held = [], [], []
     nodes: set[str] = set()
+    ghosts, assumed, marking = record.ghosts, record.assumed, record.marking
     for uid, pod in record.members.items():
-        if not pod.live:
+        if pod.phase in TERMINAL:
             count.succeeded += pod.phase is Phase.SUCCEEDED
-        elif pod.deleting or uid in record.ghosts:
+        elif pod.deleting or uid in ghosts:
             count.terminating += 1
-        elif pod.node_name or uid in record.assumed:
+        elif pod.node_name or uid in assumed:
             count.bound += 1
-            nodes.add(pod.node_name or record.assumed[uid])
+            nodes.add(pod.node_name or assumed[uid])
             count.seen_bound = count.seen_bound or bool(pod.node_name)
         elif pod.scheduler_name not in names:
             count.foreign.append(pod.key)
@@ -180,7 +184,7 @@ def _count(record: GangRecord, names: frozenset[str]) -> _Count:
             retry.append(pod)
         else:
             pending.append(pod)
-        marked = pod.timed_out or uid in record.marking
+        marked = pod.timed_out or uid in marking
         if marked and pod.live and not pod.node_name and not pod.deleting and pod.scheduler_name in names:
             count.timed_out.append(pod.key)
     count.pending, count.retry = _in_order(pending), _in_order(retry)
