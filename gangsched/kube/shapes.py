@@ -54,11 +54,12 @@ class ShapeTable:
         `spec.node_name` is not part of it: a pod that has one is bound, and is never filtered again.
         """
         resized = _resized(spec, status) if spec.node_name else None
+        pod_level = _pod_level(spec, status)
         key = _encode(
             (
                 [(c.resources, c.ports) for c in spec.containers or ()],
                 [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers or ()],
-                spec.resources,
+                pod_level,
                 spec.overhead,
                 spec.node_selector,
                 spec.affinity,
@@ -70,15 +71,15 @@ class ShapeTable:
         )
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = _shape(spec, resized)
+            shape = self._shapes[key] = _shape(spec, resized, pod_level)
         return shape
 
 
-def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None) -> Shape:
+def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: ResourceVector) -> Shape:
     affinity = (spec.affinity.node_affinity if spec.affinity is not None else None) or NodeAffinity()
     required = affinity.required
     return Shape(
-        requests=_requests(spec, resized),
+        requests=_requests(spec, resized, pod_level),
         node_selector=tuple(sorted((spec.node_selector or {}).items())),
         required=None if required is None else selector_terms(required),
         preferred=tuple(PreferredTerm(p.weight, _term(p.preference)) for p in affinity.preferred or ()),
@@ -97,19 +98,32 @@ def _term(term: Term) -> NodeSelectorTerm:
     return NodeSelectorTerm(labels=term.match_expressions, fields=term.match_fields)
 
 
-def _requests(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None) -> ResourceVector:
+def _requests(
+    spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: ResourceVector
+) -> ResourceVector:
     containers, inits = resized or (_vectors(spec.containers), _vectors(spec.init_containers))
     always = [container.restart_policy == ALWAYS for container in spec.init_containers or ()]
     return pod_requests(
         containers=containers,
         init_containers=list(zip(inits, always, strict=True)),
-        pod_level=parse_resources(spec.resources.requests) if spec.resources is not None else (),
+        pod_level=pod_level,
         overhead=parse_resources(spec.overhead),
     )
 
 
 def _vectors(containers: Iterable[Container] | None) -> _Vectors:
     return [parse_resources(c.resources.requests if c.resources is not None else None) for c in containers or ()]
+
+
+def _pod_level(spec: PodSpec, status: PodStatus) -> ResourceVector:
+    """What the pod as a whole asks for; while a bound one is resized in place, as for its containers (KEP-5419)."""
+    wanted = parse_resources(spec.resources.requests) if spec.resources is not None else ()
+    if not wanted or not spec.node_name or status.resources is None:
+        return wanted
+    actual = _largest(parse_resources(status.resources.requests), parse_resources(status.allocated_resources))
+    counted = actual if _infeasible(status) else _largest(wanted, actual)
+    stated = {name for name, _ in wanted}
+    return tuple((name, amount) for name, amount in counted if name in stated)
 
 
 def _resized(spec: PodSpec, status: PodStatus) -> tuple[_Vectors, _Vectors] | None:
@@ -162,10 +176,9 @@ def _largest(a: ResourceVector, b: ResourceVector) -> ResourceVector:
 
 
 def _infeasible(status: PodStatus) -> bool:
-    return any(
-        condition.type == "PodResizePending" and condition.status == "True" and condition.reason == "Infeasible"
-        for condition in conditions(status)
-    )
+    """Whether the node can never give what is wanted; kube-scheduler looks at the first such condition's reason."""
+    pending = (condition.reason for condition in conditions(status) if condition.type == "PodResizePending")
+    return next(pending, "") == "Infeasible"
 
 
 def conditions(status: PodStatus) -> list[Condition]:

@@ -231,6 +231,8 @@ class PodStatus(Wire):
 
     phase: str = ""
     reason: str = ""
+    resources: Resources | None = None
+    allocated_resources: Amounts | None = None
     conditions: Raw = EMPTY
     container_statuses: Raw = EMPTY
     init_container_statuses: Raw = EMPTY

@@ -69,7 +69,7 @@ def _settle(pod: Object, made: Case, rng: Random) -> None:
     elif fate < 0.18:
         made.leaving.add(name)
         pod["metadata"]["finalizers"] = ["example.com/hold"]
-    elif fate < 0.3:
+    elif fate < (0.6 if "resources" in pod["spec"] else 0.3):
         made.resized[name] = resized(pod, rng)
 
 

@@ -85,14 +85,18 @@ def probe(name: str, taste: Taste, rng: Random, node_names: list[str]) -> Object
 
 
 def resized(pod: Object, rng: Random) -> Object:
-    """A status in which one container has more or less cpu than its spec asks for."""
+    """A status in which the pod or its containers have more or less than the spec asks for."""
     spec = pod["spec"]
     sidecars = [each for each in spec.get("initContainers", ()) if each.get("restartPolicy")]
     status: Object = {"containerStatuses": [_container_status(spec["containers"][0], rng)]}
+    if "resources" in spec:
+        status["resources"] = {"requests": {"cpu": rng.choice(("1500m", "3")), "memory": "2Gi"}}
+        status["allocatedResources"] = {"cpu": rng.choice(("1300m", "2500m"))}
     if sidecars:
         status["initContainerStatuses"] = [_container_status(sidecars[0], rng)]
     if rng.random() < 0.5:
-        status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
+        stands = rng.choice(("True", "False"))
+        status["conditions"] = [{"type": "PodResizePending", "status": stands, "reason": "Infeasible"}]
     return status
 
 

@@ -16,10 +16,10 @@ SEED = 20_260
 def test_agrees_with_kube_scheduler() -> None:
     """Filter says what kube-scheduler says: bound or not, our node accepted, the same reasons as often."""
     with ControlPlane(scheduler=True, disable_admission=ADMISSION_OFF) as plane:
-        figures = run(plane, cases(SEED), 150)
+        figures = run(plane, cases(SEED), 100)
     assert not figures.differences, "\n".join(map(str, figures.differences))
-    assert figures.refused > 40
-    assert figures.probes - figures.refused > 40
+    assert figures.refused > 25
+    assert figures.probes - figures.refused > 25
 
 
 def test_cases_come_from_the_seed() -> None:
