@@ -14,7 +14,7 @@ import numpy as np
 
 from gangsched.core import score, search, sentences
 from gangsched.core.filter.outlook import Outlook
-from gangsched.core.filter.volume_outlook import problem
+from gangsched.core.filter.volume_outlook import reason_of
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import closed, home, scopes, usable
@@ -213,7 +213,7 @@ def _refused(pod: Pod, group: Group, ledger: Ledger) -> Refusal:
     """Why `pod` found no node just now."""
     if pod.shape.unsupported:
         return Refusal(Reason.UNSUPPORTED, sentences.unsupported(pod))
-    reason = Reason.WAITING_FOR_VOLUMES if problem(pod, ledger.company.volumes) else Reason.UNSCHEDULABLE
+    reason = reason_of(pod, ledger.company.volumes)
     return Refusal(reason, sentences.nodes_available(pod, ledger, closed(group, pod.shape, ledger)))
 
 

@@ -62,7 +62,7 @@ def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
         native_group=native_group,
         owner=_controller(meta) if meta.owner_references else "",
         labels=labels,
-        claims=_claims(wire) if spec.volumes else (),
+        claims=(*_claims(wire), *_devices(wire)) if spec.volumes or spec.resource_claims else (),
         status_reason=status.reason,
         condition=condition,
     )
@@ -115,6 +115,20 @@ def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:
         for volume in wire.spec.volumes or ()
         if volume.persistent_volume_claim is not None or volume.ephemeral is not None
     )
+
+
+def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
+    """The pod's ResourceClaims; what a template's comes to is in the pod's status, null when none is needed."""
+    made = {each.name: each for each in wire.status.resource_claim_statuses or ()}
+    uses = []
+    for source in wire.spec.resource_claims or ():
+        if source.resource_claim_name is not None:
+            uses.append(ClaimUse(source.resource_claim_name, device=True))
+        elif source.resource_claim_template_name is not None:
+            name = made[source.name].resource_claim_name if source.name in made else ""
+            if name is not None:
+                uses.append(ClaimUse(name, ephemeral=True, device=True))
+    return tuple(uses)
 
 
 def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:

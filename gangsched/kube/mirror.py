@@ -18,7 +18,7 @@ from gangsched.kube.decode import DecodeFault, decode_namespace, decode_pod, nod
 from gangsched.kube.faults import ApiFault, Malformed
 from gangsched.kube.ports import Report, Sink
 from gangsched.kube.shapes import ShapeTable
-from gangsched.kube.storage_wire import WireClaim, WireCsiNode, WireStorageClass, WireVolume
+from gangsched.kube.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
 from gangsched.kube.wire import ErrorStatus, Identified, Identity, Line, Page, WireNamespace, WireNode, WirePod
 from gangsched.model.messages import (
     Message,
@@ -33,10 +33,12 @@ from gangsched.model.messages import (
     PodsReplaced,
 )
 from gangsched.model.objects import Namespace, Node, Pod
-from gangsched.model.storage import Claim, CsiNode, StorageClass, Volume
+from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 
-W = TypeVar("W", WirePod, WireNode, WireNamespace, WireClaim, WireVolume, WireStorageClass, WireCsiNode)
-T = TypeVar("T", Pod, Node, Namespace, Claim, Volume, StorageClass, CsiNode)
+W = TypeVar(
+    "W", WirePod, WireNode, WireNamespace, WireClaim, WireVolume, WireStorageClass, WireCsiNode, WireResourceClaim
+)
+T = TypeVar("T", Pod, Node, Namespace, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
 
 _loose_line = msgspec.json.Decoder(Line[Raw])
 _loose_page = msgspec.json.Decoder(Page[Raw])

@@ -2,8 +2,8 @@
 
 Law: the tables are the whole of it; `manifests/rbac.yaml` grants exactly this. Asking is one SelfSubjectAccessReview
 per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES` lists the daemon runs,
-and says so: pods with claims wait. What native PodGroups need is not asked for: most clusters do not serve them, and
-without it they count as absent.
+and says so: pods with claims wait. What native PodGroups and ResourceClaims need is not asked for: many clusters do not
+serve them, and without it they count as absent or unread.
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ VOLUMES = (
     Permission("watch", "storage.k8s.io", "storageclasses"),
     Permission("list", "storage.k8s.io", "csinodes"),
     Permission("watch", "storage.k8s.io", "csinodes"),
+)
+DEVICES = (
+    Permission("list", "resource.k8s.io", "resourceclaims"),
+    Permission("watch", "resource.k8s.io", "resourceclaims"),
+    Permission("patch", "resource.k8s.io", "resourceclaims", "status"),
+    Permission("patch", "resource.k8s.io", "resourceclaims", "binding"),
 )
 NATIVE_POD_GROUPS = (
     Permission("list", "scheduling.k8s.io", "podgroups"),

@@ -24,6 +24,7 @@ from gangsched.kube.ports import Now, Report, Sleep
 PAGE_LIMIT = 500
 SLICE_S = 0.005
 DENIED_PAUSE_S = 10.0
+NOT_SERVED_PAUSE_S = 60.0
 LIVELY_S = 1.0
 REFUSED_WATCHES_BEFORE_RELIST = 5
 BAD_REQUEST = 400
@@ -217,12 +218,17 @@ class Reflector(Generic[W, T]):
             self.counts.faults += 1
             denied = isinstance(fault, ApiFault) and fault.status in {UNAUTHORIZED, FORBIDDEN}
             delay_s = max(delay_s, DENIED_PAUSE_S) if denied else delay_s
+            delay_s = max(delay_s, NOT_SERVED_PAUSE_S) if self._not_served(fault) else delay_s
             self._complain(fault, denied=denied)
         await self._sleep(delay_s)
 
+    def _not_served(self, fault: Fault) -> bool:
+        """Whether the API server does not know a kind that we can do without."""
+        return self._refused is not None and isinstance(fault, ApiFault) and fault.status == NOT_FOUND
+
     def _complain(self, fault: Fault, *, denied: bool) -> None:
         """Report a trouble when it begins; one that is a matter of course (410) is not reported."""
-        if isinstance(fault, ApiFault) and fault.status == GONE:
+        if self._not_served(fault) or (isinstance(fault, ApiFault) and fault.status == GONE):
             return
         fix = "apply manifests/rbac.yaml or renew the credentials" if denied else "trying again"
         sentence = f"Cannot follow {self._mirror.codec.noun}: {str(fault).rstrip('.')}; {fix}."

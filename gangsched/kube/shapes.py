@@ -20,6 +20,7 @@ from gangsched.kube.wire import (
     Condition,
     Container,
     ContainerStatus,
+    DeviceSource,
     NodeAffinity,
     NodeSelector,
     PodSpec,
@@ -65,7 +66,7 @@ class ShapeTable:
                 spec.affinity,
                 spec.tolerations,
                 spec.topology_spread_constraints,
-                spec.resource_claims,
+                [_unknown(source) for source in spec.resource_claims or ()].count(True),
                 resized,
             )
         )
@@ -189,5 +190,10 @@ def conditions(status: PodStatus) -> list[Condition]:
 
 def _unsupported(spec: PodSpec) -> Iterable[str]:
     """What this version cannot honour, in words for people."""
-    if spec.resource_claims:
-        yield "resource claims"
+    if any(_unknown(source) for source in spec.resource_claims or ()):
+        yield "resource claims of an unknown kind"
+
+
+def _unknown(source: DeviceSource) -> bool:
+    """A resource claim that is named neither directly nor by a template."""
+    return source.resource_claim_name is None and source.resource_claim_template_name is None

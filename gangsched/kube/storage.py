@@ -1,4 +1,4 @@
-"""Storage: claims, volumes, classes and CSINodes, from the wire to the model, and how each kind is followed.
+"""Storage: claims, volumes, classes, CSINodes, ResourceClaims: from the wire to the model, and how each is followed.
 
 Law: as in `decode`: an object becomes a value or a `DecodeFault` that names it. What a claim allows is decided in
 `core.filter`, not here.
@@ -14,13 +14,22 @@ import msgspec
 from gangsched.kube.decode import DecodeFault
 from gangsched.kube.mirror import Codec, T, W
 from gangsched.kube.shapes import selector_terms
-from gangsched.kube.storage_wire import WireClaim, WireCsiNode, WireStorageClass, WireVolume
+from gangsched.kube.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
 from gangsched.kube.ties import label_selector
 from gangsched.kube.wire import Amounts, Identity, Line, Meta, Page
 from gangsched.model.messages import StorageApplied, StorageGone, StorageReplaced
-from gangsched.model.objects import NOTHING
+from gangsched.model.objects import DEVICES, NOTHING
 from gangsched.model.resources import QuantityError, parse_quantity
-from gangsched.model.storage import RESOURCES, Claim, ClaimRef, CsiNode, StorageClass, StorageObject, Volume
+from gangsched.model.storage import (
+    RESOURCES,
+    Claim,
+    ClaimRef,
+    CsiNode,
+    ResourceClaim,
+    StorageClass,
+    StorageObject,
+    Volume,
+)
 from gangsched.model.ties import Requirement
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -37,6 +46,7 @@ CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
+RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
 def decode_claim(wire: WireClaim) -> Claim:
@@ -54,7 +64,7 @@ def decode_claim(wire: WireClaim) -> Claim:
         lost=wire.status.phase == "Lost",
         deleting=meta.deletion_timestamp is not None,
         selected_node=annotations.get(SELECTED_NODE),
-        owner_uid=next((owner.uid for owner in meta.owner_references or () if owner.controller), ""),
+        owner_uid=_owner_uid(meta),
         access_modes=spec.access_modes or (),
         volume_mode=spec.volume_mode or "Filesystem",
         attributes_class=spec.volume_attributes_class_name or "",
@@ -107,6 +117,26 @@ def decode_csi_node(wire: WireCsiNode) -> CsiNode:
     return CsiNode(wire.metadata.name, tuple((name, count) for name, count in limits if count is not None))
 
 
+def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
+    """The ResourceClaim."""
+    meta, allocation = wire.metadata, wire.status.allocation
+    selector = None if allocation is None else allocation.node_selector
+    return ResourceClaim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        owner_uid=_owner_uid(meta),
+        deleting=meta.deletion_timestamp is not None,
+        allocated=allocation is not None,
+        required=None if selector is None else selector_terms(selector),
+        reserved=tuple(consumer.uid for consumer in wire.status.reserved_for or ()),
+    )
+
+
+def _owner_uid(meta: Meta) -> str:
+    return next((owner.uid for owner in meta.owner_references or () if owner.controller), "")
+
+
 def claims() -> Codec[WireClaim, Claim]:
     """All PersistentVolumeClaims."""
     return _codec(CLAIMS, WireClaim, Claim, decode_claim, _namespaced)
@@ -125,6 +155,11 @@ def classes() -> Codec[WireStorageClass, StorageClass]:
 def csi_nodes() -> Codec[WireCsiNode, CsiNode]:
     """All CSINodes."""
     return _codec(CSI_NODES, WireCsiNode, CsiNode, decode_csi_node, _named)
+
+
+def resource_claims() -> Codec[WireResourceClaim, ResourceClaim]:
+    """All ResourceClaims."""
+    return _codec(RESOURCE_CLAIMS, WireResourceClaim, ResourceClaim, decode_resource_claim, _device)
 
 
 def _codec(
@@ -146,6 +181,10 @@ def _codec(
 
 def _namespaced(identity: Identity) -> str:
     return f"{identity.namespace}/{identity.name}"
+
+
+def _device(identity: Identity) -> str:
+    return f"{DEVICES}/{identity.namespace}/{identity.name}"
 
 
 def _named(identity: Identity) -> str:

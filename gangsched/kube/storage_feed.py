@@ -1,4 +1,4 @@
-"""StorageFeed: claims, volumes, classes and CSINodes, each followed by a reflector of its own.
+"""StorageFeed: claims, volumes, classes, CSINodes and ResourceClaims, each followed by a reflector of its own.
 
 Law: storage is an extra: `run` never holds up the daemon for a kind that it may not read. That kind is said to be
 unread, pods with claims stay pending for it, and it is asked for again until it is granted.
@@ -16,7 +16,7 @@ from gangsched.kube.mirror import Mirror
 from gangsched.kube.ports import Report, Sink
 from gangsched.kube.reflector import Reflector
 from gangsched.model.messages import StorageUnread
-from gangsched.model.storage import Claim, CsiNode, StorageClass, StorageObject, Volume
+from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, StorageObject, Volume
 
 
 class StorageFeed:
@@ -28,7 +28,7 @@ class StorageFeed:
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
         kinds: tuple[tuple[type[StorageObject], Any], ...] = (
             (Claim, storage.claims()), (Volume, storage.volumes()), (StorageClass, storage.classes()),
-            (CsiNode, storage.csi_nodes()),
+            (CsiNode, storage.csi_nodes()), (ResourceClaim, storage.resource_claims()),
         )  # fmt: skip
         for kind, codec in kinds:
             self.mirrors[codec.noun] = mirror = Mirror(codec, sink, report)

@@ -1,4 +1,4 @@
-"""The wire of storage: the fields of claims, volumes, classes and CSINodes that we read, and no others.
+"""The wire of storage: the fields of claims, volumes, classes, CSINodes and ResourceClaims that we read, and no others.
 
 Law: as in `wire`: types only, as the API server spells them.
 """
@@ -104,6 +104,32 @@ class WireStorageClass(Wire):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: tuple[TopologyTerm, ...] | None = None
+
+
+class Consumer(Wire):
+    """resource.k8s.io/v1 ResourceClaimConsumerReference."""
+
+    uid: str = ""
+
+
+class Allocation(Wire):
+    """resource.k8s.io/v1 AllocationResult."""
+
+    node_selector: NodeSelector | None = None
+
+
+class ResourceClaimStatus(Wire):
+    """resource.k8s.io/v1 ResourceClaimStatus."""
+
+    allocation: Allocation | None = None
+    reserved_for: tuple[Consumer, ...] | None = None
+
+
+class WireResourceClaim(Wire):
+    """resource.k8s.io/v1 ResourceClaim."""
+
+    metadata: Meta
+    status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
 
 
 class Attachable(Wire):

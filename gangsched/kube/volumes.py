@@ -1,9 +1,9 @@
 """VolumeBinder: claims before pods (kube-scheduler's PreBind of VolumeBinding).
 
 Law: a bind without claims goes straight on to the binder. One with claims first has them provisioned for its node or
-bound to the volumes picked for them, waits until every one is bound, and only then goes on; if that fails it is
-answered here with the one Outcome it is owed. What was written is never undone: the next plan finds it. Which claim
-gets which volume, or which node, was decided before.
+bound to the volumes picked for them, waits until every one is bound, enters its pod in the ResourceClaims it uses, and
+only then goes on; if that fails it is answered here with the one Outcome it is owed. What was written is never undone:
+the next plan finds it. Which claim gets which volume, or which node, was decided before.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gangsched.kube.client import JSON, MERGE_PATCH
+from gangsched.kube.client import JSON, MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.faults import CONFLICT, ApiFault, Fault
 from gangsched.kube.ports import Now, Sink, Sleep
-from gangsched.kube.storage import SELECTED_NODE, VOLUMES, decode_claim
-from gangsched.kube.storage_wire import WireClaim
+from gangsched.kube.storage import SELECTED_NODE, VOLUMES, decode_claim, decode_resource_claim
+from gangsched.kube.storage_wire import WireClaim, WireResourceClaim
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.messages import (
     Bind,
@@ -190,6 +190,9 @@ class VolumeBinder:
             for selection in bind.claims:
                 await self._write(selection, wait)
             await self._wait(wait)
+            for selection in bind.claims:
+                if selection.reserve and not wait.gone:
+                    await self._reserve(selection, bind)
         except (Refused, Fault) as refusal:
             self.counts.failed += 1
             self._sink(BindFailed(bind.uid, bind.node, f"binding volumes: {refusal}"))
@@ -212,7 +215,7 @@ class VolumeBinder:
         deadline_s = self._now() + self._timeout_s
         while not wait.gone:
             wait.changed.clear()
-            unbound = [each for each in wait.bind.claims if not self._is_bound(each, wait)]
+            unbound = [each for each in wait.bind.claims if not (each.reserve or self._is_bound(each, wait))]
             if not unbound:
                 return
             if not await wait_for_event(wait.changed, deadline_s - self._now(), sleep=self._sleep):
@@ -294,6 +297,20 @@ class VolumeBinder:
                 raise Refused(f"claim {selection.key} has changed")
             version = claim.resource_version
         raise AssertionError("unreachable")
+
+    async def _reserve(self, selection: Selection, bind: Bind) -> None:
+        """Enter the pod among those who may use a ResourceClaim, without which its kubelet would not start it.
+
+        The API server adds it to the others; it refuses when the claim is another one or not allocated any more.
+        """
+        path = f"/apis/resource.k8s.io/v1/namespaces/{selection.namespace}/resourceclaims/{selection.name}/status"
+        consumer = {"resource": "pods", "name": bind.name, "uid": bind.uid}
+        body = {"metadata": {"uid": selection.uid}, "status": {"reservedFor": [consumer]}}
+        answer = await self._client.request(
+            "PATCH", path, msgspec.json.encode(body), content_type=STRATEGIC_PATCH, timeout_s=self._request_timeout_s
+        )
+        if decode_resource_claim(msgspec.json.decode(answer, type=WireResourceClaim)).required != selection.required:
+            raise Refused(f'resourceclaim "{selection.name}" has been allocated elsewhere')
 
     async def _patch(self, path: str, body: object) -> str:
         answer = await self._client.request(

@@ -189,6 +189,14 @@ class SchedulingGroup(Wire):
     pod_group_name: str = ""
 
 
+class DeviceSource(Wire, omit_defaults=True):
+    """v1.PodResourceClaim; in a pod's status v1.PodResourceClaimStatus."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(Wire):
     """v1.PodSpec."""
 
@@ -205,7 +213,7 @@ class PodSpec(Wire):
     scheduling_gates: list[Ignored] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
     volumes: list[Volume] | None = None
-    resource_claims: list[Ignored] | None = None
+    resource_claims: list[DeviceSource] | None = None
     scheduling_group: SchedulingGroup | None = None
 
 
@@ -236,6 +244,7 @@ class PodStatus(Wire):
     conditions: Raw = EMPTY
     container_statuses: Raw = EMPTY
     init_container_statuses: Raw = EMPTY
+    resource_claim_statuses: list[DeviceSource] | None = None
 
 
 class WirePod(Wire):

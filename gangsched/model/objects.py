@@ -91,11 +91,22 @@ class ScheduledCondition(msgspec.Struct, frozen=True, gc=False):
     message: str = ""
 
 
+DEVICES = "resourceclaims"
+
+
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):
-    """A PersistentVolumeClaim that a pod mounts; `ephemeral` when it is made for this pod, which must own it."""
+    """A PersistentVolumeClaim that a pod mounts, or with `device` a ResourceClaim that it uses.
+
+    `ephemeral` when it is made for this pod, which must own it; such a ResourceClaim has no `name` before that.
+    """
 
     name: str
     ephemeral: bool = False
+    device: bool = False
+
+    def key(self, namespace: str) -> str:
+        """What the claim is known by: as `Claim.key` or `ResourceClaim.key`."""
+        return f"{DEVICES}/{namespace}/{self.name}" if self.device else f"{namespace}/{self.name}"
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):

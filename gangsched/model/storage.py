@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gangsched.model.objects import NOTHING, NodeSelectorTerm, Pod
+from gangsched.model.objects import DEVICES, NOTHING, NodeSelectorTerm, Pod
 from gangsched.model.ties import Requirement, Selector
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -107,23 +107,47 @@ class CsiNode(msgspec.Struct, frozen=True, gc=False):
     limits: tuple[tuple[str, int], ...] = ()
 
 
-StorageObject: TypeAlias = Claim | Volume | StorageClass | CsiNode
+class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A ResourceClaim (DRA): devices for pods, allocated by somebody else.
+
+    `required` is where an allocated one can be used, None for anywhere; `reserved` are the uids of those who may use
+    it; `owner_uid` is its controller's.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    owner_uid: str = ""
+    deleting: bool = False
+    allocated: bool = False
+    required: tuple[NodeSelectorTerm, ...] | None = None
+    reserved: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """`resourceclaims/namespace/name`, so that it is no PersistentVolumeClaim's."""
+        return f"{DEVICES}/{self.namespace}/{self.name}"
+
+
+StorageObject: TypeAlias = Claim | Volume | StorageClass | CsiNode | ResourceClaim
 RESOURCES: Mapping[type[StorageObject], str] = {
     Claim: "persistentvolumeclaims", Volume: "persistentvolumes", StorageClass: "storageclasses", CsiNode: "csinodes",
+    ResourceClaim: DEVICES,
 }  # fmt: skip
 """What the API calls each kind."""
 
 
 def storage_key(item: StorageObject) -> str:
-    """What an object is known by among its kind: `namespace/name` for a claim, the name of anything else."""
-    return item.key if isinstance(item, Claim) else item.name
+    """What an object is known by among its kind: the `key` of a claim, the name of anything else."""
+    return item.key if isinstance(item, Claim | ResourceClaim) else item.name
 
 
 class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What is decided about one unbound claim of a pod that got a node.
+    """What is decided about one claim of a pod that got a node.
 
     The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod sees to it
-    and this one waits. uids and resource versions say on what the decision rests.
+    and this one waits. With `reserve` it is a ResourceClaim, which the pod is entered in while it can still be used
+    where `required` says. uids and resource versions say on what the decision rests.
     """
 
     namespace: str
@@ -133,11 +157,13 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     node: str = ""
     volume: str = ""
     volume_version: str = ""
+    reserve: bool = False
+    required: tuple[NodeSelectorTerm, ...] | None = None
 
     @property
     def key(self) -> str:
-        """`namespace/name` of the claim."""
-        return f"{self.namespace}/{self.name}"
+        """The claim's key."""
+        return f"{DEVICES}/{self.namespace}/{self.name}" if self.reserve else f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,6 +179,7 @@ class Storage:
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     classes: Mapping[str, StorageClass] = field(default_factory=dict)
     csi_nodes: Mapping[str, CsiNode] = field(default_factory=dict)
+    devices: Mapping[str, ResourceClaim] = field(default_factory=dict)
     users: Mapping[str, tuple[Pod, str]] = field(default_factory=dict)
     selections: Mapping[str, tuple[Selection, ...]] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()

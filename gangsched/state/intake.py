@@ -297,7 +297,7 @@ def _same(old: Pod, new: Pod) -> bool:
         old.shape is new.shape and old.node_name == new.node_name and old.phase == new.phase
         and old.deleting == new.deleting and old.gated == new.gated and old.timed_out == new.timed_out
         and old.marks == new.marks and old.scheduler_name == new.scheduler_name and old.priority == new.priority
-        and old.native_group == new.native_group and old.labels == new.labels
+        and old.native_group == new.native_group and old.labels == new.labels and old.claims == new.claims
     )  # fmt: skip
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 from gangsched.model.objects import Pod
 from gangsched.model.storage import (
+    RESOURCES,
     Claim,
     CsiNode,
+    ResourceClaim,
     Selection,
     Storage,
     StorageClass,
@@ -27,7 +29,7 @@ class Inventory:
     """`apply`, `drop` and `replace` answer with the uids of pods without a place that the change may help."""
 
     def __init__(self) -> None:
-        self._kinds: dict[type, dict[str, Any]] = {Claim: {}, Volume: {}, StorageClass: {}, CsiNode: {}}
+        self._kinds: dict[type, dict[str, Any]] = {kind: {} for kind in RESOURCES}
         self._users: dict[str, tuple[Pod, str]] = {}
         self._selections: dict[str, tuple[Selection, ...]] = {}
         self._names: dict[str, tuple[str, ...]] = {}
@@ -83,15 +85,18 @@ class Inventory:
 
     def _helped(self, kind: type[StorageObject], key: str) -> set[str]:
         """A claim matters to the pods that name it, anything else to all that name claims."""
-        return self._waiting & self._namers.get(key, set()) if kind is Claim else set(self._waiting)
+        return self._waiting & self._namers.get(key, set()) if kind in {Claim, ResourceClaim} else set(self._waiting)
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def name(self, pod: Pod) -> None:
         """A live pod names these claims, placed or not."""
-        if not pod.claims or pod.uid in self._names:
+        keys = tuple(dict.fromkeys(use.key(pod.namespace) for use in pod.claims)) if pod.claims else ()
+        if self._names.get(pod.uid, ()) == keys:
             return
-        keys = tuple({f"{pod.namespace}/{use.name}" for use in pod.claims})
+        self.unname(pod.uid)  # a ResourceClaim gets its name when it is made
+        if not keys:
+            return
         self._names[pod.uid] = keys
         if pod.uid not in self._users:
             self._waiting.add(pod.uid)
@@ -151,6 +156,7 @@ class Inventory:
             self._shown = set(self._kinds)
             self._photo = Storage(
                 self._kinds[Claim], self._kinds[Volume], self._kinds[StorageClass], self._kinds[CsiNode],
+                self._kinds[ResourceClaim],
                 users=dict(self._users), selections=dict(self._selections), shared=frozenset(self._shared),
                 unread=self._unread,
             )  # fmt: skip

@@ -20,6 +20,7 @@ PODS = "/api/v1/pods"
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+DEVICES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched"
 SELECTED = "volume.kubernetes.io/selected-node"
 PROVISIONER = "csi.test"
@@ -289,6 +290,29 @@ def test_what_happens_during_the_wait(plane: ControlPlane, api: Api) -> None:
             make.create_all(api, [claim("c1")])
             wait_selected(claims, 2)
         assert bound(pods.objects(), "second") == {}  # the daemon has ended, within 10 s and with exit code 0
+
+
+def test_allocated_devices(plane: ControlPlane, api: Api) -> None:
+    """A gang that shares an allocated ResourceClaim runs where it is, entered in it; one without allocation waits."""
+    zones(api, a0="a", b0="b", b1="b")
+    for name in ("shared", "bare"):
+        request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.test"}}
+        meta = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
+        api.post(DEVICES, {**meta, "spec": {"devices": {"requests": [request]}}})
+    here = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}
+    result = {"request": "gpu", "driver": "gpu.test", "pool": "p", "device": "d"}
+    allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [here]}}
+    api.patch(f"{DEVICES}/shared/status", {"status": {"allocation": allocation}})
+    with Daemon(plane), Following(api, PODS) as pods:
+        for name in ("shared", "bare"):
+            uses = {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+            make.create_all(api, make.gang(name, members=2, gpus=4, spec=uses))
+        assert set(wait_bound(pods, "shared", 2).values()) == {"b0", "b1"}
+        reserved = api.get(f"{DEVICES}/shared")["status"]["reservedFor"]
+        assert {each["name"] for each in reserved} == {"shared-0", "shared-1"}
+        wait_said(pods, "bare-0", "is not allocated, and gangsched does not allocate devices")
+    for name in ("shared", "bare"):
+        api.delete(f"{DEVICES}/{name}")
 
 
 def test_without_the_rights(plane: ControlPlane, api: Api) -> None:

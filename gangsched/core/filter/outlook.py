@@ -1,6 +1,6 @@
 """Outlook: what the filters that look at other pods and at volumes say of one pod, while pods are placed around it.
 
-Law: order and codes are kube-scheduler's: host ports come before resources; volumes, spread and inter-pod affinity
+Law: order is kube-scheduler's: host ports come before resources; volumes, spread, inter-pod affinity and devices
 after. An outlook stands for all pods of one `Company.kind`. It reserves nothing.
 """
 
@@ -89,7 +89,8 @@ class Outlook:
         if not self._pod.claims:
             return refused
         by_volumes = volume_outlook.refusals(self._pod, self._company.volumes)
-        return np.where(by_volumes > 0, by_volumes + VOLUME_CODES_FROM, refused)
+        first = (by_volumes > 0) & ((by_volumes < volume_outlook.LAST) | (refused == 0))
+        return np.where(first, by_volumes + VOLUME_CODES_FROM, refused)
 
     def narrow(self, room: Ints, count: int, group: Group) -> Ints:
         """`room` for the next of `count` such pods of `group`: 0 where a filter refuses."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gangsched.core.filter.dynamic_resources import devices_of
 from gangsched.core.filter.node_affinity import requirement_met
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, NodeTable
@@ -20,6 +21,7 @@ from gangsched.model.storage import (
     READ_WRITE_ONCE_POD,
     RESOURCES,
     Claim,
+    ResourceClaim,
     Storage,
     StorageClass,
     Volume,
@@ -39,7 +41,8 @@ class Asked:
 
     `bound` are the volumes of bound claims (of which `zoned` are looked at by VolumeZone), `unbound` the claims that
     wait for a node, smallest first. `exclusive` are keys of claims that one pod at a time may use. `disks` are (driver,
-    handle) of everything to be attached.
+    handle) of everything to be attached. `devices` are allocated ResourceClaims; `unsupported` says that the problem is
+    with one that is not.
     """
 
     problem: str = ""
@@ -49,23 +52,28 @@ class Asked:
     unbound: tuple[Claim, ...] = ()
     exclusive: tuple[str, ...] = ()
     disks: tuple[tuple[str, str], ...] = ()
+    devices: tuple[ResourceClaim, ...] = ()
+    unsupported: bool = False
 
 
 def asked_of(pod: Pod, storage: Storage) -> Asked:
     """Look the pod's claims up; the first problem is the one kube-scheduler would tell."""
-    found = [(use, storage.claims.get(f"{pod.namespace}/{use.name}")) for use in pod.claims]
+    found = [(use, storage.claims.get(use.key(pod.namespace))) for use in pod.claims if not use.device]
     claims = [claim for _, claim in found if claim is not None]
     own = [claim for use, claim in found if claim is not None and not use.ephemeral]
     volumes = {claim.key: storage.volumes.get(claim.volume_name) for claim in claims if claim.bound}
     unbound = [claim for claim in claims if not claim.bound]
-    problem = _unread(storage) or _problem(pod, found)
+    problem = (_unread(storage) if found else "") or _problem(pod, found)
     if not problem and any(claim.volume_name or not _waits(claim, storage) for claim in unbound):
         problem = UNBOUND_IMMEDIATE
     if not problem:
         problem = next((f'persistentvolume "{claim.volume_name}" not found' for claim in own
                         if claim.bound and volumes[claim.key] is None), "")  # fmt: skip
+    devices = devices_of(pod, storage)
     return Asked(
-        problem=problem,
+        problem=problem or devices.problem,
+        devices=devices.claims,
+        unsupported=devices.unsupported and not problem,
         bound=tuple(volume for volume in volumes.values() if volume is not None),
         zoned=tuple(volume for claim in own if (volume := volumes.get(claim.key)) is not None and volume.zones),
         volume_missing=None in volumes.values(),
@@ -88,7 +96,8 @@ def disk_of(claim: Claim, storage: Storage) -> tuple[str, str] | None:
 
 def _unread(storage: Storage) -> str:
     """Without every kind no claim can be judged: what cannot be seen is not absent."""
-    return UNREAD.format(", ".join(sorted(RESOURCES[kind] for kind in storage.unread))) if storage.unread else ""
+    unread = storage.unread - {ResourceClaim}
+    return UNREAD.format(", ".join(sorted(RESOURCES[kind] for kind in unread))) if unread else ""
 
 
 def _problem(pod: Pod, found: list[tuple[ClaimUse, Claim | None]]) -> str:

@@ -1,17 +1,19 @@
-"""The four volume filters together: what they say of one pod, while pods are placed around it.
+"""The filters of claims together: what they say of one pod, while pods are placed around it.
 
-Law: order and codes are kube-scheduler's: VolumeRestrictions, NodeVolumeLimits, VolumeBinding, VolumeZone; the first
-that refuses a node ends it, but VolumeBinding may give two reasons for one node. All come after resources.
+Law: order and codes are kube-scheduler's: VolumeRestrictions, NodeVolumeLimits, VolumeBinding, VolumeZone, and last of
+all DynamicResources; the first that refuses a node ends it, but VolumeBinding may give two reasons for one node. All
+come after resources.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gangsched.core.filter import node_volume_limits, volume_restrictions, volume_zone
+from gangsched.core.filter import dynamic_resources, node_volume_limits, volume_restrictions, volume_zone
 from gangsched.core.filter.volume_binding import NO_VOLUME, NODE_CONFLICT, NOTHING_TO_BIND, Asked
 from gangsched.core.filter.volumes import Volumes
 from gangsched.model.objects import Pod
+from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Codes, Ints
 
 TEXTS: tuple[tuple[str, ...], ...] = (
@@ -23,14 +25,24 @@ TEXTS: tuple[tuple[str, ...], ...] = (
     (NO_VOLUME,),
     (NO_VOLUME, NOTHING_TO_BIND),
     (volume_zone.REFUSED,),
+    (dynamic_resources.REFUSED,),
 )
 """What `refusals` counts, from code 1 on."""
+LAST = len(TEXTS)
+"""The code of what comes after every other filter."""
 _CODES = {texts: code for code, texts in enumerate(TEXTS, start=1)}
 
 
 def problem(pod: Pod, volumes: Volumes) -> str:
     """Why the pod's claims allow no node at all; "" if they may allow one."""
     return volumes.asked(pod).problem if pod.claims else ""
+
+
+def reason_of(pod: Pod, volumes: Volumes) -> Reason:
+    """The reason of a refusal by any filter: claims come before nodes."""
+    if not problem(pod, volumes):
+        return Reason.UNSCHEDULABLE
+    return Reason.UNSUPPORTED if volumes.asked(pod).unsupported else Reason.WAITING_FOR_VOLUMES
 
 
 def refusals(pod: Pod, volumes: Volumes) -> Codes:
@@ -46,6 +58,9 @@ def refusals(pod: Pod, volumes: Volumes) -> Codes:
     refused = np.where(refused == 0, binding, refused)
     if asked.zoned:
         refused[(refused == 0) & ~volume_zone.allowed(asked.zoned, volumes.table)] = _CODES[volume_zone.REFUSED,]
+    if asked.devices:
+        usable = dynamic_resources.allowed(asked.devices, volumes.table)
+        refused[(refused == 0) & ~usable] = _CODES[dynamic_resources.REFUSED,]
     return refused
 
 

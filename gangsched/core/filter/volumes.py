@@ -122,7 +122,7 @@ class Volumes:
 
     def _use(self, taken: Taken, pod: Pod, node: int, sign: int) -> None:
         for use in pod.claims:
-            key = f"{pod.namespace}/{use.name}"
+            key = use.key(pod.namespace)
             taken.users[key] += sign
             claim = self.storage.claims.get(key)
             disk = disk_of(claim, self.storage) if claim is not None and node >= 0 else None
@@ -167,7 +167,7 @@ class Volumes:
     def tied(self, pod: Pod) -> bool:
         """Whether where such a pod went may change where another like it may go, limits of nodes aside."""
         asked = self.asked(pod)
-        shared = any(f"{pod.namespace}/{use.name}" in self.storage.shared for use in pod.claims)
+        shared = any(use.key(pod.namespace) in self.storage.shared for use in pod.claims)
         limited = any(self.limits(driver) is not None for driver, _ in asked.disks)
         return bool(asked.exclusive) or (shared and limited) or any(map(self._own, asked.unbound))
 
@@ -180,7 +180,8 @@ class Volumes:
             return (pod.namespace, pod.claims)
         asks = frozenset((volume.required, volume.zones) for volume in asked.bound)
         drivers = tuple(sorted(driver for driver, _ in asked.disks))
-        return (asks, asked.volume_missing, drivers, frozenset(claim.storage_class for claim in asked.unbound))
+        devices = frozenset(claim.required for claim in asked.devices)
+        return (asks, asked.volume_missing, drivers, frozenset(claim.storage_class for claim in asked.unbound), devices)
 
     def _own(self, claim: Claim) -> bool:
         """Whether an unbound claim is unlike every other claim of its class."""
@@ -244,12 +245,18 @@ class Volumes:
         return mask
 
     def _select(self, pod: Pod, node: int) -> tuple[Selection, ...]:
-        """What becomes of each unbound claim when the pod goes to `node`."""
+        """What becomes of each claim that is not ready when the pod goes to `node`."""
         asked = self.asked(pod)
+        reserved = tuple(
+            Selection(namespace=each.namespace, name=each.name, uid=each.uid, reserve=True, required=each.required)
+            for each in asked.devices if pod.uid not in each.reserved
+        )  # fmt: skip
         if not asked.unbound:
-            return ()
+            return reserved
         picked = self.matching(asked).picked
-        return tuple(self._selection(claim, picked.get(claim.key, {}).get(node), node) for claim in asked.unbound)
+        return reserved + tuple(
+            self._selection(claim, picked.get(claim.key, {}).get(node), node) for claim in asked.unbound
+        )
 
     def _selection(self, claim: Claim, volume: Volume | None, node: int) -> Selection:
         given = Selection(

@@ -107,7 +107,7 @@ def test_placement_terms() -> None:
     ("spec", "words"),
     [
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
-        ({"resourceClaims": [{"name": "c"}]}, ("resource claims",)),
+        ({"resourceClaims": [{"name": "c"}]}, ("resource claims of an unknown kind",)),
     ],
 )
 def test_unsupported_features_are_named(spec: dict[str, Any], words: tuple[str, ...]) -> None:

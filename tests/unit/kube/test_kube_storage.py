@@ -14,11 +14,11 @@ from gangsched.kube.decode import DecodeFault, decode_pod
 from gangsched.kube.mirror import Mirror
 from gangsched.kube.shapes import ShapeTable
 from gangsched.kube.storage_feed import StorageFeed
-from gangsched.kube.storage_wire import WireClaim, WireCsiNode, WireStorageClass, WireVolume
+from gangsched.kube.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
 from gangsched.kube.wire import WirePod
 from gangsched.model.messages import Message, StorageApplied, StorageGone, StorageReplaced, StorageUnread
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm
-from gangsched.model.storage import Claim, ClaimRef, CsiNode, StorageClass, Volume
+from gangsched.model.storage import Claim, ClaimRef, CsiNode, ResourceClaim, StorageClass, Volume
 from gangsched.model.ties import Requirement
 from tests.unit.kube.fakes import page, says, serving, status, streams
 
@@ -92,6 +92,41 @@ def test_classes_and_limits() -> None:
     assert storage.decode_csi_node(read(node, WireCsiNode)) == CsiNode("n0", (("csi.test", 3),))
 
 
+def test_a_resource_claim() -> None:
+    """Allocated or not, where its devices can be used, and by whom."""
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}]}
+    raw: dict[str, Any] = {
+        "metadata": {"name": "d", "namespace": "ns", "uid": "u",
+                     "ownerReferences": [{"name": "p", "uid": "pod-uid", "controller": True}]},
+        "status": {"allocation": {"devices": {}, "nodeSelector": selector},
+                   "reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-uid"}]},
+    }  # fmt: skip
+    given = storage.decode_resource_claim(read(raw, WireResourceClaim))
+    here = (NodeSelectorTerm(fields=(Requirement("metadata.name", "In", ("n0",)),)),)
+    assert given == ResourceClaim(
+        namespace="ns", name="d", uid="u", owner_uid="pod-uid", allocated=True, required=here, reserved=("pod-uid",)
+    )
+    assert not storage.decode_resource_claim(read({**raw, "status": {}}, WireResourceClaim)).allocated
+
+
+def test_the_devices_a_pod_names() -> None:
+    """By name; by template once the status says what was made; nothing where the status says that none is needed."""
+    spec = {"resourceClaims": [
+        {"name": "a", "resourceClaimName": "d"}, {"name": "b", "resourceClaimTemplateName": "t"},
+        {"name": "c", "resourceClaimTemplateName": "t"}, {"name": "e", "resourceClaimTemplateName": "t"},
+    ]}  # fmt: skip
+    made = [{"name": "b", "resourceClaimName": "p-b-x"}, {"name": "c", "resourceClaimName": None}]
+    raw = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec,
+           "status": {"resourceClaimStatuses": made}}  # fmt: skip
+    found = decode_pod(read(raw, WirePod), ShapeTable())
+    assert found is not None
+    assert found.claims == (
+        ClaimUse("d", device=True), ClaimUse("p-b-x", ephemeral=True, device=True),
+        ClaimUse("", ephemeral=True, device=True),
+    )  # fmt: skip
+    assert found.shape.unsupported == ()
+
+
 def test_a_bad_amount_is_named() -> None:
     """A volume whose size is no quantity is a fault that names it."""
     raw = {"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "much"}}}
@@ -143,18 +178,23 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
     forbidden = says(status(403, "Forbidden", "claims are forbidden"), 403)
     async with serving(tmp_path) as (server, client):
         server.will("GET", storage.CLAIMS, forbidden)
-        for path in (storage.VOLUMES, storage.CLASSES, storage.CSI_NODES):
+        for path in (storage.VOLUMES, storage.CLASSES, storage.CSI_NODES):  # ResourceClaims are answered by 404
             server.will("GET", path, says(page()))
             server.will("WATCH", path, streams(hold=True))
         feed = StorageFeed(client, said.append, report=sentences.append)
-        assert feed.waiting_for() == ["persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes"]
+        assert feed.waiting_for() == [
+            "persistentvolumeclaims", "persistentvolumes", "storageclasses", "csinodes", "resourceclaims",
+        ]  # fmt: skip
         task = asyncio.create_task(feed.run())
         async with asyncio.timeout(10):
             await feed.answered()
         assert feed.waiting_for() == []
         assert StorageUnread(Claim) in said
+        assert StorageUnread(ResourceClaim) in said
         read = {message.kind for message in said if isinstance(message, StorageReplaced)}
         assert read == {Volume, StorageClass, CsiNode}
-        assert [sentence for sentence in sentences if "apply manifests/rbac.yaml" in sentence]
+        (sentence,) = sentences  # an API that is not served is no trouble
+        assert sentence.startswith("Cannot follow persistentvolumeclaims")
+        assert "apply manifests/rbac.yaml" in sentence
         task.cancel()
         await asyncio.wait({task})

@@ -251,3 +251,51 @@ async def test_a_write_that_fails_is_a_failed_bind() -> None:
         async with stage(lambda sent, fault=fault: fault) as made:
             await made.bind(GIVEN)
             assert [type(outcome) for outcome in made.outcomes] == [BindFailed]
+
+
+DEVICE = Selection(namespace="ns", name="d", uid="device-1", reserve=True, required=ZONE_A)
+
+
+def allocated(zone: str) -> dict[str, Any]:
+    """A ResourceClaim as the API server answers with it."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+    return {"metadata": {"name": "d", "namespace": "ns", "uid": "device-1"},
+            "status": {"allocation": {"nodeSelector": {"nodeSelectorTerms": [term]}}}}  # fmt: skip
+
+
+async def test_a_pod_is_entered_in_its_resource_claim_before_it_is_bound() -> None:
+    """One write adds the pod to those who may use the devices; volumes come first, as they may fail."""
+
+    def answer(sent: Sent) -> Answer:
+        return allocated("a") if "resourceclaims" in sent.path else {"metadata": {"resourceVersion": "7"}}
+
+    async with stage(answer) as made:
+        await made.bind(DEVICE, SELECTED)
+        assert [sent.path for sent in made.requests.sent] == [CLAIM_PATH]
+        made.tell(StorageApplied(VOLUME), StorageApplied(DONE))
+        await settle()
+        sent = made.requests.sent[1]
+        assert sent.path == "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/d/status"
+        assert sent.content_type == "application/strategic-merge-patch+json"
+        assert sent.body == {
+            "metadata": {"uid": "device-1"},
+            "status": {"reservedFor": [{"resource": "pods", "name": "p", "uid": "p"}]},
+        }
+        assert made.passed == [Bind("p", "ns", "p", "n0")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (allocated("b"), 'resourceclaim "d" has been allocated elsewhere'),
+        (ApiFault(422, "Invalid", "may not be specified when `allocated` is not set"), "may not be specified"),
+    ],
+)
+async def test_a_resource_claim_that_was_given_to_others(answer: Answer, reason: str) -> None:
+    """Devices that went, or went elsewhere, since the decision keep the pod from being bound."""
+    async with stage(lambda sent: answer) as made:
+        await made.bind(DEVICE)
+        (failed,) = made.outcomes
+        assert isinstance(failed, BindFailed)
+        assert reason in failed.message
+        assert made.passed == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from gangsched.model.messages import StorageApplied, StorageGone, StorageReplaced, StorageUnread
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
-from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, StorageObject, Volume
+from gangsched.model.storage import NO_PROVISIONER, Claim, ResourceClaim, StorageClass, StorageObject, Volume
 from gangsched.model.ties import Requirement
 from tests.builders import NAMESPACE, marks, node, pod
 from tests.world import World
@@ -158,3 +160,25 @@ def test_what_cannot_be_read_is_not_taken_for_absent() -> None:
     world.say(StorageReplaced(StorageClass, ()))
     world.settle()
     assert world.bound() == {"plain": "n0", "g-c": "n0"}
+
+
+def test_a_gang_whose_resource_claims_are_made_later() -> None:
+    """A template's claim gets its name, is allocated, and wakes the gang each time; other claims wake nobody."""
+    world = World(node("n0"))
+    one = pod("g-0", marks=marks("g", min_member=1), claims=(ClaimUse("", ephemeral=True, device=True),))
+    world.create(one)
+    world.told()
+    assert "ResourceClaim not created yet" in world.condition(one)[1]
+    made = ResourceClaim(namespace=NAMESPACE, name="g-0-x", uid="u", owner_uid=one.uid)
+    has(world, made)
+    world.update(one, claims=(ClaimUse("g-0-x", ephemeral=True, device=True),))
+    world.told()
+    assert world.condition(one)[0] == "Unsupported"
+    plans = len(world.plans)
+    has(world, ResourceClaim(namespace=NAMESPACE, name="other", allocated=True))
+    world.settle()
+    assert len(world.plans) == plans
+    has(world, msgspec.structs.replace(made, allocated=True))
+    world.settle()
+    assert world.bound() == {"g-0": "n0"}
+    assert [each.reserve for bind in world.sent for each in bind.claims] == [True]
