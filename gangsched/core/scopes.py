@@ -12,7 +12,7 @@ that say themselves that they would rather be apart (soft spread, preferred anti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from gangsched.core.filter.node_affinity import label_column
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger, Scope
 from gangsched.model.gang import Gang, Group
-from gangsched.model.gpu_policy import NOT_SHARED, PRODUCT_LABEL, SHARED_RESOURCE, SHARING_LABEL
+from gangsched.model.gpu_policy import NOT_SHARED, PRODUCT_LABEL, SHARED_RESOURCE, SHARED_SUFFIX, SHARING_LABEL
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
 
@@ -92,13 +92,19 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[tuple[str, Bo
         yield AVOIDED, mask
     accelerated = ledger.accelerated(shape)
     if accelerated and not _may_share(group, shape):
-        column = label_column(SHARING_LABEL, ledger.table)
-        sharing = [code for code, value in enumerate(column.values) if value not in NOT_SHARED]
-        if sharing:
-            yield SHARED, np.isin(column.codes, sharing)
+        stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, ledger.table)
+        named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), ledger.table)
+        yield from ((SHARED, mask) for mask in (stated, named) if mask is not None)
     inside = ledger.scope.accelerated if accelerated else ledger.scope.others
     if inside is not None:
         yield ledger.scope.text, ~inside
+
+
+def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:
+    """`having[n]`: node `n` has the label `key` with a value for which it holds; None if no node does."""
+    column = label_column(key, table)
+    codes = [code for code, value in enumerate(column.values) if holds(value)]
+    return np.isin(column.codes, codes) if codes else None
 
 
 def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:

@@ -15,6 +15,8 @@ SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
 NOT_SHARED = frozenset({"", "none"})
 """Values of `SHARING_LABEL` on nodes that give each GPU to one pod only (NVIDIA GPU feature discovery)."""
+SHARED_SUFFIX = "-SHARED"
+"""How `PRODUCT_LABEL` ends on nodes that share their GPUs; older feature discovery says it by nothing else."""
 TOPOLOGY_KEYS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 
 

@@ -54,6 +54,13 @@ def test_shared_gpus_are_not_for_gangs() -> None:
     assert "1 node(s) share their GPUs between pods, which a gang must ask for" in refused.message
 
 
+def test_shared_gpus_are_known_by_their_product() -> None:
+    """Older feature discovery says it in the name of the product only."""
+    nodes = [node("a", product="Tesla-T4-SHARED"), node("b", product="Tesla-T4")]
+    assert where(decided(nodes, gang(ONE, 2))) == ["b"]
+    assert decided(nodes[:1], gang(ONE, 2)).reason is Reason.UNSCHEDULABLE
+
+
 @pytest.mark.parametrize("sharing", ["time-slicing", "mps"])
 def test_shared_gpus_may_be_asked_for(sharing: str) -> None:
     """By annotation, by the name of the resource, and without asking by plain pods and pods without GPUs."""
