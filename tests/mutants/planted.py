@@ -31,8 +31,8 @@ MUTANTS = (
     ),
     Mutant(
         "quorum counts terminating pods", "P1", "state/gangs.py",
-        "elif pod.deleting or uid in record.ghosts:\n            count.terminating += 1",
-        "elif pod.deleting or uid in record.ghosts:\n            pending.append(pod)", STATE,
+        "elif pod.deleting or uid in ghosts:\n            count.terminating += 1",
+        "elif pod.deleting or uid in ghosts:\n            pending.append(pod)", STATE,
     ),
     Mutant(
         "timeout is not written to siblings", "T2", "state/scheduling.py",
@@ -85,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "a gang that has ended declares nothing", "I4", "state/gangs.py",
-        "if pod.live and not pod.deleting] or self.members.values():", "if pod.live and not pod.deleting]:", STATE,
+        "in TERMINAL)] or members:", "in TERMINAL)]:", STATE,
     ),
     Mutant(
         "minResources are ignored", "P4", "core/pre_filter.py",
@@ -140,7 +140,7 @@ MUTANTS = (
     ),
     Mutant(
         "a timed-out gang goes on until its marks are seen", "T3", "state/gangs.py",
-        "marked = pod.timed_out or uid in record.marking", "marked = pod.timed_out", STATE,
+        "marked = pod.timed_out or uid in marking", "marked = pod.timed_out", STATE,
     ),
     Mutant(
         "the loop plans in the middle of a burst", "decision 8", "loop.py",

@@ -36,6 +36,17 @@ class _Gang:
     told: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A breach that is none if a version of the node older than the bind, told later, had the room."""
+
+    node: str
+    version: int
+    name: str
+    used: Decimal
+    text: str
+
+
 class Checks:
     """Feed it `node_changed` and `pod_changed` (both fit `Following(on_change=…)`), and `look` now and then."""
 
@@ -46,6 +57,7 @@ class Checks:
         self._used: defaultdict[str, Amounts] = defaultdict(lambda: defaultdict(Decimal))
         self._placed: dict[str, tuple[str, Amounts]] = {}
         self._gangs: dict[str, _Gang] = {}
+        self._doubts: list[_Doubt] = []
         #: One sentence each; empty as long as the promises hold.
         self.violations: list[str] = []
         #: The longest time a gang was seen between none and its minimum.
@@ -69,13 +81,14 @@ class Checks:
             return len(self._gangs[gang].bound)
 
     def node_changed(self, kind: str, node: Object, _seen_s: float) -> None:
-        """A change of a node."""
+        """A change of a node. The watches of nodes and pods are two: what a pod was bound to may be told after it."""
         name = node["metadata"]["name"]
         with self._lock:
             if kind == "DELETED":
                 self._allocatable.pop(name, None)
             else:
                 self._allocatable[name] = _amounts(node["status"].get("allocatable", {}))
+                self._reconsider(name, _version(node))
 
     def pod_changed(self, kind: str, pod: Object, seen_s: float) -> None:
         """A change of a pod."""
@@ -108,9 +121,16 @@ class Checks:
             used[name] += amount
             if allocatable is not None and used[name] > allocatable.get(name, 0):
                 key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-                self.violations.append(
-                    f"Node {node} is over-committed: {used[name]} {name} of {allocatable.get(name, 0)} since {key}."
-                )
+                text = f"Node {node} is over-committed: {used[name]} {name} of {allocatable.get(name, 0)} since {key}."
+                self.violations.append(text)
+                self._doubts.append(_Doubt(node, _version(pod), name, used[name], text))
+
+    def _reconsider(self, node: str, version: int) -> None:
+        """Take back what this version of the node, in force before the bind, had room for."""
+        for doubt in [doubt for doubt in self._doubts if doubt.node == node]:
+            if version < doubt.version and doubt.used <= self._allocatable[node].get(doubt.name, 0):
+                self._doubts.remove(doubt)
+                self.violations.remove(doubt.text)
 
     def _remove(self, uid: str) -> None:
         node, requests = self._placed.pop(uid)
@@ -154,6 +174,11 @@ def gang_of(pod: Object) -> str:
     metadata = pod["metadata"]
     name = metadata.get("labels", {}).get(POD_GROUP_LABEL) or metadata.get("annotations", {}).get(KOORDINATOR + "name")
     return f"{metadata['namespace']}/{name}" if name else ""
+
+
+def _version(made: Object) -> int:
+    """The revision of the store at which an object was written; one clock for all kinds of one etcd."""
+    return int(made["metadata"].get("resourceVersion", 0))
 
 
 def _requests(pod: Object) -> Amounts:

@@ -36,6 +36,20 @@ def test_a_node_with_one_pod_too_many_is_told_once_with_its_resource() -> None:
     assert seen.violations == ["Node a is over-committed: 9 nvidia.com/gpu of 8 since ns/p8."]
 
 
+def test_a_node_that_grew_before_the_bind_but_is_told_after_it_is_no_breach() -> None:
+    """Two watches keep no common order: the version of the node says whether it had the room when the pod came."""
+    for node_version, breaches in (("6", 0), ("8", 1)):
+        seen = checks(a=0)
+        late = bound("p", "a", gpus=1)
+        late["metadata"]["resourceVersion"] = "7"
+        seen.pod_changed("MODIFIED", late, 1.0)
+        assert len(seen.violations) == 1
+        grown = node("a", gpus=1)
+        grown["metadata"]["resourceVersion"] = node_version
+        seen.node_changed("MODIFIED", grown, 1.1)
+        assert len(seen.violations) == breaches
+
+
 def test_every_resource_is_counted_in_its_unit() -> None:
     """Milli-CPUs, binary bytes and the number of pods are compared as exact amounts."""
     seen = Checks()
