@@ -7,8 +7,10 @@ with a traceback in the log and code 1; ctrl-C is quiet, 130. What it does *not*
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -71,7 +73,14 @@ def version() -> None:
 
 def main() -> None:
     """Run the console script; ends the process with the command's exit code."""
+    # The kernel keeps SIGTERM from the first process of a container that has no handler; the daemon's comes later.
+    signal.signal(signal.SIGTERM, _leave)
     cli()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """There is nothing to finish yet."""
+    raise SystemExit(0)
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,3 +73,21 @@ def test_unknown_setting(tmp_path: Path) -> None:
     said = refusal("--config", str(tmp_path / "config.yaml"))
     assert "wait_tme_s" in said
     assert "wait_time_s" in said
+
+
+def test_told_to_stop_before_it_has_started(tmp_path: Path) -> None:
+    """SIGTERM while the API server has not answered yet ends it at once, with code 0."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        server = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        (tmp_path / "config").write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+            "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
+            f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
+        )
+        command = [COMMAND, "run", "--health-port", "0", "--kubeconfig", tmp_path / "config"]
+        ran = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        mute.settimeout(30)
+        connection, _ = mute.accept()  # it has begun to ask
+        ran.send_signal(signal.SIGTERM)
+        with connection:
+            assert (ran.wait(5), ran.communicate()[1]) == (0, "")
