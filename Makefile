@@ -12,10 +12,10 @@ RUNS ?= 3
 MINUTES ?= 600
 OUT ?= docs/performance
 
-.PHONY: help install control-plane lint format types imports unit properties mutants parity e2e test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-completeness bench-packing kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-completeness bench-packing kind-demo lock clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
 $(UV):
 	@hack/ensure-python.sh $(PYTHON)
@@ -27,11 +27,11 @@ $(UV):
 
 install: .venv/.installed ## Install the project, editable, with its tools into .venv from uv.lock
 
-control-plane: ## Build etcd, kube-apiserver, kube-scheduler and kwok into .cache (minutes, once)
+control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler and kwok into .cache (minutes, once)
 	@hack/ensure-python.sh $(PYTHON)
 	@$(PYTHON) hack/control-plane/build.py
 
-lint: install ## Check style (ruff) and formatting of imports
+lint: install ## Check style (ruff)
 	@$(RUN)ruff check .
 
 types: install ## Check types (mypy --strict)
