@@ -239,6 +239,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _run(settings: Settings) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     gc.disable()  # until the first lists are in
+    gc.freeze()  # what the imports made stays for good
     async with await connect(settings.kubeconfig) as client:
         warning = await client.check()
         if warning:

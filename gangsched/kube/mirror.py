@@ -1,8 +1,10 @@
 """Mirror: the last version of each object of one kind, and the messages that keep the state equal to it.
 
 Law: pages and watch lines in, messages out, no awaits and no clock. A list replaces everything; a line changes one
-object; a line that changes nothing we look at says nothing. One object that cannot be understood is reported once and
-skipped, and if we knew it before, its last good version stands: room that is taken must not look free.
+object; a line that changes nothing we look at says nothing. A first list of many pages is told page by page, because
+taking it in as one message blocks the loop: until `resource_version` is set, what was told is not yet all. One object
+that cannot be understood is reported once and skipped, and if we knew it before, its last good version stands: room
+that is taken must not look free.
 """
 
 from __future__ import annotations
@@ -134,6 +136,7 @@ class Mirror(Generic[W, T]):
         self._report = report
         self._items: dict[str, T] = {}
         self._listing: dict[str, T] = {}
+        self._untold: list[str] = []
         self._complaints: dict[str, str] = {}
 
     def __len__(self) -> int:
@@ -142,6 +145,7 @@ class Mirror(Generic[W, T]):
     def begin_list(self) -> None:
         """Forget the pages of a list that was not finished."""
         self._listing = {}
+        self._untold.clear()
 
     def add_page(self, raw: bytes) -> str:
         """Take one page of a list; its continue token, "" after the last one, which replaces everything.
@@ -155,12 +159,25 @@ class Mirror(Generic[W, T]):
             meta = page.metadata
         except msgspec.DecodeError:
             meta = self._add_page_loosely(raw).metadata
+        if not self.resource_version and (meta.continue_token or self._items):
+            self._tell_page()
         if not meta.continue_token:
+            all_told = not self.resource_version and self._items and self._items.keys() == self._listing.keys()
             self.resource_version = meta.resource_version
             self._items = self._listing
             self._listing = {}
-            self._sink(self.codec.replaced(tuple(self._items.values())))
+            self._untold.clear()
+            if not all_told:
+                self._sink(self.codec.replaced(tuple(self._items.values())))
         return meta.continue_token
+
+    def _tell_page(self) -> None:
+        for key in self._untold:
+            item = self._listing[key]
+            if self._items.get(key) is not item:
+                self._items[key] = item
+                self._sink(self.codec.applied(item))
+        self._untold.clear()
 
     def take_line(self, raw: bytes) -> None:
         """Take one line of a watch. Raises WatchError for an ERROR line, Malformed for one that is no JSON."""
@@ -211,6 +228,7 @@ class Mirror(Generic[W, T]):
             # Equal objects stay the same object, so that comparing and caching by identity goes on working.
             old = self._items.get(key)
             self._listing[key] = old if old is not None and old == item else item
+            self._untold.append(key)
 
     def _add_page_loosely(self, raw: bytes) -> Page[Raw]:
         """Take a page with an object in it that does not even have the right types, the others as usual."""

@@ -48,15 +48,37 @@ class Watched:
 def test_list_then_lines() -> None:
     """A list replaces, lines change, bookmarks only move the resourceVersion."""
     watched = Watched()
-    assert watched.relist(pod("a"), token="t") == "t"
-    assert watched.said() == []
-    assert watched.relist(pod("b"), rv="20") == ""
+    assert watched.relist(pod("a"), pod("b"), rv="20") == ""
     watched.line(line("MODIFIED", pod("a", node="n", rv="21")))
     watched.line(line("ADDED", pod("c", rv="22")))
     watched.line(line("DELETED", pod("b", rv="23")))
     watched.line(bookmark("30"))
     assert watched.said() == ["=a,b", "+a@n", "+c@", "-uid-b"]
     assert watched.mirror.resource_version == "30"
+
+
+def test_long_first_list_is_told_page_by_page() -> None:
+    """A first list of many pages is not one message whose intake blocks the loop; later ones replace as a whole."""
+    watched = Watched()
+    assert watched.relist(pod("a"), token="t") == "t"
+    assert watched.said() == ["+a@"]
+    assert watched.relist(pod("b"), rv="20") == ""
+    assert watched.said() == ["+b@"]
+    watched.relist(pod("a"), token="t")
+    assert watched.said() == []
+    watched.relist(pod("c"), rv="30")
+    assert watched.said() == ["=a,c"]
+
+
+def test_first_list_that_broke_off_leaves_no_ghosts() -> None:
+    """What was told of it and is not in the next one is gone; what is in both is not told again."""
+    watched = Watched()
+    watched.relist(pod("a"), pod("b"), token="t")
+    watched.mirror.begin_list()
+    watched.relist(pod("b"), token="t")
+    assert watched.said() == ["+a@", "+b@"]
+    watched.relist(pod("c"), rv="20")
+    assert watched.said() == ["+c@", "=b,c"]
 
 
 def test_relist_leaves_no_ghosts() -> None:
