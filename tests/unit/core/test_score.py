@@ -118,6 +118,15 @@ def test_a_node_that_shrank_below_its_use_gets_nothing() -> None:
     assert chosen(ONE, 4, ledger) == {"b": 2}
 
 
+def test_large_amounts_are_priced_like_small_ones() -> None:
+    """Devices that are counted by the thousand (memory of a GPU) follow the same rule."""
+    ledger = used(clusters.ledger([clusters.node(name, gpu=1024) for name in "ab"]), ONE, a=512, b=1016)
+    assert score.harm(ONE, 1, "nvidia.com/gpu", np.array([0, 1]), ledger).tolist() == [
+        1000 * (10 * 512 - sum(511 >> bit << bit for bit in range(9))) + 500 * (512**2 - 511**2),
+        1000 * (4 * 8 - (7 + 6 + 4)) + 500 * (64 - 49),
+    ]
+
+
 def test_worth_counts_every_size() -> None:
     """Eight in one piece are worth more than the same eight in two pieces, and those more than in eight."""
     assert score.worth(np.array([8, 4, 2, 1, 0])).tolist() == [32, 12, 4, 1, 0]
