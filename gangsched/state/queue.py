@@ -52,6 +52,10 @@ class Queue:
         self._delay_s[group] = min(delay_s * 2, LONGEST_BACK_OFF_S)
         self._until_s[group] = now_s + delay_s
 
+    def forgive(self, group: str) -> None:
+        """The group was formed anew: it is looked at once before it backs off again."""
+        self._until_s.pop(group, None)
+
     def backs_off(self, group: str, now_s: float) -> bool:
         """Whether the group is not to be planned yet."""
         return self._until_s.get(group, now_s) > now_s

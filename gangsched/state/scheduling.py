@@ -73,6 +73,8 @@ class SchedulingState:
         for group_id in refreshed.changed:
             group = self.registry.groups[group_id]
             self._keep_clock(group, now_s)
+            if group.verdict is None:
+                self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
             self.queue.activate(group_id)
             self.reports.note(group_id, now_s)
         grown, stirred = self.cluster.take_grown(), self.cluster.take_stirred()

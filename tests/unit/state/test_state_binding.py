@@ -145,6 +145,20 @@ def test_pod_that_comes_while_its_gang_backs_off_is_told_so() -> None:
     assert world.condition(late)[0] == "BackOff"
 
 
+def test_gang_that_is_regrouped_while_it_backs_off_is_told_what_is_true_now() -> None:
+    """E1, B3: a group formed anew is looked at once, so that its members are not left without a word."""
+    both = ["ns/g", "ns/h"]
+    world = World(node("a", 8))
+    world.fate = lambda _: "failed"
+    world.declare(pod_group("g", 1, marks=marks(groups=both)))
+    (one,) = world.create(members("g", 1, pod_group=True))
+    world.create(members("h", 1, groups=both))
+    world.settle()
+    world.withdraw(pod_group("g", 1))
+    world.told()
+    assert world.condition(one)[0] == "PodGroupMissing"
+
+
 def test_gang_of_which_every_bind_failed_is_whole_again() -> None:
     """Decision 10: nothing started, so the gang is all or nothing again."""
     world = World(node("a", 3))
