@@ -91,7 +91,7 @@ class Recorder:
     ) -> None:
         """`instance` is who reports, the host's name by default; `capacity` bounds the Events not yet written.
 
-        `workers` write Events about pods, and as many the others.
+        `workers` write warnings about pods, as many what is usual of pods, and one those about gangs.
         """
         self.counts = RecorderCounts()
         self.empty = asyncio.Event()
@@ -107,6 +107,7 @@ class Recorder:
         self._sleep = sleep
         self._rng = rng or random.Random()
         self._known: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._of_gangs: deque[_Entry] = deque()  # they do not wait behind those of their many members
         self._soon: deque[_Entry] = deque()
         self._in_a_pause: deque[_Entry] = deque()
         self._in_flight = 0
@@ -116,7 +117,7 @@ class Recorder:
 
     def __len__(self) -> int:
         """Events not yet written."""
-        return len(self._soon) + len(self._in_a_pause) + self._in_flight
+        return len(self._of_gangs) + len(self._soon) + len(self._in_a_pause) + self._in_flight
 
     def record(self, event: RecordEvent) -> None:
         """Record an Event, or count it if it was said in the last ten minutes."""
@@ -148,6 +149,7 @@ class Recorder:
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._work(self._of_gangs, self._let_binds_go_first), name="recorder of gangs")
             for number in range(self._workers):
                 group.create_task(self._work(self._soon, self._let_binds_go_first), name=f"recorder {number}")
                 group.create_task(self._work(self._in_a_pause, self._await_a_pause), name=f"recorder of pods {number}")
@@ -160,15 +162,16 @@ class Recorder:
         return len(self)
 
     def _enqueue(self, entry: _Entry) -> None:
-        if len(self._soon) + len(self._in_a_pause) >= self._capacity:
-            dropped = (self._in_a_pause or self._soon).popleft()
+        if len(self._of_gangs) + len(self._soon) + len(self._in_a_pause) >= self._capacity:
+            dropped = (self._in_a_pause or self._soon or self._of_gangs).popleft()
             dropped.queued = False
             self.counts.dropped += 1
         entry.queued, entry.queued_s = True, self._now()
         in_a_pause = entry.event.regarding.kind == "Pod" and not entry.event.warning
         if in_a_pause and not self._in_a_pause:
             self._calm = False  # who knows what was bound since the last one
-        (self._in_a_pause if in_a_pause else self._soon).append(entry)
+        is_of_gang = entry.event.regarding.kind == "PodGroup"
+        (self._of_gangs if is_of_gang else self._in_a_pause if in_a_pause else self._soon).append(entry)
         self.empty.clear()
         self._wake.set()
 

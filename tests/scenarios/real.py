@@ -26,9 +26,9 @@ from tests.scenarios.view import View
 from tests.scenarios.virtual import AVOID_S
 
 #: The machine is slow and shared: what takes a moment in virtual time may take this much longer.
-SLACK_S: Final = 25.0
+SLACK_S: Final = 45.0
 #: "At once", with everybody's scenarios on two cores; far from the minute of the safety net.
-AT_ONCE_S: Final = 10.0
+AT_ONCE_S: Final = 20.0
 POLICY: Final = "admissionregistration.k8s.io/v1"
 PATHS: Final = ("/api/v1/pods", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
                 "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups", "/apis/events.k8s.io/v1/events")  # fmt: skip

@@ -155,6 +155,21 @@ async def test_never_ahead_of_binds() -> None:
         assert desk.notes() == ["no room"]
 
 
+async def test_gangs_do_not_wait_behind_their_members() -> None:
+    """The Event of a gang is among the first, however many of its members were told before it."""
+    gang = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "u9")
+    async with at_work() as desk:
+        desk.idle.clear()
+        for number in range(50):
+            desk.recorder.record(event(f"pod {number}", warning=True))
+        desk.recorder.record(event("gang", about=gang, warning=True))
+        await settle()
+        desk.idle.set()
+        await settle()
+        assert "gang" in desk.notes()[:4]
+        assert len(desk.notes()) == 51
+
+
 async def test_pods_wait_for_a_pause_in_binding() -> None:
     """Between two bursts of binds only warnings and Events about groups are written; pods' come when it is quiet."""
     group = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "u2")
