@@ -73,7 +73,7 @@ def _measure_in_peace(report: Report, case: Case, name: str) -> Result:
         tries.append(result)
         print(report.line(result), flush=True)
         foreign = result.foreign_cpu_s or 0.0
-        if foreign < FOREIGN_CPU_MAX * result.total_s * (os.cpu_count() or 1) or len(tries) == TRIES:
+        if foreign < FOREIGN_CPU_MAX * result.clock_s * (os.cpu_count() or 1) or len(tries) == TRIES:
             return min(tries, key=lambda each: each.foreign_cpu_s or 0.0)
 
 

@@ -75,6 +75,8 @@ class Result:
     """The longest stall of the event loop, start-up included; gangsched only."""
     server_cpu_s: float | None = None
     load_cpu_s: float | None = None
+    clock_s: float = 0.0
+    """How long the CPU clocks below ran."""
     foreign_cpu_s: float | None = None
     """What the rest of the machine took from us meanwhile; more than a little spoils a comparison."""
     waves_pods_per_s: list[float] = field(default_factory=list)
@@ -328,6 +330,7 @@ class Measurement:
         meter, running, timed = self._meter, self._running, self._timed
         server_s, load_s = self._server_cpu_s() - self._server_before_s, time.process_time() - self._load_before_s
         foreign_s = machine_cpu_s() - self._machine_before_s - server_s - load_s
+        clock_s = time.monotonic() - self._first_s
         if running is not None:
             foreign_s -= running.cpu_s() - self._cpu_before_s
         names = [name for gang in timed for name in gang.pods]
@@ -339,7 +342,7 @@ class Measurement:
             case=self._case.name, contender=self._contender.name, pods=len(names), bound=len(bound),
             total_s=len(names) / len(self._waves) / rate if self._waves else total_s, pods_per_s=rate,
             bind_span_s=bound[-1] - bound[0], binds_per_s=(len(bound) - 1) / max(bound[-1] - bound[0], 1e-9),
-            server_cpu_s=server_s, load_cpu_s=load_s, foreign_cpu_s=foreign_s, ready_s=self._ready_s,
+            server_cpu_s=server_s, load_cpu_s=load_s, foreign_cpu_s=foreign_s, clock_s=clock_s, ready_s=self._ready_s,
             waves_pods_per_s=self._waves, watch_resumed=meter.resumed,
         )  # fmt: skip
         if self._case.mode is Mode.BACKLOG:
