@@ -106,7 +106,16 @@ class RealCluster:
                 self._api.post(self._api.path_of(body), body)
 
     def delete(self, kind: str, key: str) -> None:
+        """Until the deletion has been seen, so that no later step counts a pod that is no more."""
+        old = self._board.view.pods.get(key) if kind == "Pod" else None
         self._api.delete(self._path(kind, key))
+
+        def lives(view: View) -> list[str]:
+            now = view.pods.get(key)
+            same = old and now and now["metadata"]["uid"] == old["metadata"]["uid"]
+            return [f"{key} lives on"] if same and now and "deletionTimestamp" not in now["metadata"] else []
+
+        self._board.until(lives, within_s=SLACK_S)
 
     def patch(self, kind: str, key: str, body: Object, *, status: bool = False) -> None:
         self._api.patch(self._path(kind, key) + ("/status" if status else ""), body)
