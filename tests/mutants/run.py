@@ -52,7 +52,7 @@ def main() -> int:
 def copy_checkout(copy: Path) -> None:
     """What the tests need, and nothing that is not source."""
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in ("gangsched", "tests"):
+    for name in ("gangsched", "tests", "bench", "docs"):
         shutil.copytree(ROOT / name, copy / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", copy)
 
