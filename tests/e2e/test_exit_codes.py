@@ -84,7 +84,7 @@ def test_told_to_stop_before_it_has_started(tmp_path: Path) -> None:
             "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
             f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
         )
-        command = [COMMAND, "run", "--health-port", "0", "--kubeconfig", tmp_path / "config"]
+        command = [str(COMMAND), "run", "--health-port", "0", "--kubeconfig", str(tmp_path / "config")]
         ran = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         mute.settimeout(30)
         connection, _ = mute.accept()  # it has begun to ask
