@@ -240,8 +240,9 @@ def test_gang_whose_members_have_ended_is_still_what_they_declared() -> None:
     """I3, I4, P3: a sibling that has finished, its pods still there, has not left the group."""
     both = [f"{NAMESPACE}/a", f"{NAMESPACE}/b"]
     world = World(node("n", 8))
+    world.declare(pod_group("b", 1))
     first = world.create(members("a", 2, groups=both))
-    (done,) = world.create(members("b", 1, groups=both))
+    (done,) = world.create(members("b", 1, groups=both, pod_group=True))
     world.settle()
     world.update(done, phase=Phase.SUCCEEDED)
     world.told()
