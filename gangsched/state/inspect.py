@@ -30,7 +30,7 @@ def list_gangs(state: SchedulingState) -> list[Json]:
 
 
 def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json | None:
-    """Everything known of one gang ("ns/name"; a plain pod is "pod/ns/name"); None when there is none of that id."""
+    """Everything known of one gang ("ns/name"; a plain pod is "pod:ns/name"); None when there is none of that id."""
     record = state.registry.gangs.get(gang_id)
     if record is None:
         return None

@@ -42,7 +42,8 @@ from gangsched.state.groups import Registry
 from gangsched.state.queue import Queue
 from gangsched.state.reports import gang_ref, pod_ref
 
-PLAIN = "pod/"
+PLAIN = "pod:"
+"""Before the "namespace/name" of a pod without a gang; no namespace has a colon, so it is no gang's id."""
 KUBELET_REJECTIONS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 
 

@@ -39,7 +39,7 @@ def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang) -> web.Appl
     app = web.Application(client_max_size=1024)
     app.add_routes([
         web.get("/debug/gangs", all_gangs),
-        web.get("/debug/gangs/{id:(pod/)?[^/]+/[^/]+}", one_gang),
+        web.get("/debug/gangs/{id:[^/]+/[^/]+}", one_gang),
         web.get("/{rest:.*}", nothing),
     ])  # fmt: skip
     return app

@@ -54,7 +54,7 @@ class Ours:
         for body in stored:
             pod = self._pods.codec.convert(self._pods.codec.item.decode(json.dumps(body).encode()))
             assert pod is not None
-            pods[f"pod/{pod.key}"] = pod
+            pods[f"pod:{pod.key}"] = pod
             self._apply(PodApplied(pod))
         self._state.refresh(NOW_S)
         ready = [group for group in self._state.ready(NOW_S) if any(gang.pending for gang in group.gangs)]

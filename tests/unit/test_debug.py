@@ -88,7 +88,7 @@ def test_the_list_has_our_gangs_and_waiting_pods_only() -> None:
     world = World(node("a", 1))
     world.create(members("g", 2), members("theirs", 2, scheduler_name="other"), [pod("lonely", gpus=9), pod("runs")])
     lines = list_gangs(world.settle().state)
-    assert [line["gang"] for line in lines] == ["ns/g", "pod/ns/lonely"]
+    assert [line["gang"] for line in lines] == ["ns/g", "pod:ns/lonely"]
     assert lines[0]["reason"] == "Unschedulable"
     assert lines[0]["counts"] == {"pending": 2}
 
@@ -121,7 +121,7 @@ async def test_the_pages_are_json_and_so_is_a_404(pages: Any) -> None:
     expected = {
         "/debug/gangs": (200, "count", 2),
         "/debug/gangs/ns/g": (200, "gang", "ns/g"),
-        "/debug/gangs/pod/ns/lonely": (200, "gang", "pod/ns/lonely"),
+        "/debug/gangs/pod:ns/lonely": (200, "gang", "pod:ns/lonely"),
         "/debug/gangs/ns/none": (404, "error", "no gang ns/none is known"),
         "/debug": (404, "error", "try /debug/gangs or /debug/gangs/NAMESPACE/NAME"),
     }

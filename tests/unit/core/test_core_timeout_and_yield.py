@@ -112,7 +112,7 @@ def test_several_yield_when_one_is_not_enough() -> None:
 def test_nobody_yields_while_something_progresses() -> None:
     """D1: as long as a cycle places, binds or releases anything there is no deadlock."""
     first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
-    plain = group(gang("pod/ns/p", [pod("p", gpus=0, cpu_milli=100)], 1, plain=True))
+    plain = group(gang("pod:ns/p", [pod("p", gpus=0, cpu_milli=100)], 1, plain=True))
     verdicts = planned([node("n", 4)], first, second, plain)
     assert not any(each.yields_to for each in verdicts.verdicts)
 

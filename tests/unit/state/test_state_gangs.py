@@ -52,6 +52,16 @@ def test_gangs_of_one_name_in_two_namespaces_are_two() -> None:
     assert not world.settle().bound()
 
 
+def test_no_gang_has_the_id_of_a_plain_pod() -> None:
+    """I2: a gang with a slash in its name shares nothing with a plain pod, whatever its namespace is called."""
+    world = World(node("a", 8))
+    world.create(pod("single", gpus=1))
+    gang = members(f"{NAMESPACE}/single", 2, min_member=3, namespace="pod")
+    world.create([msgspec.structs.replace(each, name=f"member-{index}") for index, each in enumerate(gang)])
+    world.settle()
+    assert set(world.bound()) == {"single"}
+
+
 def test_members_that_disagree_are_named_and_the_oldest_decides() -> None:
     """I3: the oldest pod's minimum counts, an Event names the others."""
     world = World(node("a", 8))
