@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     match_policy: MatchPolicy = Field(
         default=MatchPolicy.ONCE_SATISFIED, description="Which members Permit counts when a gang does not say (I3, B1)."
     )
-    bind_connections: int = Field(default=48, ge=1, le=256, description="Binds in flight at a time.")
+    bind_connections: int = Field(default=96, ge=1, le=256, description="Binds in flight at a time.")
     plan_groups: int = Field(default=400, ge=1, le=100_000, description="Groups that one plan looks at.")
     plan_pods: int = Field(default=5_000, ge=1, le=1_000_000, description="Pods that one plan tries.")
     settle_ms: int = Field(

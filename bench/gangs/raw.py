@@ -15,7 +15,7 @@ import sys
 from bench.gangs.cases import PODS, encoded
 from bench.gangs.http import Pool
 
-CONNECTIONS = 48
+CONNECTIONS = 96
 
 
 def binding(pod: str, node: str) -> bytes:

@@ -86,7 +86,7 @@ class Binder:
         client: Requests,
         sink: Sink,
         *,
-        connections: int = 48,
+        connections: int = 96,
         timeout_s: float = 10.0,
         report: Report = silent,
         observe: Callable[[float], None] | None = None,

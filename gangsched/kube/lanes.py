@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from gangsched.kube.client import CONNECT_TIMEOUT_S, JSON, ApiClient, fault_of
 from gangsched.kube.faults import UNAUTHORIZED, Malformed, Unreachable, said
 
-IDLE_LANES = 64
+IDLE_LANES = 128
 IDLE_FOR_S = 30.0
 """API servers and the balancers before them close a connection that was idle for a minute or more: be first."""
 HEAD_BYTES_MAX = 64 * 1024
