@@ -23,7 +23,7 @@ from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
 
 MESSAGES_PER_TURN = 1_000
-TURN_EVERY_S = 0.005
+TURN_EVERY_S = 0.01
 """A turn costs as much for one message as for ten: the first one is looked at at once, the next ones together."""
 BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "failed"}
 
