@@ -7,6 +7,7 @@ with a traceback in the log and code 1; ctrl-C is quiet, 130. What it does *not*
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,7 @@ def _run(config: Path | None, overrides: dict[str, object]) -> int:
     from gangsched.settings import load_settings
     from gangsched.telemetry.logs import configure_logging
 
+    gc.disable()  # the imports to come would be looked through again and again; the daemon enables it once it is ready
     settings = load_settings(config, overrides)
     configure_logging(settings.log_format, settings.log_level)
     from gangsched.app import run_daemon

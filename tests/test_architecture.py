@@ -66,6 +66,8 @@ PLANTS = [
     ("settings.py", "from gangsched.telemetry import logs", "gangsched.telemetry"),
     ("telemetry/logs.py", "from gangsched.kube import faults", "gangsched.kube"),
     ("app.py", "import gangsched.cli", "gangsched.cli"),
+    ("daemon.py", "import gangsched.app", "gangsched.app"),
+    ("kube/feeds.py", "import gangsched.daemon", "gangsched.daemon"),
 ]
 
 

@@ -11,6 +11,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -109,7 +110,7 @@ def machine() -> dict[str, Any]:
         "cpu": cpu[0].partition(": ")[2] if cpu else platform.machine(),
         "memory_gib": round(int(memory) / 2**20, 1),
         "kernel": platform.release(),
-        "python": platform.python_version(),
+        "python": platform.python_version() + (" of the distribution" if sys.base_prefix == "/usr" else ""),
         "gangsched": gangsched.__version__,
         "commit": commit.stdout.strip(),
         "kubernetes": "1.36.3",

@@ -42,6 +42,9 @@ W = TypeVar(
 )
 T = TypeVar("T", Pod, Node, Namespace, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
 
+_ITEMS = b',"items":['
+HEAD_BYTES = 4_096
+
 _loose_line = msgspec.json.Decoder(Line[Raw])
 _loose_page = msgspec.json.Decoder(Page[Raw])
 _identity = msgspec.json.Decoder(Identified)
@@ -123,6 +126,20 @@ class MirrorCounts:
     lines: int = 0
     unchanged: int = 0
     bad_objects: int = 0
+
+
+def continue_token(page: bytes) -> str:
+    """The continue token of a page of a list, read off its head; "" where there is none, or the head looks strange.
+
+    API servers write `metadata` before `items`, so that the next page can be asked for before this one is decoded.
+    """
+    head, items, _ = page[:HEAD_BYTES].partition(_ITEMS)
+    if not items:
+        return ""
+    try:
+        return _loose_page.decode(head + b"}").metadata.continue_token
+    except msgspec.DecodeError:
+        return ""
 
 
 class Mirror(Generic[W, T]):

@@ -30,7 +30,7 @@ API_GROUPS = (X_K8S, SIGS, NATIVE)
 PAGE_LIMIT = 500
 SLICE = 50
 SWEEP_EVERY_S = 60.0
-QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 2.0
+LISTEN_WITHIN_S = 3.0
 """kopf takes 200 ms of CPU to import and start: it waits for the binds of a backlog, but not for longer than that."""
 FIRST_SWEEP_AFTER_S = 3.0
 """kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
@@ -66,7 +66,7 @@ class PodGroupOperator:
         report: Report,
         api_groups: tuple[str, ...] = API_GROUPS,
         restore_signals: Callable[[], None] = release_signals,
-        binds_idle: asyncio.Event | None = None,
+        backlog_bound: asyncio.Event | None = None,
         sweep_every_s: float = SWEEP_EVERY_S,
         now: Now = time.monotonic,
         sleep: Sleep = asyncio.sleep,
@@ -74,7 +74,7 @@ class PodGroupOperator:
     ) -> None:
         """`restore_signals` installs the program's own signal handlers again each time kopf has taken them.
 
-        `binds_idle` is the binder's `idle`; without one there is nobody to give way to.
+        `backlog_bound` is set when what was waiting at the start is bound; without one there is nobody to give way to.
         """
         self.synced = asyncio.Event()
         self.counts = OperatorCounts()
@@ -87,7 +87,7 @@ class PodGroupOperator:
                 report=report,
                 on_listed=self._on_listed,
                 restore_signals=restore_signals,
-                binds_idle=binds_idle,
+                backlog_bound=backlog_bound,
                 sweep_every_s=sweep_every_s,
                 now=now,
                 sleep=sleep,
@@ -120,7 +120,7 @@ class PodGroupSource:
         report: Report,
         on_listed: Callable[[], None],
         restore_signals: Callable[[], None],
-        binds_idle: asyncio.Event | None,
+        backlog_bound: asyncio.Event | None,
         sweep_every_s: float,
         now: Now,
         sleep: Sleep,
@@ -134,7 +134,7 @@ class PodGroupSource:
         self._report = report
         self._on_listed = on_listed
         self._restore_signals = restore_signals
-        self._binds_idle = binds_idle
+        self._backlog_bound = backlog_bound
         self._sweep_every_s = sweep_every_s
         self._now = now
         self._sleep = sleep
@@ -211,9 +211,8 @@ class PodGroupSource:
 
     async def _listen(self, version: str) -> None:
         """Run kopf's operator and sweep now and then; ends with the fault that ended either."""
-        if self._binds_idle is not None:
-            await self._sleep(QUIET_AFTER_S)
-            await wait_for_event(self._binds_idle, QUIET_WITHIN_S, sleep=self._sleep)
+        if self._backlog_bound is not None:
+            await wait_for_event(self._backlog_bound, LISTEN_WITHIN_S, sleep=self._sleep)
         embedded = await asyncio.to_thread(importlib.import_module, "gangsched.kube.embedded")
         self._counts.starts += 1
         stop = asyncio.Event()

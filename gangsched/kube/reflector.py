@@ -18,7 +18,7 @@ from typing import Generic, Protocol
 
 from gangsched.kube.backoff import Backoff
 from gangsched.kube.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
-from gangsched.kube.mirror import Mirror, T, W, WatchError
+from gangsched.kube.mirror import Mirror, T, W, WatchError, continue_token
 from gangsched.kube.ports import Now, Report, Sleep
 
 PAGE_LIMIT = 500
@@ -131,27 +131,38 @@ class Reflector(Generic[W, T]):
         """Read every page; the last one replaces the mirror's contents."""
         mirror = self._mirror
         mirror.begin_list()
-        token = ""
+        page = await self._page("")
         while True:
-            query = [f"limit={self._page_limit}"] if self._page_limit else []
-            query += [f"continue={token}"] if token else []
-            path = f"{mirror.codec.path}?{'&'.join(query)}".rstrip("?")
+            ahead = continue_token(page)
+            coming = asyncio.create_task(self._page(ahead)) if ahead else None
             try:
-                page = await self._client.request("GET", path, timeout_s=60.0)
-            except ApiFault as fault:
-                # The token outlived the server's memory: this list is too slow in pages, take it in one.
-                if fault.status == GONE and token:
-                    self._page_limit = 0
-                raise
-            token = mirror.add_page(page)
-            if not token:
-                break
-            await self._sleep(0)
+                await self._sleep(0)  # the server makes the next page while we decode this one
+                token = mirror.add_page(page)
+                if not token:
+                    break
+                page = await (coming or self._page(token))
+            finally:
+                if coming is not None:
+                    coming.cancel()
+                    await asyncio.gather(coming, return_exceptions=True)
         self._page_limit = PAGE_LIMIT
         self.counts.lists += 1
         self._recovered()
         self.synced.set()
         self.answered.set()
+
+    async def _page(self, token: str) -> bytes:
+        """The page that a continue token stands for, the first one for "". Raises Fault."""
+        query = [f"limit={self._page_limit}"] if self._page_limit else []
+        query += [f"continue={token}"] if token else []
+        path = f"{self._mirror.codec.path}?{'&'.join(query)}".rstrip("?")
+        try:
+            return await self._client.request("GET", path, timeout_s=60.0)
+        except ApiFault as fault:
+            # The token outlived the server's memory: this list is too slow in pages, take it in one.
+            if fault.status == GONE and token:
+                self._page_limit = 0
+            raise
 
     def _list_refused(self) -> None:
         """Tell that there is nothing to be had for now."""

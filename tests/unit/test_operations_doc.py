@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from enum import Enum
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 import yaml
 from pydantic.fields import FieldInfo
 
-from gangsched.app import Daemon
+from gangsched.daemon import Daemon
 from gangsched.kube import permissions
 from gangsched.kube.client import ApiClient
+from gangsched.kube.feeds import Feeds
+from gangsched.kube.lanes import Lanes
+from gangsched.kube.ports import silent
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.settings import Settings
 from gangsched.state.inspect import describe_gang
@@ -89,7 +93,9 @@ def test_every_condition_is_explained(condition: str) -> None:
 
 def metric_names() -> set[str]:
     """The names of all metrics of ours, as a daemon that is put together but not started has them."""
-    daemon = Daemon(Settings(), cast("ApiClient", object()))
+    client = cast("ApiClient", object())
+    feeds = Feeds(client, report=silent, restore_signals=lambda: None, sweep_every_s=60.0)
+    daemon = Daemon(Settings(), Lanes(client), feeds, asyncio.Event())
     return {
         family.name + ("_total" if family.type == "counter" else "")
         for family in daemon.metrics.registry.collect() if family.name.startswith("gangsched_")

@@ -171,7 +171,7 @@ def says(body: dict[str, Any], code: int = 200, **headers: str) -> Handler:
     """Answer with a JSON body."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return web.json_response(body, status=code, headers=headers)
+        return web.Response(body=compact(body), status=code, headers=headers, content_type="application/json")
 
     return answer
 
@@ -191,6 +191,11 @@ def streams(*parts: dict[str, Any] | bytes, hold: bool = False, cut: bool = Fals
         return response
 
     return answer
+
+
+def compact(body: Any) -> bytes:
+    """JSON as API servers write it: without a space."""
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def page(*items: dict[str, Any], rv: str = "10", token: str = "") -> dict[str, Any]:

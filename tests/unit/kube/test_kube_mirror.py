@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gangsched.kube.faults import Malformed
-from gangsched.kube.mirror import Mirror, WatchError, nodes, pods
+from gangsched.kube.mirror import Mirror, WatchError, continue_token, nodes, pods
 from gangsched.kube.shapes import ShapeTable
 from gangsched.kube.wire import WirePod
 from gangsched.model.messages import Message, NodeApplied, NodesReplaced, PodApplied, PodGone, PodsReplaced
 from gangsched.model.objects import Pod
-from tests.unit.kube.fakes import bookmark, line, node, page, pod, status
+from tests.unit.kube.fakes import bookmark, compact, line, node, page, pod, status
 
 
 class Watched:
@@ -173,3 +173,18 @@ def test_node_without_allocatable_is_told_once() -> None:
     assert isinstance(second, NodeApplied)
     assert [len(found.allocatable) for found in (*first.nodes, second.node)] == [1, 0, 0]
     assert reports == ["Node b has no allocatable resources in its status; nothing can be placed on it."]
+
+
+@pytest.mark.parametrize(("raw", "token"), [
+    (compact(page(pod("a"), token="next")), "next"),
+    (compact(page(pod("a"))), ""),
+    (compact(page()), ""),
+    (b'{"items":[],"metadata":{"continue":"late"}}', ""),
+    (b'{"metadata":{"continue":7},"items":[]}', ""),
+    (b'{"metadata":{"continue":"x"}}', ""),
+    (b"<html>,\"items\":[", ""),
+    (b"", ""),
+])  # fmt: skip
+def test_continue_token(raw: bytes, token: str) -> None:
+    """It is read off a page's head where API servers write it, and otherwise left to the decoding of the page."""
+    assert continue_token(raw) == token

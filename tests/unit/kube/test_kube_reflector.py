@@ -15,7 +15,19 @@ from gangsched.kube.mirror import Mirror, pods
 from gangsched.kube.reflector import LineSplitter, Reflector
 from gangsched.kube.shapes import ShapeTable
 from gangsched.model.messages import Message, PodApplied, PodGone, PodsReplaced
-from tests.unit.kube.fakes import FakeServer, Handler, bookmark, line, page, pod, says, serving, status, streams
+from tests.unit.kube.fakes import (
+    FakeServer,
+    Handler,
+    bookmark,
+    compact,
+    line,
+    page,
+    pod,
+    says,
+    serving,
+    status,
+    streams,
+)
 
 PODS = "/api/v1/pods"
 
@@ -89,6 +101,60 @@ async def test_lists_in_pages_and_follows(tmp_path: Path) -> None:
         watch = run.server.queries("WATCH", PODS)[0]
         assert (watch["resourceVersion"], watch["allowWatchBookmarks"]) == ("5", "true")
         assert int(watch["timeoutSeconds"]) >= 300
+
+
+class Pages:
+    """A client that has two pages and notes what happens when."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    async def request(self, method: str, path: str, *, timeout_s: float) -> bytes:
+        self.log.append(f"asked for {path.partition('continue=')[2] or 'the first'}")
+        await asyncio.sleep(0)
+        return compact(page(pod("b"), rv="5") if "continue" in path else page(pod("a"), rv="5", token="next"))
+
+    async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
+        self.log.append("watched")
+        await asyncio.Event().wait()
+        yield b""
+
+
+async def test_the_next_page_is_asked_for_before_the_last_one_is_decoded() -> None:
+    """The server works on a page while we work on the one before it."""
+    client = Pages()
+    mirror = Mirror(pods(ShapeTable()), lambda message: client.log.append("told"), client.log.append)
+    task = asyncio.create_task(Reflector(client, mirror, report=client.log.append).run())
+    async with asyncio.timeout(10):
+        while "watched" not in client.log:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert client.log == ["asked for the first", "asked for next", "told", "told", "watched"]
+
+
+async def test_a_page_of_garbage_leaves_no_request_behind() -> None:
+    """A page whose head is fine and whose items are not: the list starts again, and what was asked for is dropped."""
+    client = Pages()
+    good = client.request
+    answers = [compact(page(pod("a"), token="next"))[:-20], compact(page(pod("c"), rv="9"))]
+
+    async def request(method: str, path: str, *, timeout_s: float) -> bytes:
+        await good(method, path, timeout_s=timeout_s)
+        if "continue" in path:
+            await asyncio.Event().wait()
+        return answers.pop(0)
+
+    client.request = request  # type: ignore[method-assign]
+    mirror = Mirror(pods(ShapeTable()), lambda message: None, client.log.append)
+    task = asyncio.create_task(Reflector(client, mirror, report=client.log.append).run())
+    async with asyncio.timeout(10):
+        while "watched" not in client.log:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    left = [each for each in asyncio.all_tasks() if each not in {task, asyncio.current_task()}]
+    task.cancel()
+    await asyncio.wait({task})
+    assert (len(mirror), left) == (1, [])
 
 
 async def test_resumes_after_a_normal_end(tmp_path: Path) -> None:

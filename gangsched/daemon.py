@@ -1,0 +1,197 @@
+"""The composition root: settings and feeds in, a running daemon out, and its orderly end.
+
+Law: everything that decides, writes or tells is made and wired here and nowhere else. If any part ends with an error
+the daemon ends, and a restart recovers from the API objects alone (decision 5). On SIGTERM: stop planning, finish the
+binds in flight, tell what is waiting to be told, leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import structlog
+
+from gangsched import __version__
+from gangsched.api.gang_spec import GangDefaults
+from gangsched.core.cycle import Limits
+from gangsched.kube.bind import Binder
+from gangsched.kube.feeds import Feeds
+from gangsched.kube.lanes import Lanes
+from gangsched.kube.recorder import Recorder
+from gangsched.kube.status import StatusWriter
+from gangsched.kube.volumes import VolumeBinder
+from gangsched.kube.waiting import wait_for_event
+from gangsched.loop import Loop, Ports
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.messages import Message, RecordEvent
+from gangsched.model.messages import Report as Told
+from gangsched.settings import Settings
+from gangsched.state.inspect import describe_gang, list_gangs
+from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.telemetry.debug import serve_debug
+from gangsched.telemetry.health import serve_health
+from gangsched.telemetry.heartbeat import Heartbeat
+from gangsched.telemetry.metrics import Metrics
+
+GC_THRESHOLDS = (100_000, 50, 1_000)
+QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_s(self) -> float:
+        """Monotonic seconds."""
+        return time.monotonic()
+
+    def wall(self) -> str:
+        """The present in RFC 3339, whole seconds, UTC."""
+        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Daemon:
+    """All parts of one scheduler but its feeds, made and not started."""
+
+    def __init__(self, settings: Settings, lanes: Lanes, feeds: Feeds, stopping: asyncio.Event) -> None:
+        """`feeds` run already; `stopping` is set to end the daemon."""
+        self.settings = settings
+        self.feeds = feeds
+        self._stopping = stopping
+        self.metrics = Metrics()
+        self.heartbeat = Heartbeat(self.metrics)
+        self._log = structlog.get_logger()
+        self.state = SchedulingState(_rules(settings))
+        self._lanes = lanes
+        self.binder = Binder(
+            self._lanes, self._sink, connections=settings.bind_connections, report=self._report,
+            observe=self.metrics.bind_seconds.observe,
+        )  # fmt: skip
+        self.volumes = VolumeBinder(self._lanes, self.binder, self._sink)
+        self.status = StatusWriter(self._lanes, self.binder, report=self._report)
+        self.recorder = Recorder(self._lanes, binds_idle=self.binder.idle, report=self._report)
+        self.loop = Loop(
+            self.state, Ports(self.volumes, self._tell, SystemClock()), metrics=self.metrics,
+            limits=Limits(groups=settings.plan_groups, pods=settings.plan_pods), ready=lambda: not feeds.waiting_for(),
+            policy=GpuPolicy(settings.topology_keys, frozenset(settings.accelerators)),
+        )  # fmt: skip
+        self._publish()
+
+    async def run(self) -> None:
+        """Run until told to stop; raises what a part ended with."""
+        gc.set_threshold(*GC_THRESHOLDS)
+        gc.freeze()  # what the imports made stays for good
+        self.feeds.deliver_to(self._learn)
+        settings = self.settings
+        health = serve_health(
+            settings.health_host, settings.health_port, metrics=self.metrics, heartbeat=self.heartbeat,
+            waiting_for=self.feeds.waiting_for,
+        )  # fmt: skip
+        debug = serve_debug(
+            settings.debug_host, settings.debug_port, list_gangs=lambda: list_gangs(self.state),
+            describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=time.monotonic()),
+        )  # fmt: skip
+        async with health, debug, asyncio.TaskGroup() as group:
+            writers = [
+                group.create_task(_forever(part), name=name)
+                for name, part in (
+                    ("binder", self.binder.run()), ("status", self.status.run()), ("events", self.recorder.run()),
+                    ("heartbeat", self.heartbeat.run()), ("ready", self._announce()),
+                )
+            ]  # fmt: skip
+            volumes = group.create_task(_forever(self.volumes.run()), name="volumes")
+            loop = group.create_task(self.loop.run(), name="loop")
+            await self._stopping.wait()
+            self._log.info("stopping")
+            self.loop.stop()
+            await loop
+            volumes.cancel()  # claims may take minutes: the next start finds what was asked for, and completes it
+            await self._finish()
+            for task in writers:
+                task.cancel()
+        self._lanes.close()
+        self._log.info("stopped")
+
+    async def _announce(self) -> None:
+        """Say once that the caches are full, and keep what is in them out of the garbage collector's way."""
+        await self.feeds.synced()
+        self.loop.wake()
+        mirrors = self.feeds.mirrors
+        self._log.info("ready", version=__version__, pods=len(mirrors["pods"]), nodes=len(mirrors["nodes"]))
+        await asyncio.sleep(QUIET_AFTER_S)  # what was waiting for us is being bound now, and that comes first
+        await wait_for_event(self.binder.idle, QUIET_WITHIN_S, sleep=asyncio.sleep)
+        self.feeds.backlog_bound.set()
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        await asyncio.Event().wait()
+
+    async def _finish(self) -> None:
+        """Finish the binds in flight, then conditions and statuses, then Events, in the time that is left."""
+        deadline_s = time.monotonic() + self.settings.shutdown_s * 0.8
+        lost = await self.binder.drain(self._left_s(deadline_s))
+        self.loop.drain()
+        lost += await self.status.drain(self._left_s(deadline_s))
+        unsaid = await self.recorder.drain(self._left_s(deadline_s))
+        if lost or unsaid:
+            self._log.warning("stopped before everything was written", writes=lost, events=unsaid)
+
+    @staticmethod
+    def _left_s(deadline_s: float) -> float:
+        return max(0.0, deadline_s - time.monotonic())
+
+    def _sink(self, message: Message) -> None:
+        self.loop.inbox(message)
+
+    def _learn(self, message: Message) -> None:
+        """Take a message that those who wait for claims may have been waiting for."""
+        self.loop.inbox(message)
+        self.volumes.take(message)
+
+    def _tell(self, told: Told) -> None:
+        if isinstance(told, RecordEvent):
+            self.recorder.record(told)
+        else:
+            self.status.put(told)
+
+    def _report(self, sentence: str) -> None:
+        self._log.warning(sentence)
+
+    def _publish(self) -> None:
+        publish = self.metrics.publish
+        feeds = self.feeds
+        for noun, reflector in (feeds.reflectors | feeds.storage.reflectors).items():
+            publish("reflector", noun, reflector.counts)
+        for noun, mirror in (feeds.mirrors | feeds.storage.mirrors).items():
+            publish("mirror", noun, mirror.counts)
+        publish("volumes", "binds", self.volumes.counts)
+        publish("operator", "podgroups", feeds.operator.counts)
+        publish("binder", "binds", self.binder.counts)
+        publish("recorder", "events", self.recorder.counts)
+        for name, box in zip(("conditions", "timeouts", "podgroups"), self.status.outboxes, strict=True):
+            publish("outbox", name, box.counts)
+        state = self.state
+        self.metrics.nodes.set_function(lambda: len(state.cluster))
+        self.metrics.pods.set_function(lambda: len(feeds.mirrors["pods"]))
+        self.metrics.gangs.set_function(lambda: len(state.registry.gangs))
+        self.metrics.holds.set_function(lambda: sum(len(gang.held) for gang in state.registry.gangs.values()))
+
+
+async def _forever(part: Coroutine[object, object, None]) -> None:
+    """A part of the daemon: it may be cancelled, and must not return."""
+    with suppress(asyncio.CancelledError):
+        await part
+        raise AssertionError("a part of the daemon ended by itself")
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        scheduler_names=frozenset(settings.scheduler_names),
+        defaults=GangDefaults(wait_time_s=settings.wait_time_s, match_policy=settings.match_policy),
+        settle_s=settings.settle_ms / 1e3,
+        avoid_s=settings.kubelet_rejection_avoid_s,
+    )
