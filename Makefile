@@ -76,6 +76,7 @@ trace: install control-plane ## Replay N jobs of TRACE=file.csv (or a small gene
 	@$(RUN)python -m bench.trace --jobs $(N) --seed $(SEED) $(TRACE)
 
 bench: .cache/bench/.installed control-plane ## Gangs beside kube-scheduler and a raw binder; CASES=a,b RUNS=3 OUT=folder RESUME=1 MINUTES=30
+	@env -u PYTHONDONTWRITEBYTECODE $(BENCH)python -m compileall -q gangsched bench
 	@$(BENCH)python -m bench.gangs --cases '$(CASES)' --runs $(RUNS) --out '$(OUT)' --minutes $(MINUTES) \
 		$(if $(RESUME),--resume)
 

@@ -38,7 +38,7 @@ from gangsched.telemetry.health import serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
 from gangsched.telemetry.metrics import Metrics
 
-GC_THRESHOLDS = (100_000, 50, 1_000)
+GC_THRESHOLDS = (30_000, 50, 1_000)
 QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
 
 

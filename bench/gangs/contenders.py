@@ -77,6 +77,10 @@ class Running:
         """CPU seconds it has used so far."""
         return cpu_s(self.pid)
 
+    def starved_s(self) -> float:
+        """How long its main thread has been able to run and had no core to run on."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+
     def rss_mib(self) -> float:
         """The most memory it ever had, in MiB."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():

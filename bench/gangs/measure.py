@@ -73,6 +73,8 @@ class Result:
     rss_mib: float | None = None
     stall_ms: float | None = None
     """The longest stall of the event loop, start-up included; gangsched only."""
+    starved_s: float | None = None
+    """How long its main thread, able to run, waited for a core; start-up included."""
     server_cpu_s: float | None = None
     load_cpu_s: float | None = None
     clock_s: float = 0.0
@@ -358,7 +360,7 @@ class Measurement:
         if running is not None:
             await asyncio.sleep(AFTERMATH_S)
             result.cpu_s, result.rss_mib = running.cpu_s() - self._cpu_before_s, running.rss_mib()
-            result.stall_ms = running.stall_ms()
+            result.stall_ms, result.starved_s = running.stall_ms(), running.starved_s()
         return result
 
     def _check_room(self) -> None:

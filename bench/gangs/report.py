@@ -22,7 +22,7 @@ from bench.gangs.measure import Result
 
 FIGURES = (
     "pods_per_s", "binds_per_s", "total_s", "start_to_first_bind_s", "ready_s", "pod_p50_ms", "pod_p99_ms",
-    "gang_p50_ms", "cpu_s", "rss_mib", "stall_ms", "server_cpu_s", "foreign_cpu_s",
+    "gang_p50_ms", "cpu_s", "rss_mib", "stall_ms", "starved_s", "server_cpu_s", "foreign_cpu_s",
 )  # fmt: skip
 COLUMNS = (
     ("pods/s", "pods_per_s", ".0f"), ("first→last bind, pods/s", "binds_per_s", ".0f"),

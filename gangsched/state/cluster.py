@@ -232,11 +232,15 @@ class Cluster:
             for node in self._table.nodes:
                 for name, _ in node.allocatable:
                     self._resources.setdefault(name, len(self._resources))
-            self._allocatable = np.zeros((len(self._resources), len(self._table)), dtype=np.int64)
-            self._free = np.zeros_like(self._allocatable)
-            for index, node in enumerate(self._table.nodes):
-                self._fill_column(index, node)
+            self._allocatable = self._filled(dict(node.allocatable) for node in self._table.nodes)
+            self._free = self._allocatable - self._filled(self._used.get(name, {}) for name in self._table.names)
             self._stale_columns = False
+
+    def _filled(self, amounts: Iterable[Mapping[str, int]]) -> Ints:
+        """A column for each of `amounts`; row by row, because NumPy takes a list faster than single numbers."""
+        columns = tuple(amounts)
+        rows = [[each.get(name, 0) for each in columns] for name in self._resources]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(columns))
 
     def _fill_column(self, index: int, node: Node) -> None:
         self._allocatable[:, index] = 0

@@ -43,14 +43,15 @@ class Keeper:
                 os._exit(1)
 
         with open(log, "ab") as out:
-            # A group of its own: a ctrl-C at the terminal is the owner's business, and so is a SIGHUP.
+            # A session of its own: a ctrl-C at the terminal is the owner's business, and so is a SIGHUP. And Linux
+            # shares the cores between sessions (autogroup), as a cluster shares them between containers.
             self.children[name] = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 cwd=os.path.dirname(log),
-                process_group=0,
+                start_new_session=True,
                 preexec_fn=tie_to_keeper,  # noqa: PLW1509 - the keeper has one thread, see above
             )
         return self.children[name].pid
