@@ -110,6 +110,7 @@ class Binder:
         self._bound: OrderedDict[str, None] = OrderedDict()
         self.idle = asyncio.Event()
         self.idle.set()
+        self.idle_since_s = float("-inf")
 
     @property
     def pending(self) -> int:
@@ -166,6 +167,7 @@ class Binder:
         self._sink(outcome)
         if not self._pending:
             self.idle.set()
+            self.idle_since_s = self._now()
 
     async def _bind(self, bind: Bind) -> Outcome:
         backoff = Backoff(0.1, 5.0, rng=self._rng)

@@ -2,7 +2,8 @@
 
 Law: an order replaces an older unsent one of the same key; one key is written by one worker at a time, in order; a
 fault is retried with backoff until the order is done, replaced or dropped. While binds are under way an order waits,
-but not longer than `patience_s` (semantics E1: told within a second). What is written is the business of `send`.
+but not longer than `PATIENCE_S` (semantics E1: told within a second); one that is not `urgent` waits for a pause in
+which nothing is bound, but not longer than `CALM_PATIENCE_S`. What is written is the business of `send`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from gangsched.kube.backoff import Backoff
 from gangsched.kube.faults import CONFLICT, NOT_FOUND, UNPROCESSABLE, ApiFault, Fault
@@ -24,7 +25,16 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 PATIENCE_S = 0.7
+CALM_PATIENCE_S = 3.0
+PAUSE_S = 0.2
 BAD_REQUEST = 400
+
+
+class Pausing(Protocol):
+    """What of the binder is needed here."""
+
+    idle: asyncio.Event
+    idle_since_s: float
 
 
 class NotYet(Fault):
@@ -57,29 +67,30 @@ class Outbox(Generic[K, V]):
         send: Callable[[V], Awaitable[bool]],
         *,
         noun: str,
-        binds_idle: asyncio.Event,
+        binds: Pausing,
         report: Report,
+        urgent: Callable[[V], bool] = lambda value: True,
         workers: int = 8,
-        patience_s: float = PATIENCE_S,
         now: Now = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        """`noun` names what is written, in reports; `binds_idle` is the binder's `idle`."""
+        """`noun` names what is written, in reports; `workers` write what is urgent, and as many what is not."""
         self.counts = OutboxCounts()
         self.empty = asyncio.Event()
         self.empty.set()
         self._send = send
         self._noun = noun
-        self._binds_idle = binds_idle
+        self._binds = binds
         self._report = report
         self._workers = workers
-        self._patience_s = patience_s
+        self._urgent = urgent
         self._now = now
         self._sleep = sleep
         self._rng = rng or random.Random()
         self._orders: dict[K, _Order[V]] = {}
         self._ready: deque[K] = deque()
+        self._ready_in_a_pause: deque[K] = deque()
         self._wake = asyncio.Event()
         self._in_flight: set[K] = set()
         self._later: dict[K, asyncio.Task[None]] = {}
@@ -100,7 +111,8 @@ class Outbox(Generic[K, V]):
         later = self._later.pop(key, None)
         if later is not None:
             later.cancel()
-        if key not in self._in_flight and (old is None or later is not None):
+        became_urgent = old is not None and self._urgent(value) and not self._urgent(old.value)
+        if key not in self._in_flight and (old is None or later is not None or became_urgent):
             self._enqueue(key)
 
     def drop(self, key: K) -> None:
@@ -113,7 +125,8 @@ class Outbox(Generic[K, V]):
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
-                group.create_task(self._work(), name=f"{self._noun} writer {number}")
+                group.create_task(self._work(self._ready), name=f"{self._noun} writer {number}")
+                group.create_task(self._work(self._ready_in_a_pause), name=f"{self._noun} writer {number} in a pause")
 
     async def drain(self, timeout_s: float) -> int:
         """Wait until everything ordered is written, at most `timeout_s`; how much is not."""
@@ -121,17 +134,23 @@ class Outbox(Generic[K, V]):
         return len(self)
 
     def _enqueue(self, key: K) -> None:
-        self._ready.append(key)
+        self._queue_of(self._orders[key]).append(key)
         self._wake.set()
 
-    async def _work(self) -> None:
+    def _queue_of(self, order: _Order[V]) -> deque[K]:
+        return self._ready if self._urgent(order.value) else self._ready_in_a_pause
+
+    async def _work(self, queue: deque[K]) -> None:
         while True:
-            while not self._ready:
+            while not queue:
                 self._wake.clear()
                 await self._wake.wait()
-            key = self._ready.popleft()
+            key = queue.popleft()
             order = self._orders.get(key)
             if order is None or key in self._in_flight:
+                continue
+            if queue is not self._queue_of(order):  # it was replaced meanwhile; what waits for a pause holds nobody up
+                self._enqueue(key)
                 continue
             await self._let_binds_go_first(order)
             order = self._orders.pop(key, None)
@@ -147,8 +166,16 @@ class Outbox(Generic[K, V]):
                 self._settle()
 
     async def _let_binds_go_first(self, order: _Order[V]) -> None:
-        if not self._binds_idle.is_set():
-            await wait_for_event(self._binds_idle, order.put_s + self._patience_s - self._now(), sleep=self._sleep)
+        urgent = self._urgent(order.value)
+        deadline_s = order.put_s + (PATIENCE_S if urgent else CALM_PATIENCE_S)
+        while (left_s := deadline_s - self._now()) > 0:
+            if not self._binds.idle.is_set():
+                await wait_for_event(self._binds.idle, left_s, sleep=self._sleep)
+                continue
+            pause_s = self._now() - self._binds.idle_since_s
+            if urgent or pause_s >= PAUSE_S:
+                return
+            await self._sleep(min(left_s, PAUSE_S - pause_s))
 
     async def _write(self, key: K, order: _Order[V]) -> None:
         try:
@@ -186,7 +213,8 @@ class Outbox(Generic[K, V]):
         async def later() -> None:
             await self._sleep(delay_s)
             self._later.pop(key, None)
-            self._enqueue(key)
+            if key in self._orders:
+                self._enqueue(key)
 
         self._later[key] = asyncio.create_task(later(), name=f"{self._noun} again")
 

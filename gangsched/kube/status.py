@@ -20,7 +20,7 @@ from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.bind import Fate, pod_path
 from gangsched.kube.client import JSON, MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.faults import NOT_FOUND, ApiFault
-from gangsched.kube.outbox import NotYet, Outbox
+from gangsched.kube.outbox import NotYet, Outbox, Pausing
 from gangsched.kube.ports import Now, Report, Sleep, Wall, silent, utc_now
 from gangsched.model.messages import MarkTimedOut, SetPodCondition, SetPodGroupStatus
 
@@ -38,10 +38,8 @@ class Requests(Protocol):
         """Send one request; the answer's body."""
 
 
-class Binds(Protocol):
+class Binds(Pausing, Protocol):
     """What of the binder is needed here."""
-
-    idle: asyncio.Event
 
     def fate(self, uid: str) -> Fate | None:
         """What became of the last bind of a pod."""
@@ -62,9 +60,9 @@ class StatusWriter:
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        def outbox(send: Callable[[Any], Any], noun: str, workers: int) -> Outbox[Any, Any]:
+        def outbox(send: Callable[[Any], Any], noun: str, workers: int, **more: Any) -> Outbox[Any, Any]:
             return Outbox(
-                send, noun=noun, binds_idle=binds.idle, report=report, workers=workers, now=now, sleep=sleep, rng=rng
+                send, noun=noun, binds=binds, report=report, workers=workers, now=now, sleep=sleep, rng=rng, **more
             )
 
         pods = PodWords(client, binds, now=now, wall=wall)
@@ -72,7 +70,7 @@ class StatusWriter:
         self.conditions: Outbox[str, SetPodCondition] = outbox(pods.set_condition, "pod conditions", workers)
         self.timeouts: Outbox[str, MarkTimedOut] = outbox(pods.mark_timed_out, "timeout annotations", 2)
         self.pod_groups: Outbox[tuple[str, str, str], SetPodGroupStatus] = outbox(
-            groups.set_status, "PodGroup status", workers
+            groups.set_status, "PodGroup status", workers, urgent=lambda order: order.urgent
         )
 
     @property

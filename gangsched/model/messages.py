@@ -199,7 +199,10 @@ class MarkTimedOut(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetPodGroupStatus(msgspec.Struct, frozen=True):
-    """Merge `status` into a PodGroup's status; the newest order for an object replaces older unsent ones (E3)."""
+    """Merge `status` into a PodGroup's status; the newest order for an object replaces older unsent ones (E3).
+
+    It is not `urgent` when nobody in the gang waits for a place.
+    """
 
     api_group: str
     version: str
@@ -207,6 +210,7 @@ class SetPodGroupStatus(msgspec.Struct, frozen=True):
     name: str
     uid: str
     status: Mapping[str, object]
+    urgent: bool = True
 
 
 class RecordEvent(msgspec.Struct, frozen=True, gc=False):

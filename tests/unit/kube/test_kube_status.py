@@ -24,6 +24,7 @@ class FakeBinds:
     def __init__(self) -> None:
         self.idle = asyncio.Event()
         self.idle.set()
+        self.idle_since_s = float("-inf")
         self.fates: dict[str, Fate] = {}
 
     def fate(self, uid: str) -> Fate | None:
