@@ -49,6 +49,10 @@ class Desk:
             rng=random.Random(1),
         )
 
+    def phases(self) -> list[str]:
+        """The phases written to PodGroups, in order."""
+        return [sent.body["status"]["phase"] for sent in self.api.of("PATCH")]
+
     def messages(self) -> list[str]:
         """The messages of the conditions written, in order."""
         return [sent.body["status"]["conditions"][0]["message"] for sent in self.api.of("PATCH")]
@@ -71,6 +75,11 @@ def word(message: str, uid: str = "u1", reason: str = "Unschedulable") -> SetPod
 
 def group_status(uid: str = "g1", **status: Any) -> SetPodGroupStatus:
     return SetPodGroupStatus("scheduling.x-k8s.io", "v1alpha1", "ns", "g", uid, status)
+
+
+def calm(phase: str, *, urgent: bool = False, name: str = "g") -> SetPodGroupStatus:
+    """The status of a gang that waits for nothing, unless it is `urgent`."""
+    return SetPodGroupStatus("scheduling.x-k8s.io", "v1alpha1", "ns", name, name, {"phase": phase}, urgent=urgent)
 
 
 async def test_condition_request() -> None:
@@ -151,6 +160,54 @@ async def test_binds_come_first_but_not_for_ever() -> None:
         desk.binds.idle.set()
         await settle()
         assert desk.messages() == ["two", "three"]
+
+
+async def test_status_of_a_gang_that_waits_for_nothing_waits_for_a_pause() -> None:
+    """It is written when nothing has been bound for 0.2 s, or after three seconds of binds; an urgent one earlier."""
+    async with at_work() as desk:
+        binds = desk.binds
+        desk.writer.put(calm("bound a moment ago"))
+        binds.idle_since_s = desk.time.now()
+        await desk.time.advance(0.15)
+        assert desk.api.sent == []
+        await desk.time.advance(0.06)
+        assert desk.phases() == ["bound a moment ago"]
+
+        desk.writer.put(calm("binds without end"))
+        for _ in range(29):
+            binds.idle.clear()
+            await desk.time.advance(0.08)
+            binds.idle.set()
+            binds.idle_since_s = desk.time.now()
+            await desk.time.advance(0.02)
+        assert len(desk.phases()) == 1
+        binds.idle.clear()
+        await desk.time.advance(0.05)
+        assert len(desk.phases()) == 1
+        await desk.time.advance(0.06)
+        assert desk.phases()[1:] == ["binds without end"]
+
+        desk.writer.put(group_status(phase="urgent"))
+        await desk.time.advance(0.71)
+        assert desk.phases()[2:] == ["urgent"]
+
+
+async def test_what_waits_for_a_pause_holds_up_nothing_urgent() -> None:
+    """However many wait for one; and what becomes urgent meanwhile is written as such, once."""
+    async with at_work() as desk:
+        desk.binds.idle.clear()
+        for urgent in (True, False):
+            for number in range(20):
+                desk.writer.put(calm("calm" if not urgent else "urgent no more", urgent=urgent, name=f"g{number}"))
+        await settle()
+        desk.writer.put(calm("urgent", urgent=True, name="g3"))
+        desk.writer.put(calm("urgent", urgent=True, name="g19"))
+        desk.writer.put(calm("urgent", urgent=True, name="other"))
+        await desk.time.advance(0.71)
+        assert desk.phases() == ["urgent"] * 3
+        desk.binds.idle.set()
+        await desk.time.advance(0.21)
+        assert sorted(desk.phases()) == ["calm"] * 18 + ["urgent"] * 3
 
 
 async def test_a_replaced_word_keeps_its_age() -> None:
