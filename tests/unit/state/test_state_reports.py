@@ -127,6 +127,22 @@ def test_status_follows_the_gang_through_its_life() -> None:
     assert (world.status("g")["phase"], world.status("g")["succeeded"]) == ("Finished", 2)
 
 
+def test_status_is_urgent_while_somebody_waits() -> None:
+    """E3: members that are missing, or wait for room, make it so; once all have their places it can wait for a pause."""
+    world = World(node("a", 2))
+    world.declare(pod_group("g", 2))
+    urgent = []
+    blocker = world.create(pod("blocker", node_name="a"))
+    for step in ("one is missing", "no room", "all bound"):
+        if step == "all bound":
+            world.delete(*blocker)
+        else:
+            world.create(members("g", 1, first=len(urgent), pod_group=True))
+        world.told()
+        urgent.append([each for each in world.reports if isinstance(each, SetPodGroupStatus)][-1].urgent)
+    assert urgent == [True, True, False]
+
+
 def test_status_names_the_round() -> None:
     """R4: the round's number and how far it came are in the condition."""
     world = World(node("a", 3), node("b", 3))
