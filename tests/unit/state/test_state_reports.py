@@ -128,7 +128,7 @@ def test_status_follows_the_gang_through_its_life() -> None:
 
 
 def test_status_is_urgent_while_somebody_waits() -> None:
-    """E3: members that are missing, or wait for room, make it so; once all have their places it can wait for a pause."""
+    """E3: members that are missing, or wait for room, make it so; once all have their places it can wait."""
     world = World(node("a", 2))
     world.declare(pod_group("g", 2))
     urgent = []
