@@ -131,7 +131,7 @@ def test_status_is_urgent_while_somebody_waits() -> None:
     """E3: members that are missing, or wait for room, make it so; once all have their places it can wait."""
     world = World(node("a", 2))
     world.declare(pod_group("g", 2))
-    urgent = []
+    urgent: list[bool] = []
     blocker = world.create(pod("blocker", node_name="a"))
     for step in ("one is missing", "no room", "all bound"):
         if step == "all bound":
