@@ -38,7 +38,10 @@ STOP_WITHIN_S = 5.0
 
 
 def release_signals() -> None:
-    """The `restore_signals` of programs that handle no signals themselves."""
+    """The `restore_signals` of programs that handle no signals themselves.
+
+    Where a loop takes no signal handlers (outside the main thread, or on a system without them) kopf has set none.
+    """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError, RuntimeError, ValueError):

@@ -89,6 +89,11 @@ class Gang:
         return self.plain or (self.satisfied and self.match_policy is MatchPolicy.ONCE_SATISFIED)
 
     @property
+    def waiting(self) -> bool:
+        """Whether there is anything to place or to bind."""
+        return bool(self.pending or self.retry or self.held)
+
+    @property
     def quorum(self) -> int:
         """Members that P1 counts against `min_member`."""
         done = self.succeeded if self.free_running else 0

@@ -243,14 +243,8 @@ class Cluster:
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(columns))
 
     def _fill_column(self, index: int, node: Node) -> None:
-        self._allocatable[:, index] = 0
-        for name, amount in node.allocatable:
-            self._allocatable[self._resources[name], index] = amount
-        self._free[:, index] = self._allocatable[:, index]
-        for name, amount in self._used.get(node.name, {}).items():
-            row = self._resources.get(name)
-            if row is not None:
-                self._free[row, index] -= amount
+        self._allocatable[:, index] = self._filled((dict(node.allocatable),))[:, 0]
+        self._free[:, index] = self._allocatable[:, index] - self._filled((self._used.get(node.name, {}),))[:, 0]
 
 
 def _attributes(node: Node) -> tuple[object, ...]:

@@ -220,5 +220,4 @@ def broken(gang: Gang) -> bool:
     """Started, but below its minimum, with members waiting to complete it (semantics Q2, B5)."""
     if gang.plain or not gang.satisfied or not gang.bound:
         return False
-    waiting = gang.pending or gang.retry or gang.held
-    return bool(waiting) and gang.bound + gang.succeeded < gang.min_member
+    return gang.waiting and gang.bound + gang.succeeded < gang.min_member

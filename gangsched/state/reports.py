@@ -152,10 +152,9 @@ class Reports:
         if written is None and _unchanged(wanted, pod_group.status):
             return
         self._statuses[record.id] = (pod_group.uid, wanted)
-        waits = gang.quorum < gang.min_member or gang.pending or gang.held or gang.retry
         yield SetPodGroupStatus(
             pod_group.api_group, pod_group.version, pod_group.namespace, pod_group.name, pod_group.uid, wanted,
-            urgent=bool(waits),
+            urgent=gang.waiting or gang.quorum < gang.min_member,
         )  # fmt: skip
 
 

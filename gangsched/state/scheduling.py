@@ -264,5 +264,4 @@ class SchedulingState:
 
 
 def _waits(group: Group) -> bool:
-    """Whether there is anything to place or to bind."""
-    return any(gang.pending or gang.retry or gang.held for gang in group.gangs)
+    return any(gang.waiting for gang in group.gangs)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangsched.kube.bind import Fate
@@ -79,7 +80,7 @@ def group_status(uid: str = "g1", **status: Any) -> SetPodGroupStatus:
 
 def calm(phase: str, *, urgent: bool = False, name: str = "g") -> SetPodGroupStatus:
     """The status of a gang that waits for nothing, unless it is `urgent`."""
-    return SetPodGroupStatus("scheduling.x-k8s.io", "v1alpha1", "ns", name, name, {"phase": phase}, urgent=urgent)
+    return msgspec.structs.replace(group_status(name, phase=phase), name=name, urgent=urgent)
 
 
 async def test_condition_request() -> None:
