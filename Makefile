@@ -39,8 +39,9 @@ control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler an
 	@hack/ensure-python.sh $(PYTHON)
 	@$(PYTHON) hack/control-plane/build.py
 
-lint: install ## Check style (ruff)
+lint: install ## Check style and format (ruff)
 	@$(RUN)ruff check .
+	@$(RUN)ruff format --check --quiet .
 
 types: install ## Check types (mypy --strict)
 	@$(RUN)mypy

@@ -177,12 +177,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     result = measure(arguments.cases, arguments.seed)
     times, cpu_times = result.times_ms, result.cpu_times_ms
     figures = {
-        "seed": arguments.seed, "feasible": result.feasible, "found": result.found,
-        "found_percent": round(100 * result.found / result.feasible, 3), "unsound": result.unsound,
+        "seed": arguments.seed,
+        "feasible": result.feasible,
+        "found": result.found,
+        "found_percent": round(100 * result.found / result.feasible, 3),
+        "unsound": result.unsound,
         "infeasible_refused": result.infeasible,
-        "plan_ms_median": round(times[len(times) // 2], 3), "plan_ms_p99": round(times[len(times) * 99 // 100], 3),
-        "plan_ms_max": round(times[-1], 3), "plan_cpu_ms_p99": round(cpu_times[len(times) * 99 // 100], 3),
-    }  # fmt: skip
+        "plan_ms_median": round(times[len(times) // 2], 3),
+        "plan_ms_p99": round(times[len(times) * 99 // 100], 3),
+        "plan_ms_max": round(times[-1], 3),
+        "plan_cpu_ms_p99": round(cpu_times[len(times) * 99 // 100], 3),
+    }
     if arguments.json:
         print(json.dumps(figures))
         return

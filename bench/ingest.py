@@ -27,10 +27,10 @@ from bench.gangs.cases import PODS, encoded
 from bench.gangs.contenders import GANGSCHED, Running
 from bench.gangs.http import Pool
 from bench.gangs.report import machine
-from gangsched.kube import mirror
 from gangsched.kube.ports import silent
-from gangsched.kube.shapes import ShapeTable
-from gangsched.model.messages import Message
+from gangsched.kube.read import store
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.model.protocol import Message
 from gangsched.state.scheduling import Rules, SchedulingState
 
 NODES_OF_LINES = 1_000
@@ -87,7 +87,7 @@ def lines_per_second(sample: dict[str, Any], count: int) -> dict[str, float]:
     for name, with_state in (("mirror", False), ("mirror_and_state", True)):
         state = SchedulingState(Rules(scheduler_names=frozenset({"gangsched"})))
         inbox: list[Message] = []
-        pods = mirror.Mirror(mirror.pods(ShapeTable()), inbox.append, silent)
+        pods = store.Store(store.pods(ShapeTable()), inbox.append, silent)
         gc.collect()
         began_s = time.perf_counter()
         for number, line in enumerate(lines):

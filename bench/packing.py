@@ -77,8 +77,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object per trace and policy")
     arguments = parser.parse_args(argv)
     for name, files, read in (
-        ("openb", arguments.openb, openb), ("philly", [arguments.philly] if arguments.philly else None, philly),
-    ):  # fmt: skip
+        ("openb", arguments.openb, openb),
+        ("philly", [arguments.philly] if arguments.philly else None, philly),
+    ):
         if not files or not all(file.is_file() for file in files):
             print(f"The {name} trace is not there (--{name}); skipped.")
             continue
@@ -92,11 +93,16 @@ def report(trace: Trace, *, seeds: int, misses: int, as_json: bool) -> None:
         filled = [fill(trace, place, seed=seed, misses=misses) for seed in range(1, seeds + 1)]
         churned = [churn(trace, place, seed=seed) for seed in range(1, seeds + 1)]
         figures = {
-            "trace": trace.name, "policy": policy, "gpus": total, "filled_gpus": statistics.mean(filled),
-            "filled_percent": 100 * statistics.mean(filled) / total, "least": min(filled), "most": max(filled),
+            "trace": trace.name,
+            "policy": policy,
+            "gpus": total,
+            "filled_gpus": statistics.mean(filled),
+            "filled_percent": 100 * statistics.mean(filled) / total,
+            "least": min(filled),
+            "most": max(filled),
             "churn_gpus": statistics.mean(gpus for gpus, _ in churned),
             "churn_turned_away_percent": 100 * statistics.mean(share for _, share in churned),
-        }  # fmt: skip
+        }
         text = (
             "{trace:7} {policy:16} filled {filled_gpus:7.1f} of {gpus} ({filled_percent:5.2f} %, {least}-{most})"
             "   coming and going {churn_gpus:7.1f}, large gangs turned away {churn_turned_away_percent:5.2f} %"
@@ -106,12 +112,12 @@ def report(trace: Trace, *, seeds: int, misses: int, as_json: bool) -> None:
 
 def fill(trace: Trace, place: Place, *, seed: int, misses: int) -> int:
     """GPUs allocated when the `misses`-th gang of 8 GPUs is turned away."""
-    draws, ties = random.Random(seed), random.Random(-seed)
+    draws, inter_pod = random.Random(seed), random.Random(-seed)
     ledger = clusters.ledger(trace.nodes)
     used = 0
     while misses:
         arrival = draws.choice(trace.arrivals)
-        if place(arrival, ledger, ties) is not None:
+        if place(arrival, ledger, inter_pod) is not None:
             used += size(arrival)
         elif size(arrival) == LARGE:
             misses -= 1
@@ -123,7 +129,7 @@ def churn(trace: Trace, place: Place, *, seed: int) -> tuple[float, float]:
 
     The unit of time is the mean running time. Half of the arrivals only bring the cluster into its usual state.
     """
-    draws, ties = random.Random(seed), random.Random(-seed)
+    draws, inter_pod = random.Random(seed), random.Random(-seed)
     ledger = clusters.ledger(trace.nodes)
     total = sum(dict(node.allocatable).get(clusters.GPU, 0) for node in trace.nodes)
     rate = total / statistics.mean(map(size, trace.arrivals))
@@ -143,7 +149,7 @@ def churn(trace: Trace, place: Place, *, seed: int) -> tuple[float, float]:
                 ledger.release(clusters.pods("p", shape, 1)[0], node)
                 used -= gpus(shape)
         area, now = area + used * (then - now), then
-        placed = place(arrival, ledger, ties)
+        placed = place(arrival, ledger, inter_pod)
         large += size(arrival) >= LARGE
         if placed is None:
             away += size(arrival) >= LARGE
@@ -179,7 +185,7 @@ def gangsched(arrival: Arrival, ledger: Ledger, _: random.Random) -> Placed | No
     return [(placement.pod.shape, placement.node) for placement in trial.placements]
 
 
-def one_by_one(pick: Pick, arrival: Arrival, ledger: Ledger, ties: random.Random) -> Placed | None:
+def one_by_one(pick: Pick, arrival: Arrival, ledger: Ledger, inter_pod: random.Random) -> Placed | None:
     """Place a gang pod by pod, or not at all."""
     mark = ledger.mark()
     placed = []
@@ -188,13 +194,13 @@ def one_by_one(pick: Pick, arrival: Arrival, ledger: Ledger, ties: random.Random
         if not feasible.size:
             ledger.rollback(mark)
             return None
-        node = pick(shape, feasible, ledger, ties)
+        node = pick(shape, feasible, ledger, inter_pod)
         ledger.reserve(clusters.pods("p", shape, 1), np.array([node]), np.array([1]))
         placed.append((shape, ledger.table.names[node]))
     return placed
 
 
-def least_allocated(shape: Shape, feasible: Ints, ledger: Ledger, ties: random.Random) -> int:
+def least_allocated(shape: Shape, feasible: Ints, ledger: Ledger, inter_pod: random.Random) -> int:
     """kube-scheduler: 100 x the free share after placing, its mean over cpu and memory, plus 100 x (1 - deviation)."""
     asked = dict(shape.requests)
     shares = []
@@ -204,7 +210,7 @@ def least_allocated(shape: Shape, feasible: Ints, ledger: Ledger, ties: random.R
     least = np.floor(50 * (shares[0] + shares[1]))
     balanced = np.floor(100 * (1 - np.abs(shares[0] - shares[1]) / 2))
     best = np.flatnonzero((least + balanced) == (least + balanced).max())
-    return int(feasible[ties.choice(best.tolist())])
+    return int(feasible[inter_pod.choice(best.tolist())])
 
 
 def best_fit(_: Shape, feasible: Ints, ledger: Ledger, __: random.Random) -> int:

@@ -24,10 +24,10 @@ from bench import clusters
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
+from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement, selects
 from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable, Snapshot
-from gangsched.model.ties import PodTerm, Requirement, Ties, selects
 
 GIB = 2**30
 HOSTNAME = "kubernetes.io/hostname"
@@ -73,11 +73,15 @@ def measure(case: Case, *, repeat: int) -> Mapping[str, str | float]:
         times.append(_ms(lambda again=again: _plan(again, case.group)))  # type: ignore[misc]  # bound per turn
     naive_ms, _ = _ms(lambda: naive(first.table, pending))
     return {
-        "case": case.name, "pods": len(pending), "nodes": len(case.nodes),
+        "case": case.name,
+        "pods": len(pending),
+        "nodes": len(case.nodes),
         "plan_ms": statistics.median(wall for wall, _ in times),
-        "plan_cpu_ms": statistics.median(cpu for _, cpu in times), "cold_ms": cold_ms,
-        "goal_ms": case.goal_ms, "naive_ms": naive_ms,
-    }  # fmt: skip
+        "plan_cpu_ms": statistics.median(cpu for _, cpu in times),
+        "cold_ms": cold_ms,
+        "goal_ms": case.goal_ms,
+        "naive_ms": naive_ms,
+    }
 
 
 def identical(part: int = 1) -> Case:
@@ -99,7 +103,10 @@ def ten_shapes(part: int = 1) -> Case:
 def apart(part: int = 1) -> Case:
     """100 pods, no two of them on one node, on 1,000 nodes."""
     term = PodTerm(HOSTNAME, (Requirement("app", "In", ("apart",)),))
-    kind = Shape(requests=clusters.shape(cpu=4_000, memory=32 * GIB, gpu=1).requests, ties=Ties(anti_affinity=(term,)))
+    kind = Shape(
+        requests=clusters.shape(cpu=4_000, memory=32 * GIB, gpu=1).requests,
+        inter_pod=InterPodConstraints(anti_affinity=(term,)),
+    )
     members = [structs.replace(pod, labels={"app": "apart"}) for pod in clusters.pods("p", kind, 100 // part)]
     nodes = [
         clusters.node(f"node-{n:04}", labels={HOSTNAME: f"node-{n:04}"}, cpu=96_000, memory=768 * GIB, gpu=8)
@@ -113,11 +120,14 @@ def close_together(part: int = 1) -> Case:
     """64 pods of 8 GPUs on 5,000 labelled nodes: one GPU product and one zone of several, if any has the room."""
     nodes = [
         clusters.node(
-            f"node-{n:04}", cpu=96_000, memory=768 * GIB, gpu=8,
+            f"node-{n:04}",
+            cpu=96_000,
+            memory=768 * GIB,
+            gpu=8,
             labels={PRODUCT_LABEL: f"product-{n % 4}", CLIQUE: f"clique-{n // 18}", ZONE: f"zone-{n // 1_000}"},
         )
         for n in range(5_000 // part)
-    ]  # fmt: skip
+    ]
     pods = -(-64 // part)
     gang = clusters.gang("close", clusters.pods("p", clusters.shape(cpu=8_000, memory=64 * GIB, gpu=8), pods))
     return Case(f"{pods} pods of 8 GPUs, {len(nodes):,} nodes with topology", nodes, clusters.group("g", gang), 20.0)
@@ -126,8 +136,7 @@ def close_together(part: int = 1) -> Case:
 def large_cluster(part: int = 1) -> list[Node]:
     """5,000 nodes: four in five with 8 GPUs, the others with none."""
     return [
-        clusters.node(f"node-{n:04}", cpu=96_000, memory=768 * GIB, gpu=8 if n % 5 else 0)
-        for n in range(5_000 // part)
+        clusters.node(f"node-{n:04}", cpu=96_000, memory=768 * GIB, gpu=8 if n % 5 else 0) for n in range(5_000 // part)
     ]
 
 
@@ -155,9 +164,9 @@ def naive(table: NodeTable, pods: Sequence[Pod]) -> list[str]:
 
 def _apart(pod: Pod, others: Sequence[Pod]) -> bool:
     """Whether anti-affinity on the hostname keeps `pod` from `others` of the same node."""
-    ties = pod.shape.ties
-    return ties is not None and any(
-        selects(term.selector, other.labels) for term in ties.anti_affinity for other in others
+    inter_pod = pod.shape.inter_pod
+    return inter_pod is not None and any(
+        selects(term.selector, other.labels) for term in inter_pod.anti_affinity for other in others
     )
 
 

@@ -63,8 +63,9 @@ class FullCluster:
         make.create_all(self._api, make.gang(name, members=self._members, gpus=GPUS // self._members))
         self._pods.wait_for(
             lambda items: len(_waiting(items, name)) == self._members,
-            within_s=WITHIN_S, what=f"{self._members} members of {name} that are told to wait",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what=f"{self._members} members of {name} that are told to wait",
+        )
 
     def free(self, node: str) -> None:
         """Delete what fills a node."""
@@ -74,8 +75,9 @@ class FullCluster:
         """Wait until the whole gang is bound; its nodes."""
         found = self._pods.wait_for(
             lambda items: nodes if len(nodes := _bound(items, name)) == self._members else None,
-            within_s=WITHIN_S, what=f"{self._members} bound members of {name}",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what=f"{self._members} bound members of {name}",
+        )
         return set(found)
 
     def clear(self, name: str, node: str) -> None:
@@ -87,8 +89,9 @@ class FullCluster:
         filler = f"filler-{node}"
         self._pods.wait_for(
             lambda items: any(pod["metadata"]["name"] == filler for pod in items.values()),
-            within_s=WITHIN_S, what=filler,
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what=filler,
+        )
 
 
 def _filler(node: str) -> Object:
@@ -102,9 +105,10 @@ def _of(pods: Mapping[str, Object], gang: str) -> list[Object]:
 def _waiting(pods: Mapping[str, Object], gang: str) -> list[str]:
     """Members that say Unschedulable."""
     return [
-        pod["metadata"]["name"] for pod in _of(pods, gang)
+        pod["metadata"]["name"]
+        for pod in _of(pods, gang)
         if any(entry.get("reason") == "Unschedulable" for entry in pod["status"].get("conditions", ()))
-    ]  # fmt: skip
+    ]
 
 
 def _bound(pods: Mapping[str, Object], gang: str) -> list[str]:
@@ -130,9 +134,7 @@ def measure(*, trials: int, nodes: int, members: int, seed: int) -> Result:
                 assert found == {node}, f"{name} is on {found} and not on {node}"
                 cluster.clear(name, node)
         api.close()
-    return Result(
-        trials, nodes, members, seed, *(round(percentile(took_ms, share), 1) for share in (0.5, 0.99, 1.0))
-    )
+    return Result(trials, nodes, members, seed, *(round(percentile(took_ms, share), 1) for share in (0.5, 0.99, 1.0)))
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gangsched.kube.client import connect
-from gangsched.kube.feeds import Feeds
-from gangsched.kube.lanes import Lanes
+from gangsched.kube.http.client import connect
+from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.read.informers import Informers
 from gangsched.settings import Settings
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ async def _run(settings: Settings) -> None:
             log.warning(warning)
         handle_signals()
         sweep_every_s = settings.podgroup_sweep_s
-        feeds = Feeds(client, report=log.warning, restore_signals=handle_signals, sweep_every_s=sweep_every_s)
-        reading = group.create_task(feeds.run(), name="feeds")
-        lanes = Lanes(client)
-        group.create_task(lanes.warm(settings.bind_connections), name="connections")
+        informers = Informers(client, report=log.warning, restore_signals=handle_signals, sweep_every_s=sweep_every_s)
+        reading = group.create_task(informers.run(), name="feeds")
+        connection_pool = ConnectionPool(client)
+        group.create_task(connection_pool.warm(settings.bind_connections), name="connections")
         daemon_type = await importing
-        await daemon_type(settings, lanes, feeds, stopping).run()
+        await daemon_type(settings, connection_pool, informers, stopping).run()
         reading.cancel()
 
 

@@ -106,7 +106,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 def _mendable(error: Exception) -> Exception | None:
     """The error that the administrator can mend, if that is all that happened."""
-    from gangsched.kube.faults import Misconfigured
+    from gangsched.kube.http.faults import Misconfigured
 
     kinds = (SettingsError, Misconfigured)
     if not isinstance(error, ExceptionGroup):

@@ -19,19 +19,19 @@ import structlog
 from gangsched import __version__
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
-from gangsched.kube.bind import Binder
-from gangsched.kube.feeds import Feeds
-from gangsched.kube.lanes import Lanes
-from gangsched.kube.recorder import Recorder
-from gangsched.kube.status import StatusWriter
-from gangsched.kube.volumes import VolumeBinder
+from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.read.informers import Informers
 from gangsched.kube.waiting import wait_for_event
+from gangsched.kube.write.binder import Binder
+from gangsched.kube.write.recorder import Recorder
+from gangsched.kube.write.status import StatusWriter
+from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.messages import Message, RecordEvent
-from gangsched.model.messages import Report as Told
+from gangsched.model.protocol import Message, RecordEvent
+from gangsched.model.protocol import Report as Told
 from gangsched.settings import Settings
-from gangsched.state.inspect import describe_gang, list_gangs
+from gangsched.state.debug_view import describe_gang, list_gangs
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.telemetry.debug import serve_debug
 from gangsched.telemetry.health import serve_health
@@ -57,52 +57,68 @@ class SystemClock:
 class Daemon:
     """All parts of one scheduler but its feeds, made and not started."""
 
-    def __init__(self, settings: Settings, lanes: Lanes, feeds: Feeds, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, settings: Settings, connection_pool: ConnectionPool, informers: Informers, stopping: asyncio.Event
+    ) -> None:
         """`feeds` run already; `stopping` is set to end the daemon."""
         self.settings = settings
-        self.feeds = feeds
+        self.informers = informers
         self._stopping = stopping
         self.metrics = Metrics()
         self.heartbeat = Heartbeat(self.metrics)
         self._log = structlog.get_logger()
         self.state = SchedulingState(_rules(settings))
-        self._lanes = lanes
+        self._connection_pool = connection_pool
         self.binder = Binder(
-            self._lanes, self._sink, connections=settings.bind_connections, report=self._report,
+            self._connection_pool,
+            self._sink,
+            connections=settings.bind_connections,
+            report=self._report,
             observe=self.metrics.bind_seconds.observe,
-        )  # fmt: skip
-        self.volumes = VolumeBinder(self._lanes, self.binder, self._sink)
-        self.status = StatusWriter(self._lanes, self.binder, report=self._report)
-        self.recorder = Recorder(self._lanes, binds_idle=self.binder.idle, report=self._report)
+        )
+        self.volumes = VolumeBinder(self._connection_pool, self.binder, self._sink)
+        self.status = StatusWriter(self._connection_pool, self.binder, report=self._report)
+        self.recorder = Recorder(self._connection_pool, binds_idle=self.binder.idle, report=self._report)
         self.loop = Loop(
-            self.state, Ports(self.volumes, self._tell, SystemClock()), metrics=self.metrics,
-            limits=Limits(groups=settings.plan_groups, pods=settings.plan_pods), ready=lambda: not feeds.waiting_for(),
+            self.state,
+            Ports(self.volumes, self._tell, SystemClock()),
+            metrics=self.metrics,
+            limits=Limits(groups=settings.plan_groups, pods=settings.plan_pods),
+            ready=lambda: not informers.waiting_for(),
             policy=GpuPolicy(settings.topology_keys, frozenset(settings.accelerators)),
-        )  # fmt: skip
+        )
         self._publish()
 
     async def run(self) -> None:
         """Run until told to stop; raises what a part ended with."""
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good
-        self.feeds.deliver_to(self._learn)
+        self.informers.deliver_to(self._learn)
         settings = self.settings
         health = serve_health(
-            settings.health_host, settings.health_port, metrics=self.metrics, heartbeat=self.heartbeat,
-            waiting_for=self.feeds.waiting_for,
-        )  # fmt: skip
+            settings.health_host,
+            settings.health_port,
+            metrics=self.metrics,
+            heartbeat=self.heartbeat,
+            waiting_for=self.informers.waiting_for,
+        )
         debug = serve_debug(
-            settings.debug_host, settings.debug_port, list_gangs=lambda: list_gangs(self.state),
+            settings.debug_host,
+            settings.debug_port,
+            list_gangs=lambda: list_gangs(self.state),
             describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=time.monotonic()),
-        )  # fmt: skip
+        )
         async with health, debug, asyncio.TaskGroup() as group:
             writers = [
                 group.create_task(_forever(part), name=name)
                 for name, part in (
-                    ("binder", self.binder.run()), ("status", self.status.run()), ("events", self.recorder.run()),
-                    ("heartbeat", self.heartbeat.run()), ("ready", self._announce()),
+                    ("binder", self.binder.run()),
+                    ("status", self.status.run()),
+                    ("events", self.recorder.run()),
+                    ("heartbeat", self.heartbeat.run()),
+                    ("ready", self._announce()),
                 )
-            ]  # fmt: skip
+            ]
             volumes = group.create_task(_forever(self.volumes.run()), name="volumes")
             loop = group.create_task(self.loop.run(), name="loop")
             await self._stopping.wait()
@@ -113,18 +129,18 @@ class Daemon:
             await self._finish()
             for task in writers:
                 task.cancel()
-        self._lanes.close()
+        self._connection_pool.close()
         self._log.info("stopped")
 
     async def _announce(self) -> None:
         """Say once that the caches are full, and keep what is in them out of the garbage collector's way."""
-        await self.feeds.synced()
+        await self.informers.synced()
         self.loop.wake()
-        mirrors = self.feeds.mirrors
-        self._log.info("ready", version=__version__, pods=len(mirrors["pods"]), nodes=len(mirrors["nodes"]))
+        stores = self.informers.stores
+        self._log.info("ready", version=__version__, pods=len(stores["pods"]), nodes=len(stores["nodes"]))
         await asyncio.sleep(QUIET_AFTER_S)  # what was waiting for us is being bound now, and that comes first
         await wait_for_event(self.binder.idle, QUIET_WITHIN_S, sleep=asyncio.sleep)
-        self.feeds.backlog_bound.set()
+        self.informers.backlog_bound.set()
         gc.collect()
         gc.freeze()
         gc.enable()
@@ -163,20 +179,20 @@ class Daemon:
 
     def _publish(self) -> None:
         publish = self.metrics.publish
-        feeds = self.feeds
-        for noun, reflector in (feeds.reflectors | feeds.storage.reflectors).items():
+        informers = self.informers
+        for noun, reflector in (informers.reflectors | informers.storage.reflectors).items():
             publish("reflector", noun, reflector.counts)
-        for noun, mirror in (feeds.mirrors | feeds.storage.mirrors).items():
-            publish("mirror", noun, mirror.counts)
+        for noun, store in (informers.stores | informers.storage.stores).items():
+            publish("mirror", noun, store.counts)
         publish("volumes", "binds", self.volumes.counts)
-        publish("operator", "podgroups", feeds.operator.counts)
+        publish("operator", "podgroups", informers.operator.counts)
         publish("binder", "binds", self.binder.counts)
         publish("recorder", "events", self.recorder.counts)
         for name, box in zip(("conditions", "timeouts", "podgroups"), self.status.outboxes, strict=True):
             publish("outbox", name, box.counts)
         state = self.state
         self.metrics.nodes.set_function(lambda: len(state.cluster))
-        self.metrics.pods.set_function(lambda: len(feeds.mirrors["pods"]))
+        self.metrics.pods.set_function(lambda: len(informers.stores["pods"]))
         self.metrics.gangs.set_function(lambda: len(state.registry.gangs))
         self.metrics.holds.set_function(lambda: sum(len(gang.held) for gang in state.registry.gangs.values()))
 

@@ -16,8 +16,8 @@ import structlog
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.messages import Action, Bind, BindFailed, BindGone, Bound, Message, Report
 from gangsched.model.plan import Plan
+from gangsched.model.protocol import Action, Bind, BindFailed, BindGone, Bound, Message, Report
 from gangsched.model.reasons import Reason
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
@@ -58,9 +58,15 @@ class Loop:
     """`inbox` is the sink for every message; `run` returns only after `stop`."""
 
     def __init__(
-        self, state: SchedulingState, ports: Ports, *, metrics: Metrics, limits: Limits, ready: Callable[[], bool],
+        self,
+        state: SchedulingState,
+        ports: Ports,
+        *,
+        metrics: Metrics,
+        limits: Limits,
+        ready: Callable[[], bool],
         policy: GpuPolicy | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """No plan is made before `ready()`, which must stay true from then on."""
         self._state = state
         self._ports = ports
@@ -166,12 +172,15 @@ class Loop:
         moved = [verdict for verdict in proposal.verdicts if verdict.binds or verdict.holds or verdict.releases]
         if moved:
             self._log.info(
-                "planned", groups=len(proposal.verdicts), binds=sum(len(verdict.binds) for verdict in moved),
+                "planned",
+                groups=len(proposal.verdicts),
+                binds=sum(len(verdict.binds) for verdict in moved),
                 holds=sum(len(verdict.holds) for verdict in moved),
-                releases=sum(len(verdict.releases) for verdict in moved), ms=round(planned_s * 1e3, 2),
+                releases=sum(len(verdict.releases) for verdict in moved),
+                ms=round(planned_s * 1e3, 2),
                 started=[verdict.group for verdict in moved if verdict.reason is Reason.SCHEDULED][:5],
                 left=len(proposal.left),
-            )  # fmt: skip
+            )
 
     async def _sleep(self) -> None:
         """Until a message comes or something becomes due."""

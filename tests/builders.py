@@ -44,21 +44,38 @@ def _shape(requests: ResourceVector, rest: tuple[tuple[str, Any], ...]) -> Shape
 
 
 def node(
-    name: str, gpus: int = 8, *, cpu_milli: int = 64_000, memory_bytes: int = 2**38, pods: int = 110,
-    labels: Mapping[str, str] | None = None, taints: Iterable[Taint] = (), unschedulable: bool = False,
-) -> Node:  # fmt: skip
+    name: str,
+    gpus: int = 8,
+    *,
+    cpu_milli: int = 64_000,
+    memory_bytes: int = 2**38,
+    pods: int = 110,
+    labels: Mapping[str, str] | None = None,
+    taints: Iterable[Taint] = (),
+    unschedulable: bool = False,
+) -> Node:
     """A node with this much allocatable."""
     return Node(
-        name=name, uid=f"uid-{name}", labels={"kubernetes.io/hostname": name, **(labels or {})}, taints=tuple(taints),
+        name=name,
+        uid=f"uid-{name}",
+        labels={"kubernetes.io/hostname": name, **(labels or {})},
+        taints=tuple(taints),
         unschedulable=unschedulable,
         allocatable=amounts(gpus=gpus, cpu_milli=cpu_milli, memory_bytes=memory_bytes, pods=pods),
-    )  # fmt: skip
+    )
 
 
-def marks(  # one parameter a value of semantics I3
-    gang: str = "", *, min_member: object = None, total: object = None, mode: str = "", wait: str = "",
-    groups: Sequence[str] | str = (), policy: str = "", pod_group: bool = False,
-) -> tuple[tuple[str, str], ...]:  # fmt: skip
+def gang_metadata(  # one parameter a value of semantics I3
+    gang: str = "",
+    *,
+    min_member: object = None,
+    total: object = None,
+    mode: str = "",
+    wait: str = "",
+    groups: Sequence[str] | str = (),
+    policy: str = "",
+    pod_group: bool = False,
+) -> tuple[tuple[str, str], ...]:
     """The marks of a member of `gang`: by annotation, or by the label that needs a PodGroup object."""
     listed = groups if isinstance(groups, str) else str(list(groups)).replace("'", '"') if groups else ""
     stated = {
@@ -76,9 +93,12 @@ def marks(  # one parameter a value of semantics I3
 def pod(name: str, *, gpus: int = 1, cpu_milli: int = 0, of: Shape | None = None, uid: str = "", **fields: Any) -> Pod:
     """A pending pod of ours; `fields` are fields of `Pod`. A uid is made up when none is given."""
     given: dict[str, Any] = {
-        "namespace": NAMESPACE, "creation_s": 100, "scheduler_name": "gangsched",
-        "shape": of or shape(gpus, cpu_milli), "uid": uid or f"{name}#{next(_serial)}",
-    }  # fmt: skip
+        "namespace": NAMESPACE,
+        "creation_s": 100,
+        "scheduler_name": "gangsched",
+        "shape": of or shape(gpus, cpu_milli),
+        "uid": uid or f"{name}#{next(_serial)}",
+    }
     return Pod(name=name, **{**given, **fields})
 
 
@@ -92,7 +112,7 @@ def members(gang: str, number: int, *, gpus: int = 1, pod_group: bool = False, *
         stated.setdefault("min_member", number)
     first = rest.pop("first", 0)
     return [
-        pod(f"{gang}-{index}", gpus=gpus, marks=marks(gang, pod_group=pod_group, **stated), **rest)
+        pod(f"{gang}-{index}", gpus=gpus, gang_metadata=gang_metadata(gang, pod_group=pod_group, **stated), **rest)
         for index in range(first, first + number)
     ]
 
@@ -100,9 +120,13 @@ def members(gang: str, number: int, *, gpus: int = 1, pod_group: bool = False, *
 def pod_group(name: str, min_member: int | None = 1, **fields: Any) -> PodGroup:
     """A PodGroup of `scheduling.x-k8s.io`; `fields` are fields of `PodGroup`."""
     given: dict[str, Any] = {
-        "api_group": keys.X_K8S, "version": "v1alpha1", "namespace": NAMESPACE, "uid": f"pg-{name}", "creation_s": 50,
+        "api_group": keys.X_K8S,
+        "version": "v1alpha1",
+        "namespace": NAMESPACE,
+        "uid": f"pg-{name}",
+        "creation_s": 50,
         "generation": 1,
-    }  # fmt: skip
+    }
     return PodGroup(name=name, min_member=min_member, **{**given, **fields})
 
 
@@ -127,9 +151,11 @@ def snapshot(nodes: Iterable[Node], placed: Iterable[tuple[Pod, str]] = ()) -> S
 def gang(gang_id: str, pending: Sequence[Pod] = (), min_member: int | None = None, **fields: Any) -> Gang:
     """A gang whose minimum is all its pending members, unless given."""
     return Gang(
-        id=gang_id, pending=tuple(pending), min_member=len(pending) if min_member is None else min_member,
+        id=gang_id,
+        pending=tuple(pending),
+        min_member=len(pending) if min_member is None else min_member,
         **{"total": len(pending), **fields},
-    )  # fmt: skip
+    )
 
 
 def group(*gangs: Gang, **fields: Any) -> Group:

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from gangsched.core.cycle import Limits, plan
-from gangsched.model.messages import (
+from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledCondition
+from gangsched.model.plan import Plan, Verdict
+from gangsched.model.protocol import (
     Action,
     Bind,
     BindFailed,
@@ -34,8 +36,6 @@ from gangsched.model.messages import (
     SetPodCondition,
     SetPodGroupStatus,
 )
-from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledCondition
-from gangsched.model.plan import Plan, Verdict
 from gangsched.state.scheduling import Rules, SchedulingState
 
 WALL = "2030-01-01T00:00:00Z"
@@ -187,8 +187,9 @@ class World:
         """Pod name to node name of every hold."""
         return {
             record.members[uid].name: node
-            for record in self.state.registry.gangs.values() for uid, node in record.held.items()
-        }  # fmt: skip
+            for record in self.state.registry.gangs.values()
+            for uid, node in record.held.items()
+        }
 
     def condition(self, pod: Pod) -> tuple[str, str]:
         """What the pod's PodScheduled condition says: (reason, message)."""
@@ -205,8 +206,9 @@ class World:
         """(object, reason, message) of the Events recorded so far."""
         return [
             (f"{event.regarding.kind} {event.regarding.namespace}/{event.regarding.name}", event.reason, event.message)
-            for event in self.reports if isinstance(event, RecordEvent) and reason in {"", event.reason}
-        ]  # fmt: skip
+            for event in self.reports
+            if isinstance(event, RecordEvent) and reason in {"", event.reason}
+        ]
 
     def status(self, name: str) -> dict[str, Any]:
         """The status last written to a PodGroup."""

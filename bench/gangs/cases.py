@@ -76,9 +76,7 @@ class Case:
 
     def load(self, wave: int = 0) -> list[Gang]:
         """The gangs of one wave, in the order of their creation."""
-        return [
-            Gang(name=f"w{wave}-g{index}", members=self.members, gpus=self.gpus) for index in range(self.gangs)
-        ]
+        return [Gang(name=f"w{wave}-g{index}", members=self.members, gpus=self.gpus) for index in range(self.gangs)]
 
     def waiting(self) -> list[Gang]:
         """The gangs that never fit."""
@@ -86,8 +84,14 @@ class Case:
 
 
 _WAVES: dict[str, Any] = {
-    "mode": Mode.WAVES, "nodes": 20, "gangs": 10, "members": 8, "gpus": 1, "waves": 10, "against": ("native",),
-}  # fmt: skip
+    "mode": Mode.WAVES,
+    "nodes": 20,
+    "gangs": 10,
+    "members": 8,
+    "gpus": 1,
+    "waves": 10,
+    "against": ("native",),
+}
 _SMALL: dict[str, Any] = {"nodes": 200, "gangs": 100, "members": 20}
 _LARGE: dict[str, Any] = {"nodes": 1_000, "gangs": 4, "members": 500}
 CASES = (
@@ -96,23 +100,40 @@ CASES = (
     Case(name="large-arrive", title="4 gangs × 500 on 1,000 nodes, arrive", mode=Mode.ARRIVE, **_LARGE),
     Case(name="large-backlog", title="4 gangs × 500 on 1,000 nodes, backlog", mode=Mode.BACKLOG, **_LARGE),
     Case(
-        name="plain", title="2,000 plain pods on 200 nodes, arrive",
-        mode=Mode.ARRIVE, nodes=200, gangs=2_000, members=1, against=("kube-scheduler", "raw"),
+        name="plain",
+        title="2,000 plain pods on 200 nodes, arrive",
+        mode=Mode.ARRIVE,
+        nodes=200,
+        gangs=2_000,
+        members=1,
+        against=("kube-scheduler", "raw"),
     ),
     Case(name="feasible", title="waves of 10 gangs × 8 GPU, nothing waiting", **_WAVES),
     Case(
-        name="impossible", title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting",
-        impossible=1_000, **_WAVES,
+        name="impossible", title="waves of 10 gangs × 8 GPU, 1,000 impossible gangs waiting", impossible=1_000, **_WAVES
     ),
     Case(
-        name="wide", title="300 gangs × 8 GPU on 5,000 nodes, arrive",
-        mode=Mode.ARRIVE, nodes=5_000, gangs=300, members=8, gpus=1,
+        name="wide",
+        title="300 gangs × 8 GPU on 5,000 nodes, arrive",
+        mode=Mode.ARRIVE,
+        nodes=5_000,
+        gangs=300,
+        members=8,
+        gpus=1,
     ),
     Case(
-        name="churn", title="8-GPU gangs end and start, 90 % of 800 GPUs in use", mode=Mode.CHURN,
-        nodes=100, gangs=300, members=8, gpus=1, waves=8, filled=90, against=("kube-scheduler", "native"),
+        name="churn",
+        title="8-GPU gangs end and start, 90 % of 800 GPUs in use",
+        mode=Mode.CHURN,
+        nodes=100,
+        gangs=300,
+        members=8,
+        gpus=1,
+        waves=8,
+        filled=90,
+        against=("kube-scheduler", "native"),
     ),
-)  # fmt: skip
+)
 
 
 def node_bodies(case: Case) -> Iterator[Object]:

@@ -37,13 +37,13 @@ class Contender:
 
 
 GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED, gates={})
-KUBE_SCHEDULER = Contender(
-    name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN, gates={}
-)  # fmt: skip
+KUBE_SCHEDULER = Contender(name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN, gates={})
 NATIVE = Contender(
-    name="native", title="kube-scheduler, native gangs", dialect=Dialect.NATIVE,
+    name="native",
+    title="kube-scheduler, native gangs",
+    dialect=Dialect.NATIVE,
     gates={"GenericWorkload": True, "GangScheduling": True},
-)  # fmt: skip
+)
 RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PLAIN, gates={})
 CONTENDERS = {each.name: each for each in (GANGSCHED, KUBE_SCHEDULER, NATIVE, RAW)}
 
@@ -111,18 +111,29 @@ class Running:
             kubeconfig = plane.write_kubeconfig(plane.workdir / "gangsched.kubeconfig", token=token)
             return [
                 # As in the image: bytecode is compiled once, not at every start.
-                "env", "-u", "PYTHONDONTWRITEBYTECODE", "GANGSCHED_HEALTH_HOST=127.0.0.1", "GANGSCHED_DEBUG_PORT=0",
-                str(Path(sys.executable).with_name("gangsched")), "run", "--kubeconfig", str(kubeconfig),
-                "--health-port", str(self._port),
-            ]  # fmt: skip
+                "env",
+                "-u",
+                "PYTHONDONTWRITEBYTECODE",
+                "GANGSCHED_HEALTH_HOST=127.0.0.1",
+                "GANGSCHED_DEBUG_PORT=0",
+                str(Path(sys.executable).with_name("gangsched")),
+                "run",
+                "--kubeconfig",
+                str(kubeconfig),
+                "--health-port",
+                str(self._port),
+            ]
         config = plane.workdir / "contender.yaml"
         config.write_text(components.SCHEDULER_CONFIG.replace("@KUBECONFIG@", str(plane.kubeconfig)))
         gates = ",".join(f"{gate}={str(on).lower()}" for gate, on in self._contender.gates.items())
         return [
-            str(components.BIN / components.SCHEDULER), f"--config={config}", "--bind-address=127.0.0.1",
-            f"--secure-port={self._port}", f"--cert-dir={plane.workdir / 'contender'}",
+            str(components.BIN / components.SCHEDULER),
+            f"--config={config}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            f"--cert-dir={plane.workdir / 'contender'}",
             *([f"--feature-gates={gates}"] if gates else []),
-        ]  # fmt: skip
+        ]
 
     def _ready(self) -> bool:
         if self._contender is GANGSCHED:

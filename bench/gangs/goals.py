@@ -54,9 +54,11 @@ def goals(cases: Cases, ingest: Mapping[str, Any] | None) -> list[Goal]:
     found.append(
         Goal(
             "1,000 impossible gangs waiting: rate of the others, against none waiting",
-            _over(_figure(cases, "impossible", "gangsched"), _figure(cases, "feasible", "gangsched")), 0.9, " ×",
+            _over(_figure(cases, "impossible", "gangsched"), _figure(cases, "feasible", "gangsched")),
+            0.9,
+            " ×",
         )
-    )  # fmt: skip
+    )
     start = ingest["start"]["medians"] if ingest else {}
     found += [
         Goal("50,000 pods and 5,000 nodes: process start → ready", start.get("ready_s"), 8, " s", False),
@@ -82,8 +84,11 @@ def _backlog(cases: Cases) -> Iterator[Goal]:
 
 
 def _arrive(cases: Cases) -> Iterator[Goal]:
-    bounds = (("kube-scheduler", "plain kube-scheduler", 1.4), ("native", "native gangs", 1.9),
-              ("raw", "the raw create-and-bind client", 0.7))  # fmt: skip
+    bounds = (
+        ("kube-scheduler", "plain kube-scheduler", 1.4),
+        ("native", "native gangs", 1.9),
+        ("raw", "the raw create-and-bind client", 0.7),
+    )
     for case, shape in (("small-arrive", "100 × 20"), ("large-arrive", "4 × 500")):
         own = _figure(cases, case, "gangsched")
         for name, title, bound in bounds:

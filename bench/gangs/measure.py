@@ -341,12 +341,22 @@ class Measurement:
         total_s = bound[-1] - self._first_s
         rate = statistics.median(self._waves) if self._waves else len(names) / total_s
         result = Result(
-            case=self._case.name, contender=self._contender.name, pods=len(names), bound=len(bound),
-            total_s=len(names) / len(self._waves) / rate if self._waves else total_s, pods_per_s=rate,
-            bind_span_s=bound[-1] - bound[0], binds_per_s=(len(bound) - 1) / max(bound[-1] - bound[0], 1e-9),
-            server_cpu_s=server_s, load_cpu_s=load_s, foreign_cpu_s=foreign_s, clock_s=clock_s, ready_s=self._ready_s,
-            waves_pods_per_s=self._waves, watch_resumed=meter.resumed,
-        )  # fmt: skip
+            case=self._case.name,
+            contender=self._contender.name,
+            pods=len(names),
+            bound=len(bound),
+            total_s=len(names) / len(self._waves) / rate if self._waves else total_s,
+            pods_per_s=rate,
+            bind_span_s=bound[-1] - bound[0],
+            binds_per_s=(len(bound) - 1) / max(bound[-1] - bound[0], 1e-9),
+            server_cpu_s=server_s,
+            load_cpu_s=load_s,
+            foreign_cpu_s=foreign_s,
+            clock_s=clock_s,
+            ready_s=self._ready_s,
+            waves_pods_per_s=self._waves,
+            watch_resumed=meter.resumed,
+        )
         if self._case.mode is Mode.BACKLOG:
             result.start_to_first_bind_s = bound[0] - self._first_s
         else:

@@ -21,15 +21,31 @@ from bench.gangs.cases import CASES, Case
 from bench.gangs.measure import Result
 
 FIGURES = (
-    "pods_per_s", "binds_per_s", "total_s", "start_to_first_bind_s", "ready_s", "pod_p50_ms", "pod_p99_ms",
-    "gang_p50_ms", "cpu_s", "rss_mib", "stall_ms", "starved_s", "server_cpu_s", "foreign_cpu_s",
-)  # fmt: skip
+    "pods_per_s",
+    "binds_per_s",
+    "total_s",
+    "start_to_first_bind_s",
+    "ready_s",
+    "pod_p50_ms",
+    "pod_p99_ms",
+    "gang_p50_ms",
+    "cpu_s",
+    "rss_mib",
+    "stall_ms",
+    "starved_s",
+    "server_cpu_s",
+    "foreign_cpu_s",
+)
 COLUMNS = (
-    ("pods/s", "pods_per_s", ".0f"), ("first→last bind, pods/s", "binds_per_s", ".0f"),
-    ("created→bound p50, ms", "pod_p50_ms", ".0f"), ("p99, ms", "pod_p99_ms", ".0f"),
-    ("gang p50, ms", "gang_p50_ms", ".0f"), ("start→first bind, s", "start_to_first_bind_s", ".2f"),
-    ("CPU, s", "cpu_s", ".2f"), ("RSS, MiB", "rss_mib", ".0f"),
-)  # fmt: skip
+    ("pods/s", "pods_per_s", ".0f"),
+    ("first→last bind, pods/s", "binds_per_s", ".0f"),
+    ("created→bound p50, ms", "pod_p50_ms", ".0f"),
+    ("p99, ms", "pod_p99_ms", ".0f"),
+    ("gang p50, ms", "gang_p50_ms", ".0f"),
+    ("start→first bind, s", "start_to_first_bind_s", ".2f"),
+    ("CPU, s", "cpu_s", ".2f"),
+    ("RSS, MiB", "rss_mib", ".0f"),
+)
 
 
 class Report:
@@ -77,9 +93,7 @@ def read_cases(folder: Path) -> dict[str, Any]:
 def medians(runs: list[dict[str, Any]]) -> dict[str, float]:
     """The median of each figure over the runs of one contender."""
     return {
-        key: round(statistics.median(run[key] for run in runs), 4)
-        for key in FIGURES
-        if all(key in run for run in runs)
+        key: round(statistics.median(run[key] for run in runs), 4) for key in FIGURES if all(key in run for run in runs)
     }
 
 

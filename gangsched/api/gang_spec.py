@@ -26,7 +26,7 @@ from gangsched.api.values import (
     parse_wait_time,
 )
 from gangsched.model.gang import MatchPolicy, Mode
-from gangsched.model.gpu_policy import NO_WISHES, Wishes
+from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.resources import ResourceVector
 
@@ -72,7 +72,7 @@ class GangSpec:
     group: tuple[str, ...]
     match_policy: MatchPolicy
     min_resources: ResourceVector = ()
-    wishes: Wishes = NO_WISHES
+    constraints: PlacementConstraints = NO_CONSTRAINTS
     waiting_for: str | None = None
     pod_group_missing: bool = False
     group_problem: str | None = None
@@ -82,14 +82,14 @@ class GangSpec:
 
 def gang_id(pod: Pod) -> GangMark | None:
     """The gang named by the pod's marks, first one wins; then its native group; None for a plain pod (I2)."""
-    if not pod.marks and not pod.native_group:
+    if not pod.gang_metadata and not pod.native_group:
         return None
-    return _gang_mark(pod.namespace, pod.marks, pod.native_group)
+    return _gang_mark(pod.namespace, pod.gang_metadata, pod.native_group)
 
 
 @lru_cache(maxsize=65_536)
-def _gang_mark(namespace: str, marks: keys.Marks, native_group: str) -> GangMark | None:
-    named = dict(marks)
+def _gang_mark(namespace: str, gang_metadata: keys.Marks, native_group: str) -> GangMark | None:
+    named = dict(gang_metadata)
     for identity in keys.IDENTITIES:
         if name := named.get(identity.key):
             return GangMark(f"{namespace}/{name}", identity.needs_pod_group)
@@ -97,12 +97,7 @@ def _gang_mark(namespace: str, marks: keys.Marks, native_group: str) -> GangMark
 
 
 def gang_spec(
-    gang: str,
-    declared: Sequence[Pod],
-    pod_group: PodGroup | None,
-    *,
-    needs_pod_group: bool,
-    defaults: GangDefaults,
+    gang: str, declared: Sequence[Pod], pod_group: PodGroup | None, *, needs_pod_group: bool, defaults: GangDefaults
 ) -> GangSpec:
     """The values of gang `gang`; `declared` holds the oldest pod of each distinct `marks` among its members.
 
@@ -119,9 +114,14 @@ def gang_spec(
         total = min_member
     mode = reader.value("mode", keys.MODE, parse_mode, str, default=Mode.STRICT)
     wait_time_s = reader.value(
-        "wait time", keys.WAIT_TIME, parse_wait_time, _seconds,
-        spec=spec_wait_s, field="scheduleTimeoutSeconds", default=defaults.wait_time_s,
-    )  # fmt: skip
+        "wait time",
+        keys.WAIT_TIME,
+        parse_wait_time,
+        _seconds,
+        spec=spec_wait_s,
+        field="scheduleTimeoutSeconds",
+        default=defaults.wait_time_s,
+    )
     alone: tuple[str, ...] = (gang,)
     group = reader.value("groups", keys.GROUPS, parse_groups, _listed, default=alone) or alone
     policy = reader.value("match policy", keys.MATCH_POLICY, parse_match_policy, str, default=defaults.match_policy)
@@ -136,7 +136,7 @@ def gang_spec(
         group=group,
         match_policy=policy or defaults.match_policy,
         min_resources=min_resources,
-        wishes=_wishes(reader),
+        constraints=_wishes(reader),
         waiting_for=_waiting_for(gang, min_member, missing=needs_pod_group and pod_group is None),
         pod_group_missing=needs_pod_group and pod_group is None,
         group_problem=None if gang in group else _group_problem(gang, group, reader.sources["groups"]),
@@ -145,12 +145,12 @@ def gang_spec(
     )
 
 
-def _wishes(reader: _Reader) -> Wishes:
+def _wishes(reader: _Reader) -> PlacementConstraints:
     """What the gang asks of the GPU policy."""
     shared = reader.value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared, str)
     product = reader.value("GPU product", keys.GPU_PRODUCT, parse_gpu_product, str)
     topology = reader.value("topology", keys.TOPOLOGY, parse_topology, str)
-    return Wishes(bool(shared), bool(product), topology or "")
+    return PlacementConstraints(bool(shared), bool(product), topology or "")
 
 
 def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:
@@ -191,9 +191,9 @@ class _Reader:
 
     def __init__(self, declared: Sequence[Pod], pod_group: PodGroup | None) -> None:
         pods = sorted(declared, key=lambda pod: (pod.creation_s, pod.name, pod.uid))
-        self._pods = [(pod.key, dict(pod.marks)) for pod in pods]
+        self._pods = [(pod.key, dict(pod.gang_metadata)) for pod in pods]
         self._pod_group = pod_group
-        self._pod_group_marks = dict(pod_group.marks) if pod_group else {}
+        self._pod_group_marks = dict(pod_group.gang_metadata) if pod_group else {}
         self.sources: dict[str, str] = {}
         self.problems: list[Problem] = []
         if pod_group:
@@ -217,7 +217,10 @@ class _Reader:
         `spec.field`, weaker than its annotations.
         """
         bad: dict[tuple[str, str], _Bad] = {}
-        stated = [self._read(marks, names, parse, bad, where=f"pod {pod}", pod=pod) for pod, marks in self._pods]
+        stated = [
+            self._read(gang_metadata, names, parse, bad, where=f"pod {pod}", pod=pod)
+            for pod, gang_metadata in self._pods
+        ]
         of_group = self._read(self._pod_group_marks, names, parse, bad, where=self._where(), pod="")
         if of_group is None and spec is not None:
             of_group = _Statement(spec, f"spec.{field}", "", self.spec_source(field))
@@ -253,7 +256,7 @@ class _Reader:
 
     def _read(
         self,
-        marks: dict[str, str],
+        gang_metadata: dict[str, str],
         names: tuple[str, ...],
         parse: Callable[[str], T | None],
         bad: dict[tuple[str, str], _Bad],
@@ -263,7 +266,7 @@ class _Reader:
     ) -> _Statement | None:
         """The first valid statement among `names`; a bad text goes to `bad`, once however many pods carry it."""
         for key in names:
-            text = marks.get(key)
+            text = gang_metadata.get(key)
             if text is None:
                 continue
             try:

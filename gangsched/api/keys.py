@@ -77,12 +77,12 @@ def pod_marks(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark
     """
     if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
         return ()
-    marks = {key: value for key, value in labels.items() if key in GANG_LABELS}
-    marks.update((key, value) for key, value in annotations.items() if key in GANG_ANNOTATIONS and value)
+    gang_metadata = {key: value for key, value in labels.items() if key in GANG_LABELS}
+    gang_metadata.update((key, value) for key, value in annotations.items() if key in GANG_ANNOTATIONS and value)
     for key, value in annotations.items():
         if key in VALUE_KEYS:
-            marks.setdefault(key, value)
-    return _interned(tuple(sorted((key, value) for key, value in marks.items() if value or key in VALUE_KEYS)))
+            gang_metadata.setdefault(key, value)
+    return _interned(tuple(sorted((key, value) for key, value in gang_metadata.items() if value or key in VALUE_KEYS)))
 
 
 def pod_group_marks(annotations: Mapping[str, str]) -> Marks:
@@ -96,6 +96,6 @@ def is_timed_out(annotations: Mapping[str, str]) -> bool:
 
 
 @lru_cache(maxsize=65_536)
-def _interned(marks: Marks) -> Marks:
+def _interned(gang_metadata: Marks) -> Marks:
     """The first tuple seen that equals `marks`."""
-    return marks
+    return gang_metadata

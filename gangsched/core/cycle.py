@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gangsched.core import post_filter, pre_filter, rounds, sentences
+from gangsched.core import messages, post_filter, pre_filter, rounds
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -29,9 +29,13 @@ class Limits:
 
 
 def plan(
-    snapshot: Snapshot, queue: Sequence[Group], *, now_s: float, limits: Limits | None = None,
+    snapshot: Snapshot,
+    queue: Sequence[Group],
+    *,
+    now_s: float,
+    limits: Limits | None = None,
     policy: GpuPolicy | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Decide every group of `queue` on one ledger, at monotonic second `now_s`.
 
     Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at.
@@ -70,7 +74,7 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     if group.strict and group.holds:
         return _give_back(group, ledger)
     if group.yielded_to:
-        return _apart(group, _verdict(group, Reason.YIELDED, sentences.yielded(group.yielded_to)), ledger)
+        return _apart(group, _verdict(group, Reason.YIELDED, messages.yielded(group.yielded_to)), ledger)
     # 3. PreFilter: members (P1, P2).
     refused = pre_filter.refusals(group)
     if refused:
@@ -103,25 +107,28 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
         case RoundOutcome.PERMITTED:
             held = tuple(placement for gang in gangs for placement in gang.held)
             binds = (*held, *trial.placements)
-            reason, message = Reason.SCHEDULED, sentences.permitted(len(binds))
+            reason, message = Reason.SCHEDULED, messages.permitted(len(binds))
             if notes and not binds:
                 reason, message = notes[0].reason, notes[0].message
             return _verdict(
-                group, reason, message, round_=round_, binds=binds, notes=notes,
-                needs=needs if notes else (),
-            )  # fmt: skip
+                group, reason, message, round_=round_, binds=binds, notes=notes, needs=needs if notes else ()
+            )
         case RoundOutcome.HOLDING:
             return _hold(group, gangs, trial, round_, needs, notes)
 
 
 def _hold(
-    group: Group, gangs: list[Gang], trial: rounds.Trial, round_: Round, needs: tuple[Need, ...],
+    group: Group,
+    gangs: list[Gang],
+    trial: rounds.Trial,
+    round_: Round,
+    needs: tuple[Need, ...],
     notes: tuple[PodNote, ...],
-) -> Verdict:  # fmt: skip
-    lack = sentences.lacking(gangs, trial.counts)
+) -> Verdict:
+    lack = messages.lacking(gangs, trial.counts)
     held = (*(placement for gang in gangs for placement in gang.held), *trial.placements)
-    holding = (PodNote(p.pod.uid, Reason.HOLDING, sentences.holding(p.pod, p.node, lack)) for p in held)
-    message = sentences.holds_summary(len(held), lack)
+    holding = (PodNote(p.pod.uid, Reason.HOLDING, messages.holding(p.pod, p.node, lack)) for p in held)
+    message = messages.holds_summary(len(held), lack)
     reason = Reason.HOLDING if held else Reason.UNSCHEDULABLE
     return _verdict(
         group, reason, message, round_=round_, holds=trial.placements, needs=needs, notes=(*notes, *holding)
@@ -147,18 +154,22 @@ def _apart(group: Group, verdict: Verdict | None, ledger: Ledger) -> Verdict:
         present, placed = len(pods), len(trial.placements)
         outcome = RoundOutcome.PERMITTED if not trial.failed else RoundOutcome.REFUSED
         round_ = Round(group.rounds + 1, present, trial.attempted, placed, outcome) if pods else None
-        reason, message = Reason.SCHEDULED, sentences.permitted(len(binds))
+        reason, message = Reason.SCHEDULED, messages.permitted(len(binds))
         if trial.failed:
             reason, message = trial.failed[0][1].reason, trial.failed[0][1].message
-        return _verdict(
-            group, reason, message, round_=round_, binds=binds, notes=notes, needs=needs
-        )
+        return _verdict(group, reason, message, round_=round_, binds=binds, notes=notes, needs=needs)
     own = _of_each([gang for gang in gangs if gang.free_running], trial)
     return _verdict(
-        group, verdict.reason, verdict.message, round_=verdict.round, binds=(*verdict.binds, *binds),
-        holds=verdict.holds, notes=(*verdict.notes, *notes), needs=needs,
+        group,
+        verdict.reason,
+        verdict.message,
+        round_=verdict.round,
+        binds=(*verdict.binds, *binds),
+        holds=verdict.holds,
+        notes=(*verdict.notes, *notes),
+        needs=needs,
         gangs=(*(each for each in verdict.gangs if each[0] not in own), *own.items()),
-    )  # fmt: skip
+    )
 
 
 def _of_each(gangs: list[Gang], trial: rounds.Trial) -> dict[str, Refusal]:
@@ -169,7 +180,7 @@ def _of_each(gangs: list[Gang], trial: rounds.Trial) -> dict[str, Refusal]:
     for gang in gangs:
         uids = [pod.uid for pod in (*gang.retry, *gang.pending)]
         number = sum(uid in placed for uid in uids) + len(gang.held)
-        started = Refusal(Reason.SCHEDULED, sentences.permitted(number) if number else "")
+        started = Refusal(Reason.SCHEDULED, messages.permitted(number) if number else "")
         told[gang.id] = next((failed[uid] for uid in uids if uid in failed), started)
     return told
 
@@ -185,19 +196,19 @@ def _either(of_round: tuple[Need, ...], of_alone: tuple[Need, ...]) -> tuple[Nee
 def _expire(group: Group, ledger: Ledger) -> Verdict:
     """Release every hold of the group and say so; the state marks the pods (T2)."""
     held = tuple(placement for gang in group.gangs for placement in gang.held)
-    return _released(group, held, ledger, Reason.TIMED_OUT, sentences.wait_time_over(group), expired=True)
+    return _released(group, held, ledger, Reason.TIMED_OUT, messages.wait_time_over(group), expired=True)
 
 
 def _drop(group: Group, lost: tuple[Placement, ...], ledger: Ledger) -> Verdict:
     """Release holds whose node went away or no longer fits; the group is looked at again in the next plan."""
-    message = sentences.holds_lost(sorted({placement.node for placement in lost}))
+    message = messages.holds_lost(sorted({placement.node for placement in lost}))
     return _released(group, lost, ledger, Reason.UNSCHEDULABLE, message, expired=False)
 
 
 def _give_back(group: Group, ledger: Ledger) -> Verdict:
     """Release the holds of a group that has become Strict; it is looked at again in the next plan (I5, T1)."""
     held = tuple(placement for gang in group.gangs for placement in gang.held)
-    message = sentences.strict_holds_nothing(len(held))
+    message = messages.strict_holds_nothing(len(held))
     return _released(group, held, ledger, Reason.UNSCHEDULABLE, message, expired=False)
 
 
@@ -213,11 +224,26 @@ def _released(
 
 
 def _verdict(
-    group: Group, reason: Reason, message: str, *, round_: Round | None = None, binds: tuple[Placement, ...] = (),
-    holds: tuple[Placement, ...] = (), notes: tuple[PodNote, ...] = (), needs: tuple[Need, ...] = (),
+    group: Group,
+    reason: Reason,
+    message: str,
+    *,
+    round_: Round | None = None,
+    binds: tuple[Placement, ...] = (),
+    holds: tuple[Placement, ...] = (),
+    notes: tuple[PodNote, ...] = (),
+    needs: tuple[Need, ...] = (),
     gangs: tuple[tuple[str, Refusal], ...] = (),
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     return Verdict(
-        group=group.id, generation=group.generation, reason=reason, message=message, round=round_, binds=binds,
-        holds=holds, notes=notes, needs=needs, gangs=gangs,
-    )  # fmt: skip
+        group=group.id,
+        generation=group.generation,
+        reason=reason,
+        message=message,
+        round=round_,
+        binds=binds,
+        holds=holds,
+        notes=notes,
+        needs=needs,
+        gangs=gangs,
+    )

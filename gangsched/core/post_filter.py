@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gangsched.core import pre_filter, rounds, sentences
+from gangsched.core import messages, pre_filter, rounds
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.plan import RoundOutcome, Verdict
@@ -70,16 +70,24 @@ def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Le
         return None
     binds = (*_holds(beneficiary), *trial.placements)
     return Verdict(
-        group=beneficiary.id, generation=beneficiary.generation, reason=Reason.SCHEDULED,
-        message=sentences.permitted(len(binds)), round=round_, binds=binds,
-    )  # fmt: skip
+        group=beneficiary.id,
+        generation=beneficiary.generation,
+        reason=Reason.SCHEDULED,
+        message=messages.permitted(len(binds)),
+        round=round_,
+        binds=binds,
+    )
 
 
 def _yields(group: Group, beneficiary: Group) -> Verdict:
     return Verdict(
-        group=group.id, generation=group.generation, reason=Reason.YIELDED, message=sentences.yielded(beneficiary.id),
-        releases=tuple(placement.pod.uid for placement in _holds(group)), yields_to=beneficiary.id,
-    )  # fmt: skip
+        group=group.id,
+        generation=group.generation,
+        reason=Reason.YIELDED,
+        message=messages.yielded(beneficiary.id),
+        releases=tuple(placement.pod.uid for placement in _holds(group)),
+        yields_to=beneficiary.id,
+    )
 
 
 def _holds(group: Group) -> tuple[Placement, ...]:

@@ -59,7 +59,7 @@ class Ledger:
         self.policy = policy or GpuPolicy()
         self.scope = Scope()
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
-        self.company = Company(snapshot.table, snapshot.population, snapshot.storage)
+        self.company = Company(snapshot.table, snapshot.pods_by_node, snapshot.storage)
         self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
@@ -144,7 +144,7 @@ class Ledger:
 
     def unconcerned(self, pods: Sequence[Pod]) -> bool:
         """Whether no filter that looks at other pods or volumes can refuse any of `pods` a node: only room counts."""
-        if all(pod.shape.ties is None and not pod.claims for pod in pods) and not self.company.crowds:
+        if all(pod.shape.inter_pod is None and not pod.claims for pod in pods) and not self.company.preferring:
             return True
         kind = self.company.kind(pods)
         return not any(Outlook(pod, self.company).bound for pod in {kind(pod): pod for pod in pods}.values())

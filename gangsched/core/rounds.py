@@ -12,7 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
-from gangsched.core import score, search, sentences
+from gangsched.core import messages, score, search
 from gangsched.core.filter.outlook import Outlook
 from gangsched.core.filter.volume_outlook import reason_of
 from gangsched.core.permit import missing, permitted
@@ -176,7 +176,7 @@ def _hopeless(
         return False
     pod, refusal = failed[0]
     needed = sum(missing(each, 0) for each in gangs)
-    text = sentences.gang_failed(pod, refusal.message, len(trial.placements), needed)
+    text = messages.gang_failed(pod, refusal.message, len(trial.placements), needed)
     trial.refusal = Refusal(refusal.reason, text)
     return True
 
@@ -212,9 +212,9 @@ def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger:
 def _refused(pod: Pod, group: Group, ledger: Ledger) -> Refusal:
     """Why `pod` found no node just now."""
     if pod.shape.unsupported:
-        return Refusal(Reason.UNSUPPORTED, sentences.unsupported(pod))
+        return Refusal(Reason.UNSUPPORTED, messages.unsupported(pod))
     reason = reason_of(pod, ledger.company.volumes)
-    return Refusal(reason, sentences.nodes_available(pod, ledger, closed(group, pod.shape, ledger)))
+    return Refusal(reason, messages.nodes_available(pod, ledger, closed(group, pod.shape, ledger)))
 
 
 def _all_refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:

@@ -79,8 +79,8 @@ def home(group: Group, ledger: Ledger) -> Scope:
 
 def _required(group: Group) -> tuple[str, tuple[str, ...]]:
     """The node label whose domain must hold the group ("" for none), and all labels that its nodes must share."""
-    topology = min((gang.wishes.topology for gang in group.gangs if gang.wishes.topology), default="")
-    product = PRODUCT_LABEL if any(gang.wishes.same_product for gang in group.gangs) else ""
+    topology = min((gang.constraints.topology for gang in group.gangs if gang.constraints.topology), default="")
+    product = PRODUCT_LABEL if any(gang.constraints.same_product for gang in group.gangs) else ""
     return topology, tuple(dict.fromkeys(key for key in (topology, product) if key))
 
 
@@ -119,13 +119,13 @@ def _may_share(group: Group, shape: Shape) -> bool:
     """Plain pods go where kube-scheduler would put them; gangs only if they, or the pod by its request, say so."""
     if any(name == SHARED_RESOURCE for name, _ in shape.requests):
         return True
-    return all(gang.plain or gang.wishes.allow_shared for gang in group.gangs)
+    return all(gang.plain or gang.constraints.allow_shared for gang in group.gangs)
 
 
 def _apart(shape: Shape) -> bool:
     """Whether pods of `shape` would rather keep away from some others."""
-    ties = shape.ties
-    return ties is not None and bool(ties.soft_spread or any(each.weight < 0 for each in ties.preferred))
+    inter_pod = shape.inter_pod
+    return inter_pod is not None and bool(inter_pod.soft_spread or any(each.weight < 0 for each in inter_pod.preferred))
 
 
 def _kinds(must: tuple[str, ...], ledger: Ledger, *, apart: bool) -> list[tuple[str, ...]]:
@@ -140,7 +140,7 @@ def _kinds(must: tuple[str, ...], ledger: Ledger, *, apart: bool) -> list[tuple[
 
 def _domains(
     keys: tuple[str, ...], group: Group, counts: Mapping[Shape, int], needed: int, ledger: Ledger, topology: str
-) -> list[Scope]:  # fmt: skip
+) -> list[Scope]:
     """Domains of `keys` with room for `needed` of the pods counted by shape, as far as sums say; best first."""
     codes = _codes(keys, ledger.table)
     size = int(codes.max(initial=-1)) + 1

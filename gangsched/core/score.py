@@ -29,9 +29,7 @@ STRANDED = 4
 """What one accelerator that nobody can use any more costs, in units of `worth`."""
 
 
-def choose(
-    shape: Shape, count: int, room: Ints, ledger: Ledger, *, penalty: Ints | None = None
-) -> tuple[Ints, Ints]:
+def choose(shape: Shape, count: int, room: Ints, ledger: Ledger, *, penalty: Ints | None = None) -> tuple[Ints, Ints]:
     """Node indices and how many of `count` pods of `shape` each takes; fewer than `count` in all if room is short.
 
     `room[n]` is how many fit on node `n`, `penalty[n]` what preferences about other pods add to rule 1. Nodes are

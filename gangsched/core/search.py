@@ -87,9 +87,13 @@ def _usable_room(group: Group, items: Sequence[Item], ledger: Ledger) -> Ints:
 
 
 def _by_order(
-    group: Group, gangs: Sequence[Gang], items: Sequence[Item], needs: Sequence[int], ledger: Ledger,
+    group: Group,
+    gangs: Sequence[Gang],
+    items: Sequence[Item],
+    needs: Sequence[int],
+    ledger: Ledger,
     place_run: PlaceRun,
-) -> Found | None:  # fmt: skip
+) -> Found | None:
     for order in _orders(group, items, ledger):
         mark = ledger.mark()
         found: Found = {gang.id: [] for gang in gangs}
@@ -185,10 +189,14 @@ class Problem:
         free = np.clip(ledger.free[[ledger.resources[name] for name in names]][:, nodes], 0, most[:, None])
         slots = _slots(nodes, free, np.minimum(room[:, nodes], np.array(start)[:, None]), sum(needs))
         return cls(
-            asks, start, tuple(item.gang for item in items), tuple(needs), slots,
+            asks,
+            start,
+            tuple(item.gang for item in items),
+            tuple(needs),
+            slots,
             _sums_after([slot.free for slot in slots], len(names)),
             _sums_after([slot.room for slot in slots], len(items)),
-        )  # fmt: skip
+        )
 
     def lacking(self, left: Pattern) -> list[int]:
         """How many more members each gang needs when `left[item]` pods are still unplaced."""

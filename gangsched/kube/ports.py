@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from gangsched.model.messages import Message
+from gangsched.model.protocol import Message
 
 Sink: TypeAlias = Callable[[Message], None]
 """Where messages go: synchronous, never blocks, called from the event loop only."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gangsched.model.gpu_policy import NO_WISHES, Wishes
+from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
@@ -80,7 +80,7 @@ class Gang:
     timed_out: tuple[str, ...] = ()
     satisfied: bool = False
     plain: bool = False
-    wishes: Wishes = NO_WISHES
+    constraints: PlacementConstraints = NO_CONSTRAINTS
     uninitialised: Refusal | None = None
 
     @property

@@ -37,7 +37,7 @@ class GpuPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PlacementConstraints:
     """What a gang asks for beyond its pods' specs.
 
     `allow_shared`: members may use GPUs that are shared between pods. `same_product`: all members that use accelerators
@@ -49,4 +49,4 @@ class Wishes:
     topology: str = ""
 
 
-NO_WISHES = Wishes()
+NO_CONSTRAINTS = PlacementConstraints()

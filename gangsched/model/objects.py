@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import msgspec
 
+from gangsched.model.inter_pod import InterPodConstraints, Requirement
 from gangsched.model.resources import ResourceVector
-from gangsched.model.ties import Requirement, Ties
 
 NOTHING: Mapping[str, str] = {}
 
@@ -79,7 +79,7 @@ class Shape:
     required: tuple[NodeSelectorTerm, ...] | None = None
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    ties: Ties | None = None
+    inter_pod: InterPodConstraints | None = None
     unsupported: tuple[str, ...] = ()
 
 
@@ -127,7 +127,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     deleting: bool = False
     gated: bool = False
     priority: int = 0
-    marks: tuple[tuple[str, str], ...] = ()
+    gang_metadata: tuple[tuple[str, str], ...] = ()
     timed_out: bool = False
     native_group: str = ""
     owner: str = ""
@@ -182,7 +182,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     resource_version: str = ""
     deleting: bool = False
-    marks: tuple[tuple[str, str], ...] = ()
+    gang_metadata: tuple[tuple[str, str], ...] = ()
     min_member: int | None = None
     min_resources: ResourceVector = ()
     schedule_timeout_s: int | None = None

@@ -25,18 +25,52 @@ QUANTITY_LIMIT: Final = 2**63 - 1
 AMOUNT_LIMIT: Final = 2**53
 """Entries of a vector saturate here (8 PiB): a thousand absurd pods still sum up within int64 columns."""
 
-_ACCELERATOR_NAMES: Final = frozenset({
-    "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/pgpu", "nvidia.com/vgpu",
-    "amd.com/gpu", "google.com/tpu", "habana.ai/gaudi", "metax-tech.com/gpu", "mthreads.com/gpu", "mthreads.com/vgpu",
-    "aliyun.com/gpu-mem", "aliyun.com/gpu-count", "volcano.sh/vgpu-number", "cambricon.com/mlu", "cambricon.com/vmlu",
-    "hygon.com/dcu", "hygon.com/dcunum", "enflame.com/gcu", "iluvatar.ai/gpu", "kunlunxin.com/xpu",
-    "tenstorrent.com/n150", "tenstorrent.com/n300", "qualcomm.com/qaic", "cerebras.net/cs", "furiosa.ai/npu",
-})  # fmt: skip
+_ACCELERATOR_NAMES: Final = frozenset(
+    {
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/pgpu",
+        "nvidia.com/vgpu",
+        "amd.com/gpu",
+        "google.com/tpu",
+        "habana.ai/gaudi",
+        "metax-tech.com/gpu",
+        "mthreads.com/gpu",
+        "mthreads.com/vgpu",
+        "aliyun.com/gpu-mem",
+        "aliyun.com/gpu-count",
+        "volcano.sh/vgpu-number",
+        "cambricon.com/mlu",
+        "cambricon.com/vmlu",
+        "hygon.com/dcu",
+        "hygon.com/dcunum",
+        "enflame.com/gcu",
+        "iluvatar.ai/gpu",
+        "kunlunxin.com/xpu",
+        "tenstorrent.com/n150",
+        "tenstorrent.com/n300",
+        "qualcomm.com/qaic",
+        "cerebras.net/cs",
+        "furiosa.ai/npu",
+    }
+)
 _ACCELERATOR_PREFIXES: Final = (
-    "nvidia.com/mig-", "nvidia.com/gpu-", "nvidia.com/GH", "amd.com/gpu-", "amd.com/cpx", "amd.com/spx",
-    "gpu.intel.com/", "habana.ai/gaudi", "huawei.com/Ascend", "huawei.com/npu", "aws.amazon.com/neuron",
-    "cloud-tpus.google.com/", "koordinator.sh/gpu", "rebellions.ai/", "furiosa.ai/",
-)  # fmt: skip
+    "nvidia.com/mig-",
+    "nvidia.com/gpu-",
+    "nvidia.com/GH",
+    "amd.com/gpu-",
+    "amd.com/cpx",
+    "amd.com/spx",
+    "gpu.intel.com/",
+    "habana.ai/gaudi",
+    "huawei.com/Ascend",
+    "huawei.com/npu",
+    "aws.amazon.com/neuron",
+    "cloud-tpus.google.com/",
+    "koordinator.sh/gpu",
+    "rebellions.ai/",
+    "furiosa.ai/",
+)
 
 _NUMBER: Final = re.compile(
     r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]+))?"

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gangsched.model.objects import Node, Shape
-from gangsched.model.population import Population
+from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.storage import Storage
 
 Ints = npt.NDArray[np.int64]
@@ -76,5 +76,5 @@ class Snapshot:
     resources: Mapping[str, int]
     allocatable: Ints
     free: Ints
-    population: Population = field(default_factory=Population)
+    pods_by_node: PodsByNode = field(default_factory=PodsByNode)
     storage: Storage = field(default_factory=Storage)

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from gangsched.model.inter_pod import Requirement, Selector
 from gangsched.model.objects import DEVICES, NOTHING, NodeSelectorTerm, Pod
-from gangsched.model.ties import Requirement, Selector
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
@@ -131,9 +131,12 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 StorageObject: TypeAlias = Claim | Volume | StorageClass | CsiNode | ResourceClaim
 RESOURCES: Mapping[type[StorageObject], str] = {
-    Claim: "persistentvolumeclaims", Volume: "persistentvolumes", StorageClass: "storageclasses", CsiNode: "csinodes",
+    Claim: "persistentvolumeclaims",
+    Volume: "persistentvolumes",
+    StorageClass: "storageclasses",
+    CsiNode: "csinodes",
     ResourceClaim: DEVICES,
-}  # fmt: skip
+}
 """What the API calls each kind."""
 
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 
 from gangsched.model.objects import Namespace, Node, Pod
-from gangsched.model.population import Answer, Crowd, Population, Question, Residents
+from gangsched.model.pods_by_node import Answer, Crowd, PodsByNode, Question, Residents
 from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
-from gangsched.state.inventory import Inventory
+from gangsched.state.storage_cache import StorageCache
 
 NOBODY: Residents = {}
 
@@ -26,7 +26,7 @@ class Cluster:
     """`occupy` and `vacate` move pods, `apply_node` and `drop_node` move nodes, `snapshot` shows the result."""
 
     def __init__(self) -> None:
-        self.inventory = Inventory()
+        self.storage_cache = StorageCache()
         self._nodes: dict[str, Node] = {}
         self._places: dict[str, tuple[str, Pod]] = {}
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
@@ -45,7 +45,7 @@ class Cluster:
         self._versions: Ints = np.zeros(0, dtype=np.int64)
         self._version = 0
         self._memo: dict[Question, Answer] = {}
-        self._crowds: dict[Crowd, int] = {}
+        self._preferring: dict[Crowd, int] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class Cluster:
         """Put a pod on a node, taking it from where it was; occupying the same place again changes nothing."""
         old = self._places.get(pod.uid)
         if pod.claims and (old is None or old[0] != node or old[1].node_name != pod.node_name):
-            self.inventory.place(pod, node)
+            self.storage_cache.place(pod, node)
         if old is not None:
             if old[0] == node and _same(old[1], pod):
                 self._places[pod.uid] = (node, pod)
@@ -116,14 +116,14 @@ class Cluster:
     def vacate(self, uid: str) -> None:
         """Give back the room of a pod, if it has any, and what was picked for its claims."""
         self._leave(uid)
-        self.inventory.unplace(uid)
+        self.storage_cache.unplace(uid)
 
     def _leave(self, uid: str) -> None:
         place = self._places.pop(uid, None)
         if place is not None:
             node, pod = place
             self._move(pod, node, -1)
-            keeps_others_off = pod.claims or (pod.shape.ties is not None and pod.shape.ties.anti_affinity)
+            keeps_others_off = pod.claims or (pod.shape.inter_pod is not None and pod.shape.inter_pod.anti_affinity)
             self._grown.update(self._nodes if keeps_others_off else (node,))
 
     def occupants(self) -> Iterable[str]:
@@ -146,8 +146,7 @@ class Cluster:
         self._refresh()
         index = self._table.index.get(node)
         return index is not None and all(
-            name in self._resources and self._free[self._resources[name], index] >= 0
-            for name, _ in pod.shape.requests
+            name in self._resources and self._free[self._resources[name], index] >= 0 for name, _ in pod.shape.requests
         )
 
     def table(self) -> NodeTable:
@@ -158,22 +157,22 @@ class Cluster:
     def snapshot(self) -> Snapshot:
         """The columns as of now; the same object until something changes."""
         self._refresh()
-        storage = self.inventory.storage()
+        storage = self.storage_cache.storage()
         if self._snapshot is None:
             allocatable, free = self._allocatable.copy(), self._free.copy()
             allocatable.flags.writeable = free.flags.writeable = False
             self._snapshot = Snapshot(
-                self._table, dict(self._resources), allocatable, free, self._population(), storage
+                self._table, dict(self._resources), allocatable, free, self._pods_by_node(), storage
             )
         elif self._snapshot.storage is not storage:
             self._snapshot = replace(self._snapshot, storage=storage)
         return self._snapshot
 
-    def _population(self) -> Population:
+    def _pods_by_node(self) -> PodsByNode:
         versions = self._versions.copy()
         versions.flags.writeable = False
         self._unshown.clear()
-        return Population(tuple(self._rows), versions, tuple(self._crowds), self._namespaces, self._memo)
+        return PodsByNode(tuple(self._rows), versions, tuple(self._preferring), self._namespaces, self._memo)
 
     def _set_namespaces(self, namespaces: dict[str, Mapping[str, str]]) -> None:
         self._namespaces = namespaces
@@ -207,11 +206,11 @@ class Cluster:
             residents[pod.uid] = pod
         else:
             del residents[pod.uid]
-        if pod.shape.ties is not None and pod.shape.ties.pulls:
-            crowd = (pod.shape, pod.namespace)
-            self._crowds[crowd] = self._crowds.get(crowd, 0) + sign
-            if not self._crowds[crowd]:
-                del self._crowds[crowd]
+        if pod.shape.inter_pod is not None and pod.shape.inter_pod.pulls:
+            preferring_key = (pod.shape, pod.namespace)
+            self._preferring[preferring_key] = self._preferring.get(preferring_key, 0) + sign
+            if not self._preferring[preferring_key]:
+                del self._preferring[preferring_key]
         if index is not None:
             self._rows[index] = residents
             self._version += 1
@@ -255,6 +254,8 @@ def _attributes(node: Node) -> tuple[object, ...]:
 def _same(old: Pod, new: Pod) -> bool:
     """Whether two versions of a pod are alike in all that matters about a pod that has its place."""
     return (
-        old.shape is new.shape and old.deleting == new.deleting and old.namespace == new.namespace
+        old.shape is new.shape
+        and old.deleting == new.deleting
+        and old.namespace == new.namespace
         and old.labels == new.labels
-    )  # fmt: skip
+    )

@@ -102,10 +102,12 @@ class GangRecord:
         known: Pod | None = None
         members = self.members.values()
         for pod in [pod for pod in members if not (pod.deleting or pod.phase in TERMINAL)] or members:
-            if known is None or pod.marks is not known.marks:  # equal marks are mostly one object: no need to hash them
-                known = declared.get(pod.marks)
+            if (
+                known is None or pod.gang_metadata is not known.gang_metadata
+            ):  # equal marks are mostly one object: no need to hash them
+                known = declared.get(pod.gang_metadata)
             if known is None or (pod.creation_s, pod.name) < (known.creation_s, known.name):
-                known = declared[pod.marks] = pod
+                known = declared[pod.gang_metadata] = pod
         asked = tuple(sorted(declared.values(), key=lambda pod: (pod.creation_s, pod.name, pod.uid)))
         mark = gang_id(asked[0]) if asked else None
         if asked:  # else the gang stays what its last members were
@@ -113,7 +115,7 @@ class GangRecord:
             self.named_natively = any(f"{pod.namespace}/{pod.native_group}" == self.id for pod in asked)
         needs_pod_group = mark is None or mark.needs_pod_group
         pod_group = self.pod_group
-        spec_of = (tuple((pod.uid, pod.marks) for pod in asked), _declaration(pod_group))
+        spec_of = (tuple((pod.uid, pod.gang_metadata) for pod in asked), _declaration(pod_group))
         if spec_of == self.spec_of:
             return False
         self.spec_of = spec_of
@@ -131,17 +133,34 @@ class GangRecord:
             self.satisfied = True  # B4: seen bound, e.g. after a restart
         spec = self.spec
         counted = Gang(
-            id=self.id, plain=True, pending=count.pending, retry=count.retry, held=count.held, bound=count.bound,
-            nodes=count.nodes, gated=count.gated, terminating=count.terminating, foreign=tuple(sorted(count.foreign)),
-            succeeded=count.succeeded, timed_out=tuple(sorted(count.timed_out)), satisfied=self.satisfied,
-        )  # fmt: skip
+            id=self.id,
+            plain=True,
+            pending=count.pending,
+            retry=count.retry,
+            held=count.held,
+            bound=count.bound,
+            nodes=count.nodes,
+            gated=count.gated,
+            terminating=count.terminating,
+            foreign=tuple(sorted(count.foreign)),
+            succeeded=count.succeeded,
+            timed_out=tuple(sorted(count.timed_out)),
+            satisfied=self.satisfied,
+        )
         if self.plain or spec is None:
             return counted
         return replace(
-            counted, plain=False, min_member=spec.min_member or 0, total=spec.total, mode=spec.mode,
-            match_policy=spec.match_policy, wait_time_s=spec.wait_time_s, min_resources=spec.min_resources,
-            wishes=spec.wishes, uninitialised=_uninitialised(spec),
-        )  # fmt: skip
+            counted,
+            plain=False,
+            min_member=spec.min_member or 0,
+            total=spec.total,
+            mode=spec.mode,
+            match_policy=spec.match_policy,
+            wait_time_s=spec.wait_time_s,
+            min_resources=spec.min_resources,
+            constraints=spec.constraints,
+            uninitialised=_uninitialised(spec),
+        )
 
 
 @dataclass(slots=True)
@@ -213,5 +232,13 @@ def _declaration(pod_group: PodGroup | None) -> object:
     """What of a PodGroup a spec is made from; its status is not."""
     if pod_group is None:
         return None
-    return (pod_group.api_group, pod_group.uid, pod_group.generation, pod_group.marks, pod_group.min_member,
-            pod_group.min_resources, pod_group.schedule_timeout_s, pod_group.problems)  # fmt: skip
+    return (
+        pod_group.api_group,
+        pod_group.uid,
+        pod_group.generation,
+        pod_group.gang_metadata,
+        pod_group.min_member,
+        pod_group.min_resources,
+        pod_group.schedule_timeout_s,
+        pod_group.problems,
+    )

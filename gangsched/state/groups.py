@@ -95,12 +95,18 @@ class Registry:
             pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
             pods += [placement.pod for gang in gangs for placement in gang.held]
             record.view = Group(
-                id=record.id, gangs=gangs, priority=max((pod.priority for pod in pods), default=0),
+                id=record.id,
+                gangs=gangs,
+                priority=max((pod.priority for pod in pods), default=0),
                 creation_s=min(self.gangs[gang_id].creation_s for gang_id in record.gangs),
-                broken=any(broken(gang) for gang in gangs), refusal=record.refusal, clock_started_s=record.clock_s,
-                yielded_to=record.yielded_to, avoid=frozenset(record.avoid), generation=record.generation,
+                broken=any(broken(gang) for gang in gangs),
+                refusal=record.refusal,
+                clock_started_s=record.clock_s,
+                yielded_to=record.yielded_to,
+                avoid=frozenset(record.avoid),
+                generation=record.generation,
                 rounds=record.rounds,
-            )  # fmt: skip
+            )
         return record.view
 
     def changed(self, group_id: str) -> None:

@@ -135,9 +135,11 @@ class Queue:
 
     @staticmethod
     def _look(
-        shape: Shape, snapshot: Snapshot, nodes: np.ndarray[tuple[int], np.dtype[np.intp]],
+        shape: Shape,
+        snapshot: Snapshot,
+        nodes: np.ndarray[tuple[int], np.dtype[np.intp]],
         seen: dict[Shape, tuple[bool, int]],
-    ) -> tuple[bool, int]:  # fmt: skip
+    ) -> tuple[bool, int]:
         """(may the shape use a grown node, how many pods of it fit in all)."""
         known = seen.get(shape)
         if known is None:
@@ -149,4 +151,4 @@ class Queue:
 
 def _tied(needs: tuple[Need, ...]) -> bool:
     """Whether a shape's filters look at other pods."""
-    return any(need.shape.ties is not None and need.shape.ties.hard for need in needs)
+    return any(need.shape.inter_pod is not None and need.shape.inter_pod.hard for need in needs)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gangsched.model.gang import Gang, Refusal
-from gangsched.model.messages import ObjectRef, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
+from gangsched.model.protocol import ObjectRef, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, Registry, broken
@@ -74,9 +74,7 @@ class Reports:
                 registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message, warning=True
             )
 
-    def _tell_pods(
-        self, record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
-    ) -> Iterator[Report]:
+    def _tell_pods(self, record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]) -> Iterator[Report]:
         """Conditions where they changed; `faults` of its group keep a pod waiting that nothing else is known of."""
         notes = {note.uid: Refusal(note.reason, note.message) for note in verdict.notes}
         of_gang: Refusal | None = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
@@ -153,9 +151,14 @@ class Reports:
             return
         self._statuses[record.id] = (pod_group.uid, wanted)
         yield SetPodGroupStatus(
-            pod_group.api_group, pod_group.version, pod_group.namespace, pod_group.name, pod_group.uid, wanted,
+            pod_group.api_group,
+            pod_group.version,
+            pod_group.namespace,
+            pod_group.name,
+            pod_group.uid,
+            wanted,
             urgent=gang.waiting or gang.quorum < gang.min_member,
-        )  # fmt: skip
+        )
 
 
 _LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
@@ -223,6 +226,7 @@ def _bare(key: str, value: object) -> object:
     if key == "conditions" and isinstance(value, list):
         return [
             {name: entry[name] for name in entry if name != "lastTransitionTime"}
-            for entry in value if isinstance(entry, Mapping)
-        ]  # fmt: skip
+            for entry in value
+            if isinstance(entry, Mapping)
+        ]
     return value

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
-from gangsched.model.messages import Action, Bind, MarkTimedOut, Message, RecordEvent, Report
 from gangsched.model.plan import Plan, Verdict
+from gangsched.model.protocol import Action, Bind, MarkTimedOut, Message, RecordEvent, Report
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
+from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.groups import GroupRecord, Registry
-from gangsched.state.intake import Intake
 from gangsched.state.queue import Queue
 from gangsched.state.reports import Reports
 
@@ -44,7 +44,7 @@ class SchedulingState:
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults)
         self.queue = Queue()
         self.reports = Reports(settle_s=rules.settle_s)
-        self._intake = Intake(
+        self._event_handlers = EventHandlers(
             self.cluster, self.registry, self.queue, names=rules.scheduler_names, avoid_s=rules.avoid_s
         )
         self._clocked: set[str] = set()
@@ -57,7 +57,7 @@ class SchedulingState:
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Take in one message; returns Events that are due whatever is decided next."""
-        return self._intake.apply(message, now_s=now_s)
+        return self._event_handlers.apply(message, now_s=now_s)
 
     # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
 
@@ -109,9 +109,10 @@ class SchedulingState:
             return ()
         chosen = {group.id for group in groups}
         groups += [
-            self.registry.group(group_id, now_s) for group_id in self._clocked - chosen
+            self.registry.group(group_id, now_s)
+            for group_id in self._clocked - chosen
             if not self.queue.backs_off(group_id, now_s)
-        ]  # fmt: skip
+        ]
         return tuple(groups)
 
     def snapshot(self) -> Snapshot:
@@ -143,11 +144,11 @@ class SchedulingState:
 
     def _commit(self, group: GroupRecord, verdict: Verdict, now_s: float) -> Iterable[Action]:
         for uid in verdict.releases:
-            self._intake.gang_of(uid).held.pop(uid, None)
+            self._event_handlers.gang_of(uid).held.pop(uid, None)
             self.cluster.vacate(uid)
         for placement in verdict.holds:
             self._take(placement)
-            self._intake.gang_of(placement.pod.uid).held[placement.pod.uid] = placement.node
+            self._event_handlers.gang_of(placement.pod.uid).held[placement.pod.uid] = placement.node
         actions: list[Action] = [self._assume(placement) for placement in verdict.binds]
         if verdict.expired:
             actions += self._mark_timed_out(group)
@@ -186,18 +187,18 @@ class SchedulingState:
 
     def _assume(self, placement: Placement) -> Bind:
         pod = placement.pod
-        record = self._intake.gang_of(pod.uid)
+        record = self._event_handlers.gang_of(pod.uid)
         if record.held.pop(pod.uid, None) is None:
             self._take(placement)
         record.assumed[pod.uid] = placement.node
         record.retry.discard(pod.uid)
-        self._intake.sent(placement)
-        claims = self.cluster.inventory.selections(pod.uid)
+        self._event_handlers.sent(placement)
+        claims = self.cluster.storage_cache.selections(pod.uid)
         return Bind(pod.uid, pod.namespace, pod.name, placement.node, claims)
 
     def _take(self, placement: Placement) -> None:
         self.cluster.occupy(placement.pod, placement.node)
-        self.cluster.inventory.select(placement.pod.uid, placement.claims)
+        self.cluster.storage_cache.select(placement.pod.uid, placement.claims)
         assert self.cluster.fits(placement.pod.uid), f"{placement.pod.key} does not fit on {placement.node}"
 
     def _still_fits(self, verdict: Verdict) -> bool:

@@ -69,9 +69,14 @@ def phase(count: Counts, min_member: int) -> PodGroupPhase:
 
 
 def status(
-    record: GangRecord, pod_group: PodGroup, gang: Gang, verdict: Verdict | None, *, wall: str,
+    record: GangRecord,
+    pod_group: PodGroup,
+    gang: Gang,
+    verdict: Verdict | None,
+    *,
+    wall: str,
     told: frozenset[str] = frozenset(),
-) -> dict[str, object]:  # fmt: skip
+) -> dict[str, object]:
     """The whole status to store, as the JSON object of a merge patch.
 
     A native PodGroup has no counts, and other writers of conditions (kube-scheduler's DisruptionTarget): it gets those
@@ -95,10 +100,15 @@ def status(
         started = wall
     owners = sorted({f"{pod.namespace}/{pod.owner}" for pod in record.members.values() if pod.owner})
     return PodGroupStatus(
-        phase=now, occupied_by=",".join(owners), scheduled=count.scheduled, running=count.running,
-        succeeded=count.succeeded, failed=count.failed, schedule_start_time=str(started) if started else None,
+        phase=now,
+        occupied_by=",".join(owners),
+        scheduled=count.scheduled,
+        running=count.running,
+        succeeded=count.succeeded,
+        failed=count.failed,
+        schedule_start_time=str(started) if started else None,
         conditions=conditions,
-    ).to_dict()  # fmt: skip
+    ).to_dict()
 
 
 def _conditions(
@@ -122,20 +132,35 @@ def _conditions(
     timed_out = bool(gang.timed_out)
     problems = [problem.text for problem in record.spec.problems] if record.spec else []
     if verdict is not None:
-        problems += [refusal.message for gang_id, refusal in verdict.gangs
-                     if gang_id == gang.id and refusal.reason is Reason.INVALID_GANG]  # fmt: skip
+        problems += [
+            refusal.message
+            for gang_id, refusal in verdict.gangs
+            if gang_id == gang.id and refusal.reason is Reason.INVALID_GANG
+        ]
     entries = [
         (scheduled_condition(pod_group.api_group, pod_group.version), scheduled, reason, message),
-        (DEGRADED, is_broken, "BelowMinimum" if is_broken else "Complete",
-         f"{gang.bound + gang.succeeded} of {gang.min_member} members run or are bound" if is_broken else ""),
-        (TIMED_OUT, timed_out, Reason.TIMED_OUT.value if timed_out else "NotTimedOut",
-         EXPLANATIONS[Reason.TIMED_OUT] if timed_out else ""),
+        (
+            DEGRADED,
+            is_broken,
+            "BelowMinimum" if is_broken else "Complete",
+            f"{gang.bound + gang.succeeded} of {gang.min_member} members run or are bound" if is_broken else "",
+        ),
+        (
+            TIMED_OUT,
+            timed_out,
+            Reason.TIMED_OUT.value if timed_out else "NotTimedOut",
+            EXPLANATIONS[Reason.TIMED_OUT] if timed_out else "",
+        ),
         (INVALID_GANG, bool(problems), Reason.INVALID_GANG.value if problems else "Valid", " ".join(problems)),
-    ]  # fmt: skip
+    ]
     return [
         Condition(
-            type=kind, status="True" if is_true else "False", reason=reason, message=message[:LONGEST_MESSAGE],
-            last_transition_time=wall, observed_generation=pod_group.generation or None,
+            type=kind,
+            status="True" if is_true else "False",
+            reason=reason,
+            message=message[:LONGEST_MESSAGE],
+            last_transition_time=wall,
+            observed_generation=pod_group.generation or None,
         )
         for kind, is_true, reason, message in entries
-    ]  # fmt: skip
+    ]

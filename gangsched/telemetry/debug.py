@@ -37,11 +37,13 @@ def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang) -> web.Appl
         return _json({"error": "try /debug/gangs or /debug/gangs/NAMESPACE/NAME"}, HTTPStatus.NOT_FOUND)
 
     app = web.Application(client_max_size=1024)
-    app.add_routes([
-        web.get("/debug/gangs", all_gangs),
-        web.get("/debug/gangs/{id:[^/]+/[^/]+}", one_gang),
-        web.get("/{rest:.*}", nothing),
-    ])  # fmt: skip
+    app.add_routes(
+        [
+            web.get("/debug/gangs", all_gangs),
+            web.get("/debug/gangs/{id:[^/]+/[^/]+}", one_gang),
+            web.get("/{rest:.*}", nothing),
+        ]
+    )
     return app
 
 

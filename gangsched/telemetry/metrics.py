@@ -55,9 +55,11 @@ class Metrics:
             Counter("gangsched_binds", "Binds answered, by result.", ["result"], registry=registry), BIND_RESULTS
         )
         self.bind_seconds = Histogram(
-            "gangsched_bind_seconds", "Time from a bind's order to its answer.", registry=registry,
+            "gangsched_bind_seconds",
+            "Time from a bind's order to its answer.",
+            registry=registry,
             buckets=BIND_BUCKETS_S,
-        )  # fmt: skip
+        )
         self.queue_groups = Children(
             Gauge("gangsched_queue_groups", "Groups in each part of the queue.", ["part"], registry=registry),
             QUEUE_PARTS,

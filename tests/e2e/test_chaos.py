@@ -55,8 +55,8 @@ class Jobs:
         minimum = rng.randint(max(1, members - 1), members)
         mode = rng.choice(("Strict", "Strict", "NonStrict"))
         if rng.random() < 0.3:
-            marks = make.gang_annotations(name, minimum, total=members, mode=mode)
-            objects = [make.pod(f"{name}-{index}", gpus=gpus, annotations=marks) for index in range(members)]
+            gang_metadata = make.gang_annotations(name, minimum, total=members, mode=mode)
+            objects = [make.pod(f"{name}-{index}", gpus=gpus, annotations=gang_metadata) for index in range(members)]
         else:
             objects = make.gang(name, members=members, min_member=minimum, gpus=gpus)
             objects[0]["metadata"]["annotations"] = {f"{make.KOORDINATOR}mode": mode}

@@ -318,12 +318,7 @@ def test_a_pod_runs_once_it_is_bound_and_goes_once_it_is_deleted(rest: Rest) -> 
     eventually(lambda: phase(rest, "server") == "Running", within_s=10)
     _, pod = rest.call("GET", f"{PODS}/server")
     conditions = {item["type"]: item["status"] for item in pod["status"]["conditions"]}
-    assert conditions == {
-        "PodScheduled": "True",
-        "Initialized": "True",
-        "ContainersReady": "True",
-        "Ready": "True",
-    }
+    assert conditions == {"PodScheduled": "True", "Initialized": "True", "ContainersReady": "True", "Ready": "True"}
     assert rest.call("DELETE", f"{PODS}/server")[0] == 200
     eventually(lambda: phase(rest, "server") == "gone", within_s=10)
 

@@ -35,8 +35,11 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     yield api
     for path in (PODS, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/api/v1/nodes"):
         for item in api.list(path).items:
-            api.delete(api.path_of({"apiVersion": item.get("apiVersion", _version(path)), "kind": _kind(path), **item})
-                       + "/" + item["metadata"]["name"])  # fmt: skip
+            api.delete(
+                api.path_of({"apiVersion": item.get("apiVersion", _version(path)), "kind": _kind(path), **item})
+                + "/"
+                + item["metadata"]["name"]
+            )
     api.close()
 
 
@@ -87,8 +90,9 @@ def wait_for_event(api: Api, reason: str, fragment: str) -> None:
     with Following(api, "/apis/events.k8s.io/v1/events") as seen:
         seen.wait_for(
             lambda items: any(e["reason"] == reason and fragment in e.get("note", "") for e in items.values()),
-            within_s=WITHIN_S, what=f"an Event {reason} that says {fragment!r}",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what=f"an Event {reason} that says {fragment!r}",
+        )
 
 
 def test_a_gang_of_200_is_one_plan(plane: ControlPlane, api: Api) -> None:
@@ -116,8 +120,9 @@ def test_killed_in_the_middle_of_binding(plane: ControlPlane, api: Api) -> None:
             make.create_all(api, make.gang(name, members=64, gpus=1))
             pods.wait_for(
                 lambda items, name=name: len(bound(items, f"{name}-")) >= 5,  # type: ignore[misc]
-                within_s=WITHIN_S, what="the first binds",
-            )  # fmt: skip
+                within_s=WITHIN_S,
+                what="the first binds",
+            )
             daemon.kill()
             before = bound({pod["metadata"]["uid"]: pod for pod in api.list(PODS).items}, f"{name}-")
             print(f"killed with {len(before)} of 64 bound")
@@ -128,8 +133,9 @@ def test_killed_in_the_middle_of_binding(plane: ControlPlane, api: Api) -> None:
             with Daemon(plane):
                 pods.wait_for(
                     lambda items, name=name: len(bound(items, f"{name}-")) == 64,  # type: ignore[misc]
-                    within_s=10.0, what="the rest of the gang",
-                )  # fmt: skip
+                    within_s=10.0,
+                    what="the rest of the gang",
+                )
             after = bound(pods.objects(), f"{name}-")
             assert {pod: after[pod] for pod in before} == before
             assert all(used <= 8 for used in gpus_in_use(pods.objects()).values())
@@ -202,8 +208,9 @@ def test_it_only_asks_for_what_its_role_allows(plane: ControlPlane, api: Api) ->
         make.create_all(api, [*make.gang("fits", members=2, gpus=1), *make.gang("waits", members=3, gpus=1)])
         pods.wait_for(
             lambda items: len(bound(items, "fits-")) == 2 and condition(items, "waits-0"),
-            within_s=WITHIN_S, what="a gang that runs and one that is told why it waits",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what="a gang that runs and one that is told why it waits",
+        )
         wait_for_event(api, "Unschedulable", "room for")
         assert not [line for line in daemon.log_lines() if "forbidden" in json.dumps(line).lower()]
         with pytest.raises(ApiError, match="404"):

@@ -61,8 +61,13 @@ def test_a_false_claim_ends_it_with_1(tmp_path: Path) -> None:
     """A claim that does not hold is named in one sentence, the exit code is 1, and nothing is left."""
     done = subprocess.run(
         [sys.executable, "-c", A_FALSE_CLAIM],
-        cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "demo: This should be so, and is not: pigs fly"
     assert "Traceback" not in done.stderr
@@ -72,9 +77,13 @@ def test_a_false_claim_ends_it_with_1(tmp_path: Path) -> None:
 def test_ctrl_c_in_the_middle_takes_everything_down(tmp_path: Path) -> None:
     """A ctrl-C during a scene ends with 130 and one sentence, and nothing is left."""
     with subprocess.Popen(
-        DEMO, cwd=ROOT, env=environment(tmp_path, PYTHONUNBUFFERED="1"), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        DEMO,
+        cwd=ROOT,
+        env=environment(tmp_path, PYTHONUNBUFFERED="1"),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         assert process.stdout is not None
         assert any(line.startswith("1/7") for line in process.stdout)
         assert leftovers(tmp_path) != []
@@ -89,10 +98,15 @@ def test_keep_leaves_everything_up_until_ctrl_c(tmp_path: Path) -> None:
     """On a terminal with KEEP=1: a live picture, the KUBECONFIG line, everything up; ctrl-C takes it down with 0."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        DEMO, cwd=ROOT, env=environment(tmp_path, KEEP="1", TERM="xterm-256color", COLUMNS="120", LINES="40"),
-        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        DEMO,
+        cwd=ROOT,
+        env=environment(tmp_path, KEEP="1", TERM="xterm-256color", COLUMNS="120", LINES="40"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - one ioctl, no lock
-    ) as process:  # fmt: skip
+    ) as process:
         os.close(theirs)
         shown = read_until(ours, rb"export KUBECONFIG=(\S+)")
         match = re.search(r"export KUBECONFIG=(\S+)", shown)

@@ -17,17 +17,18 @@ from control_plane import ControlPlane
 from control_plane.api import Api
 from control_plane.applying import apply, apply_manifests
 
-from gangsched.kube.bind import Binder
-from gangsched.kube.client import ApiClient, connect
-from gangsched.kube.embedded import OperatorEnded, follow
-from gangsched.kube.faults import ApiFault, Misconfigured
-from gangsched.kube.mirror import Mirror, nodes, pods
-from gangsched.kube.operator import PodGroupOperator
-from gangsched.kube.recorder import Recorder
-from gangsched.kube.reflector import Reflector
-from gangsched.kube.shapes import ShapeTable
-from gangsched.kube.status import StatusWriter
-from gangsched.model.messages import (
+from gangsched.kube.http.client import ApiClient, connect
+from gangsched.kube.http.faults import ApiFault, Misconfigured
+from gangsched.kube.read.kopf_watch import OperatorEnded, follow
+from gangsched.kube.read.podgroup_informer import PodGroupOperator
+from gangsched.kube.read.reflector import Reflector
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.store import Store, nodes, pods
+from gangsched.kube.write.binder import Binder
+from gangsched.kube.write.recorder import Recorder
+from gangsched.kube.write.status import StatusWriter
+from gangsched.model.objects import Pod, PodGroup
+from gangsched.model.protocol import (
     Bind,
     BindFailed,
     BindGone,
@@ -45,7 +46,6 @@ from gangsched.model.messages import (
     SetPodCondition,
     SetPodGroupStatus,
 )
-from gangsched.model.objects import Pod, PodGroup
 
 pytestmark = pytest.mark.e2e
 
@@ -64,8 +64,8 @@ class Ports:
         self.messages: list[Message] = []
         self.reports: list[str] = []
         report = self.reports.append
-        self.pods = Reflector(client, Mirror(pods(ShapeTable()), self.messages.append, report), report=report)
-        self.nodes = Reflector(client, Mirror(nodes(report), self.messages.append, report), report=report)
+        self.pods = Reflector(client, Store(pods(ShapeTable()), self.messages.append, report), report=report)
+        self.nodes = Reflector(client, Store(nodes(report), self.messages.append, report), report=report)
         self.operator = PodGroupOperator(client, self.messages.append, report=report)
         self.binder = Binder(client, self.messages.append, report=report)
         self.status = StatusWriter(client, self.binder, report=report)
@@ -194,7 +194,7 @@ async def test_pods_from_creation_to_binding(control_plane: ControlPlane) -> Non
         assert found is not None
         assert found.condition is not None
         assert (found.condition.reason, found.condition.message) == ("Unschedulable", "0/0 nodes are available.")
-        assert found.marks == (("scheduling.x-k8s.io/pod-group", "g"),)
+        assert found.gang_metadata == (("scheduling.x-k8s.io/pod-group", "g"),)
 
         ports.binder.submit([Bind(uid, "default", "a", "n1")])
         assert await ports.binder.drain(5) == 0

@@ -82,8 +82,9 @@ def nodes_of(pods: Mapping[str, Object], phase: str) -> dict[str, str]:
     """Pod name to node of the pods in this phase."""
     return {
         pod["metadata"]["name"]: pod["spec"]["nodeName"]
-        for pod in pods.values() if pod["status"].get("phase") == phase and pod["spec"].get("nodeName")
-    }  # fmt: skip
+        for pod in pods.values()
+        if pod["status"].get("phase") == phase and pod["spec"].get("nodeName")
+    }
 
 
 def rejection(events: Mapping[str, Object], group: str) -> str | None:
@@ -120,13 +121,15 @@ def test_a_rejected_member_is_replaced_on_another_node(plane: ControlPlane, api:
         make.create_all(api, [make.pod(f"{name}-again", gang=name, gpus=1)])
         running = pods.wait_for(
             lambda all_: found if len(found := nodes_of(all_, "Running")) == 4 else None,
-            within_s=WITHIN_S, what="the whole gang running",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what="the whole gang running",
+        )
         assert running[f"{name}-again"] not in {"", node}
         groups.wait_for(
             lambda all_: any(g.get("status", {}).get("running") == 4 for g in all_.values()),
-            within_s=WITHIN_S, what="4 running members in the PodGroup's status",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what="4 running members in the PodGroup's status",
+        )
         daemon.check()
 
 
@@ -145,8 +148,9 @@ def test_an_avoided_node_is_used_again_after_the_backoff(plane: ControlPlane, ap
         make.create_all(api, [make.pod("alone-again", gang="alone", gpus=1)])
         pods.wait_for(
             lambda all_: any("rejected a member lately" in str(pod["status"]) for pod in all_.values()),
-            within_s=WITHIN_S, what="the reason on the waiting replacement",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what="the reason on the waiting replacement",
+        )
         # Well below the queue's safety net of 60 s.
         pods.wait_for(lambda all_: len(nodes_of(all_, "Running")) == 2, within_s=WITHIN_S, what="the gang running")
         daemon.check()

@@ -99,8 +99,9 @@ def test_every_example_is_accepted_and_bound(daemon: Daemon, api: Api, path: Pat
                 lambda items, name=name, wanted=wanted: any(  # type: ignore[misc]
                     item["metadata"]["name"] == name and said(item) == [(wanted, "True")] for item in items.values()
                 ),
-                within_s=WITHIN_S, what=f"PodGroup {name} to say so",
-            )  # fmt: skip
+                within_s=WITHIN_S,
+                what=f"PodGroup {name} to say so",
+            )
     assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
 
 
@@ -134,8 +135,9 @@ def test_the_daemons_pod_is_admitted(plane: ControlPlane, api: Api) -> None:
     with Following(api, PODS) as pods:
         made = pods.wait_for(
             lambda items: next((pod for pod in items.values() if pod["metadata"]["namespace"] == NAMESPACE), None),
-            within_s=WITHIN_S, what="the Deployment's pod",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what="the Deployment's pod",
+        )
     assert made["spec"]["serviceAccountName"] == ACCOUNT
     assert made["spec"]["schedulerName"] == "default-scheduler"
     assert made["spec"]["priority"] > 10**9

@@ -80,8 +80,13 @@ def test_a_native_gang_is_bound_whole_and_says_so(plane: ControlPlane, api: Api)
     with Daemon(plane) as daemon, Following(api, PODS) as pods, Following(api, NATIVE) as groups:
         group, *members = native_gang("native", members=4, gpus=2, policy={"gang": {"minCount": 4}})
         api.post(api.path_of(group), group)
-        theirs = {"type": "DisruptionTarget", "status": "False", "reason": "ByOthers", "message": "",
-                  "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+        theirs = {
+            "type": "DisruptionTarget",
+            "status": "False",
+            "reason": "ByOthers",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
         path = f"{api.path_of(group)}/native/status"
         api.patch(path, {"status": {"conditions": [theirs]}})
         make.create_all(api, members)

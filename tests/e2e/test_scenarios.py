@@ -26,8 +26,11 @@ Endings = dict[str, Future[float]]
 @pytest.fixture(scope="module")
 def endings(request: pytest.FixtureRequest) -> Iterator[Endings]:
     """A future for each selected scenario: its seconds, or what it failed of."""
-    wanted = [item.callspec.params["scenario"] for item in request.session.items
-              if isinstance(item, pytest.Function) and item.module is request.module]  # fmt: skip
+    wanted = [
+        item.callspec.params["scenario"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module
+    ]
     chosen = [scenario for scenario in SCENARIOS if scenario in wanted]
     started_s = time.monotonic()
     with stage() as built:

@@ -59,15 +59,22 @@ def api(plane: ControlPlane) -> Iterator[Api]:
 def storage_class(name: str, *, provisioner: str = PROVISIONER, waits: bool = True) -> Object:
     """A class whose claims wait for their first consumer, or do not."""
     mode = "WaitForFirstConsumer" if waits else "Immediate"
-    return {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-            "provisioner": provisioner, "volumeBindingMode": mode}  # fmt: skip
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
+    }
 
 
 def claim(name: str, storage: str = "late", *, volume: str = "") -> Object:
     """A claim of one GiB."""
     spec: dict[str, Any] = {
-        "accessModes": ["ReadWriteOnce"], "storageClassName": storage, "resources": {"requests": {"storage": "1Gi"}},
-    }  # fmt: skip
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
     if volume:
         spec["volumeName"] = volume
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
@@ -78,16 +85,24 @@ def volume(
 ) -> Object:
     """A volume of one GiB, within reach of the nodes whose label `key` is `value`; `owner` is the claim it is for."""
     spec: dict[str, Any] = {
-        "accessModes": ["ReadWriteOnce"], "storageClassName": storage, "capacity": {"storage": "1Gi"},
-        "csi": {"driver": PROVISIONER, "volumeHandle": name}, "persistentVolumeReclaimPolicy": "Retain",
-    }  # fmt: skip
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage,
+        "capacity": {"storage": "1Gi"},
+        "csi": {"driver": PROVISIONER, "volumeHandle": name},
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
     if value:
         here = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [here]}}
     if owner is not None:
         meta = owner["metadata"]
-        spec["claimRef"] = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default",
-                            "name": meta["name"], **({"uid": meta["uid"]} if "uid" in meta else {})}  # fmt: skip
+        spec["claimRef"] = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "namespace": "default",
+            "name": meta["name"],
+            **({"uid": meta["uid"]} if "uid" in meta else {}),
+        }
     labels = {ZONE: value} if value and key == ZONE else {}
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name, "labels": labels}, "spec": spec}
 
@@ -97,9 +112,11 @@ def gang(name: str, *claims: str, gpus: int = 1) -> list[Object]:
     volumes = [[{"name": "data", "persistentVolumeClaim": {"claimName": each}}] for each in claims]
     return [
         make.pod_group(name, min_member=len(claims)),
-        *(make.pod(f"{name}-{index}", gang=name, gpus=gpus, spec={"volumes": each})
-          for index, each in enumerate(volumes)),
-    ]  # fmt: skip
+        *(
+            make.pod(f"{name}-{index}", gang=name, gpus=gpus, spec={"volumes": each})
+            for index, each in enumerate(volumes)
+        ),
+    ]
 
 
 def zones(api: Api, **zone_of: str) -> None:
@@ -113,9 +130,10 @@ def zones(api: Api, **zone_of: str) -> None:
 def bound(pods: Mapping[str, Object], gang: str) -> dict[str, str]:
     """Nodes by pod name, of the gang's bound members."""
     return {
-        pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods.values()
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in pods.values()
         if pod["metadata"]["name"].startswith(f"{gang}-") and pod["spec"].get("nodeName")
-    }  # fmt: skip
+    }
 
 
 def wait_bound(pods: Following, gang: str, members: int) -> dict[str, str]:
@@ -129,11 +147,13 @@ def wait_said(pods: Following, name: str, fragment: str) -> None:
     pods.wait_for(
         lambda items: any(
             fragment in condition.get("message", "")
-            for pod in items.values() if pod["metadata"]["name"] == name
+            for pod in items.values()
+            if pod["metadata"]["name"] == name
             for condition in pod["status"].get("conditions", ())
         ),
-        within_s=WITHIN_S, what=f"{name} saying {fragment!r}",
-    )  # fmt: skip
+        within_s=WITHIN_S,
+        what=f"{name} saying {fragment!r}",
+    )
 
 
 def selected(claims: Mapping[str, Object]) -> dict[str, str]:
@@ -153,8 +173,9 @@ def wait_event(api: Api, fragment: str) -> None:
     with Following(api, "/apis/events.k8s.io/v1/events") as seen:
         seen.wait_for(
             lambda items: any(e["reason"] == "FailedBinding" and fragment in e["note"] for e in items.values()),
-            within_s=WITHIN_S, what=f"an Event that says {fragment!r}",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what=f"an Event that says {fragment!r}",
+        )
 
 
 @contextmanager
@@ -235,8 +256,9 @@ def test_existing_volumes(plane: ControlPlane, api: Api) -> None:
     with Daemon(plane), Following(api, PODS) as pods, Following(api, VOLUMES) as volumes:
         volumes.wait_for(
             lambda items: all(item["status"].get("phase") == "Available" for item in items.values()),
-            within_s=WITHIN_S, what="available volumes",
-        )  # fmt: skip
+            within_s=WITHIN_S,
+            what="available volumes",
+        )
         make.create_all(api, gang("local", "c0", "c1"))
         nodes = wait_bound(pods, "local", 2)
         kept = {item["metadata"]["name"]: item["spec"]["claimRef"]["name"] for item in api.list(VOLUMES).items}
@@ -327,7 +349,9 @@ def test_without_the_rights(plane: ControlPlane, api: Api) -> None:
             make.create_all(api, [*gang("with", "c0"), *make.gang("plain", members=2)])
             wait_bound(pods, "plain", 2)
             wait_said(pods, "with-0", "this scheduler may not read csinodes, persistentvolumeclaims")
-            assert any("Pods with persistent volume claims have to wait" in line.get("event", "")
-                       for line in daemon.log_lines())  # fmt: skip
+            assert any(
+                "Pods with persistent volume claims have to wait" in line.get("event", "")
+                for line in daemon.log_lines()
+            )
     finally:
         api.patch(ROLE, {"rules": role["rules"]})

@@ -62,8 +62,10 @@ def caught_by(mutant: Mutant, copy: Path) -> str | None:
     path = copy / "gangsched" / mutant.file
     source = path.read_text()
     if source.count(mutant.old) != 1:
-        sys.exit(f'The planted bug "{mutant.name}" no longer applies: its text is {source.count(mutant.old)} times in '
-                 f"gangsched/{mutant.file}.")  # fmt: skip
+        sys.exit(
+            f'The planted bug "{mutant.name}" no longer applies: its text is {source.count(mutant.old)} times in '
+            f"gangsched/{mutant.file}."
+        )
     path.write_text(source.replace(mutant.old, mutant.new))
     try:
         return first_failure(copy, mutant.tests)

@@ -82,16 +82,18 @@ class Figures:
     def __str__(self) -> str:
         placed = self.probes - self.refused - len(self.fate)
         rows = [f"  {self.agreed[text]:5} of {total:5}  {text}" for text, total in self.said.most_common()]
-        return "\n".join((
-            f"{self.probes} probes: {_share(self.probes, len(self.fate))} agree on bound or not",
-            f"{placed} bound: {_share(placed, len(self.node))} on a node that kube-scheduler accepts, "
-            f"{self.same_node} of them on the one it chose",
-            f"{self.refused} refused: {_share(self.refused, len(self.reasons))} in the same sentence; "
-            f"of {self.said.total()} reasons {_share(self.said.total(), self.said.total() - self.agreed.total())} "
-            "for as many nodes:",
-            *rows,
-            f"kube-scheduler was asked again {self.asked_again} times, when it might not have seen everything yet",
-        ))  # fmt: skip
+        return "\n".join(
+            (
+                f"{self.probes} probes: {_share(self.probes, len(self.fate))} agree on bound or not",
+                f"{placed} bound: {_share(placed, len(self.node))} on a node that kube-scheduler accepts, "
+                f"{self.same_node} of them on the one it chose",
+                f"{self.refused} refused: {_share(self.refused, len(self.reasons))} in the same sentence; "
+                f"of {self.said.total()} reasons {_share(self.said.total(), self.said.total() - self.agreed.total())} "
+                "for as many nodes:",
+                *rows,
+                f"kube-scheduler was asked again {self.asked_again} times, when it might not have seen everything yet",
+            )
+        )
 
 
 def run(plane: ControlPlane, cases: Iterator[Case], number: int) -> Figures:

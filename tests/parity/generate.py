@@ -86,16 +86,21 @@ def _node(name: str, rng: Random, *, tight: bool) -> Object:
         spec["unschedulable"] = True
     room = _small(rng) if tight else dict(LARGE)
     return {
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": spec,
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
         "status": {"allocatable": room, "capacity": room},
-    }  # fmt: skip
+    }
 
 
 def _small(rng: Random) -> dict[str, str]:
     room = {
-        "cpu": rng.choice(("1", "2", "1500m", "999999u", "4")), "memory": rng.choice(("1Gi", "2Gi", "4Gi")),
-        "pods": rng.choice(("0", "2", "3", "5", "110", "110")), "ephemeral-storage": "10Gi",
-    }  # fmt: skip
+        "cpu": rng.choice(("1", "2", "1500m", "999999u", "4")),
+        "memory": rng.choice(("1Gi", "2Gi", "4Gi")),
+        "pods": rng.choice(("0", "2", "3", "5", "110", "110")),
+        "ephemeral-storage": "10Gi",
+    }
     for resource, amounts in ((GPU, "1248"), (FOO, "13")):
         if rng.random() < 0.5:
             room[resource] = rng.choice(amounts)

@@ -14,11 +14,11 @@ from control_plane.api import Api
 from control_plane.plane import ControlPlane
 
 from gangsched.core.cycle import plan
-from gangsched.kube import mirror, storage
-from gangsched.kube.mirror import Mirror
-from gangsched.kube.shapes import ShapeTable
-from gangsched.model.messages import Message, PodApplied
+from gangsched.kube.read import storage, store
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.store import Store
 from gangsched.model.objects import Pod
+from gangsched.model.protocol import Message, PodApplied
 from gangsched.state.scheduling import Rules, SchedulingState
 from tests.parity.kube_scheduler import Answer
 from tests.parity.pods import Object
@@ -34,17 +34,17 @@ class Ours:
         self._state = SchedulingState(Rules(scheduler_names=frozenset({"default-scheduler"})))
         shapes = ShapeTable()
         codecs = (storage.claims(), storage.volumes(), storage.classes(), storage.csi_nodes())
-        self._pods = Mirror(mirror.pods(shapes), self._apply, _refuse)
-        self._mirrors: tuple[Mirror[Any, Any], ...] = (
-            Mirror(mirror.nodes(_refuse), self._apply, _refuse),
-            Mirror(mirror.namespaces(), self._apply, _refuse),
-            *(Mirror(codec, self._apply, _refuse) for codec in codecs),
+        self._pods = Store(store.pods(shapes), self._apply, _refuse)
+        self._stores: tuple[Store[Any, Any], ...] = (
+            Store(store.nodes(_refuse), self._apply, _refuse),
+            Store(store.namespaces(), self._apply, _refuse),
+            *(Store(codec, self._apply, _refuse) for codec in codecs),
             self._pods,
         )
 
     def look(self) -> None:
         """Take in everything as the API server has it now."""
-        for each in self._mirrors:
+        for each in self._stores:
             each.begin_list()
             each.add_page(json.dumps(self._api.get(each.codec.path)).encode())
 

@@ -103,9 +103,14 @@ def resized(pod: Object, rng: Random) -> Object:
 def _container_status(container: Object, rng: Random) -> Object:
     has = {"cpu": rng.choice(("50m", "1500m", "3"))}
     return {
-        "name": container["name"], "image": "i", "imageID": "i", "ready": True, "restartCount": 0,
-        "allocatedResources": has if rng.random() < 0.8 else {"cpu": "2500m"}, "resources": {"requests": has},
-    }  # fmt: skip
+        "name": container["name"],
+        "image": "i",
+        "imageID": "i",
+        "ready": True,
+        "restartCount": 0,
+        "allocatedResources": has if rng.random() < 0.8 else {"cpu": "2500m"},
+        "resources": {"requests": has},
+    }
 
 
 def _pod(name: str, taste: Taste, rng: Random) -> Object:
@@ -162,8 +167,11 @@ def _ask_for_more(spec: Object, taste: Taste, rng: Random) -> None:
 def _init_containers(taste: Taste, rng: Random) -> list[Object]:
     plain: Object = {"name": "i0", "image": "i", "resources": {"requests": {"cpu": rng.choice(("100m", "3"))}}}
     sidecar: Object = {
-        "name": "s0", "image": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "200m"}},
-    }  # fmt: skip
+        "name": "s0",
+        "image": "i",
+        "restartPolicy": "Always",
+        "resources": {"requests": {"cpu": "200m"}},
+    }
     for container in (plain, sidecar):
         if rng.random() < taste.ports:
             container["ports"] = [_port(9000, rng)]
@@ -204,15 +212,17 @@ def _selector(rng: Random, own: dict[str, str]) -> Object | None:
     """A label selector; one that selects the pod itself is common, as with replicas. None selects nothing."""
     if "app" in own and rng.random() < 0.5:
         return {"matchLabels": {"app": own["app"]}}
-    return rng.choice((
-        {"matchLabels": {"app": rng.choice(APPS)}},
-        {"matchLabels": {"app": rng.choice(APPS)}},
-        {"matchExpressions": [{"key": "app", "operator": "In", "values": rng.sample(APPS, 2)}]},
-        {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [rng.choice(APPS)]}]},
-        {"matchExpressions": [{"key": "rev", "operator": rng.choice(("Exists", "DoesNotExist"))}]},
-        {},
-        None,
-    ))  # fmt: skip
+    return rng.choice(
+        (
+            {"matchLabels": {"app": rng.choice(APPS)}},
+            {"matchLabels": {"app": rng.choice(APPS)}},
+            {"matchExpressions": [{"key": "app", "operator": "In", "values": rng.sample(APPS, 2)}]},
+            {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [rng.choice(APPS)]}]},
+            {"matchExpressions": [{"key": "rev", "operator": rng.choice(("Exists", "DoesNotExist"))}]},
+            {},
+            None,
+        )
+    )
 
 
 def _term(labels: dict[str, str], rng: Random) -> Object:
@@ -226,11 +236,15 @@ def _term(labels: dict[str, str], rng: Random) -> Object:
     if rng.random() < 0.25:
         term["namespaces"] = rng.sample(list(NAMESPACES), rng.randint(1, 2))
     if rng.random() < 0.3:
-        term["namespaceSelector"] = rng.choice((
-            {}, {"matchLabels": {"team": "x"}}, {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]},
-            {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["y"]}]},
-            {"matchLabels": {"team": "none"}},
-        ))  # fmt: skip
+        term["namespaceSelector"] = rng.choice(
+            (
+                {},
+                {"matchLabels": {"team": "x"}},
+                {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]},
+                {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["y"]}]},
+                {"matchLabels": {"team": "none"}},
+            )
+        )
     return term
 
 
@@ -240,9 +254,10 @@ def _spreads(rng: Random, labels: dict[str, str], *, hard: bool = True) -> list[
 
 def _spread(key: str, rng: Random, labels: dict[str, str], *, hard: bool) -> Object:
     constraint: Object = {
-        "topologyKey": key, "maxSkew": rng.choice((1, 1, 2)),
+        "topologyKey": key,
+        "maxSkew": rng.choice((1, 1, 2)),
         "whenUnsatisfiable": "DoNotSchedule" if hard else "ScheduleAnyway",
-    }  # fmt: skip
+    }
     selector = _selector(rng, labels)
     if selector is not None:
         constraint["labelSelector"] = selector
@@ -282,19 +297,23 @@ def _node_requirement(rng: Random, *, odd: bool) -> Object:
     operator = rng.choice(("In", "In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
     key = "size" if operator in {"Gt", "Lt"} else rng.choice((ZONE, ZONE, RACK, "size"))
     values = {
-        "In": rng.sample(("x", "y", "z", "1", "12"), 2), "NotIn": ["x"], "Lt": [rng.choice(("10", "007"))],
+        "In": rng.sample(("x", "y", "z", "1", "12"), 2),
+        "NotIn": ["x"],
+        "Lt": [rng.choice(("10", "007"))],
         "Gt": [rng.choice(("5", "8", "x", "99999999999999999998") if odd else ("5", "8"))],
-    }.get(operator)  # fmt: skip
+    }.get(operator)
     return {"key": key, "operator": operator, **({"values": values} if values else {})}
 
 
 def _toleration(rng: Random) -> Object:
-    return rng.choice((
-        {"operator": "Exists"},
-        {"key": "k1", "operator": "Exists"},
-        {"key": "k2", "operator": "Equal", "value": "u", "effect": "NoSchedule"},
-        {"key": "k3", "value": "v"},
-        {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
-        {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoExecute"},
-        {"operator": "Exists", "effect": "NoExecute"},
-    ))  # fmt: skip
+    return rng.choice(
+        (
+            {"operator": "Exists"},
+            {"key": "k1", "operator": "Exists"},
+            {"key": "k2", "operator": "Equal", "value": "u", "effect": "NoSchedule"},
+            {"key": "k3", "value": "v"},
+            {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoExecute"},
+            {"operator": "Exists", "effect": "NoExecute"},
+        )
+    )

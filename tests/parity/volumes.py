@@ -13,13 +13,17 @@ from tests.parity.pods import HOSTNAME, ZONE, Object
 DRIVER = "csi.example.com"
 CLASSES: tuple[Object, ...] = tuple(
     {
-        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
-        "provisioner": provisioner, "volumeBindingMode": mode,
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": provisioner,
+        "volumeBindingMode": mode,
     }
     for name, provisioner, mode in (
-        ("p-now", DRIVER, "Immediate"), ("p-local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
+        ("p-now", DRIVER, "Immediate"),
+        ("p-local", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"),
     )
-)  # fmt: skip
+)
 
 
 class Storage:
@@ -79,9 +83,11 @@ class Storage:
         rng = self._rng
         labels = {ZONE: rng.choice(("x", "y", "x__z"))} if rng.random() < 0.25 else {}
         spec: Object = {
-            "capacity": {"storage": "1Gi"}, "accessModes": [mode], "persistentVolumeReclaimPolicy": "Retain",
+            "capacity": {"storage": "1Gi"},
+            "accessModes": [mode],
+            "persistentVolumeReclaimPolicy": "Retain",
             "claimRef": {"namespace": claim["namespace"], "name": claim["name"]},
-        }  # fmt: skip
+        }
         if rng.random() < 0.6:
             spec["csi"] = {"driver": DRIVER, "volumeHandle": f"{name}-h"}
         else:

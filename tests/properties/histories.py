@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from gangsched.api import keys
 from gangsched.model.gang import MatchPolicy, Mode
-from gangsched.model.messages import Bind
 from gangsched.model.objects import Phase, Pod
-from tests.builders import GPU, NAMESPACE, marks, node, pod, pod_group
+from gangsched.model.protocol import Bind
+from tests.builders import GPU, NAMESPACE, gang_metadata, node, pod, pod_group
 from tests.world import World
 
 GANGS = 5
@@ -29,16 +29,18 @@ _index = st.integers(0, 30)
 _gang = st.integers(0, GANGS - 1)
 _gpus = st.sampled_from([1, 1, 1, 2, 3, 4])
 
-kinds = st.fixed_dictionaries({
-    "min": st.integers(0, 4),
-    "mode": st.sampled_from([Mode.STRICT, Mode.NON_STRICT, Mode.NON_STRICT]),
-    "policy": st.sampled_from([MatchPolicy.ONCE_SATISFIED, MatchPolicy.ONCE_SATISFIED, *MatchPolicy]),
-    "pod_group": st.booleans(),
-    "present": st.sampled_from([2, 3, 4, 1, 0]),
-    "gpus": st.sampled_from([1, 1, 2, 3]),
-    "wait": st.sampled_from([5, 30]),
-    "priority": st.integers(0, 1),
-})  # fmt: skip
+kinds = st.fixed_dictionaries(
+    {
+        "min": st.integers(0, 4),
+        "mode": st.sampled_from([Mode.STRICT, Mode.NON_STRICT, Mode.NON_STRICT]),
+        "policy": st.sampled_from([MatchPolicy.ONCE_SATISFIED, MatchPolicy.ONCE_SATISFIED, *MatchPolicy]),
+        "pod_group": st.booleans(),
+        "present": st.sampled_from([2, 3, 4, 1, 0]),
+        "gpus": st.sampled_from([1, 1, 2, 3]),
+        "wait": st.sampled_from([5, 30]),
+        "priority": st.integers(0, 1),
+    }
+)
 """What one gang declares, and how many members it has to begin with."""
 
 pairs = st.sampled_from([(), (), ((0, 1), (1, 0)), ((0, 1), (1, 0), (2, 3), (3, 2)), ((0, 1),), ((4, 99),)])
@@ -58,13 +60,13 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.tuples(st.just("ungate"), _index),
     st.tuples(st.just("finish"), _index, st.sampled_from(["", "", "OutOfcpu"])),
     st.tuples(st.just("relabel"), _index, _gang),
-    st.tuples(st.just("clear marks"),),
+    st.tuples(st.just("clear marks")),
     st.tuples(st.just("declare"), _gang, st.integers(0, 4), st.sampled_from([Mode.STRICT, Mode.NON_STRICT])),
     st.tuples(st.just("withdraw"), _gang),
     st.tuples(st.just("fate"), st.sampled_from(["bound", "bound", "bound", "failed", "gone", "later", "mixed"])),
-    st.tuples(st.just("answer"),),
+    st.tuples(st.just("answer")),
     st.tuples(st.just("advance"), st.sampled_from([0.3, 1.0, 6.0, 31.0, 61.0])),
-    st.tuples(st.just("restart"),),
+    st.tuples(st.just("restart")),
 )
 
 
@@ -96,15 +98,19 @@ class History:
         name, other = f"g{number}", self.partners.get(number)
         groups = sorted({f"{NAMESPACE}/{name}", f"{NAMESPACE}/g{other}"}) if other is not None else ()
         if kind["pod_group"]:
-            return marks(name, pod_group=True, groups=groups, policy=kind["policy"], wait=f"{kind['wait']}s")
-        return marks(
-            name, min_member=kind["min"], mode=kind["mode"], groups=groups, policy=kind["policy"],
+            return gang_metadata(name, pod_group=True, groups=groups, policy=kind["policy"], wait=f"{kind['wait']}s")
+        return gang_metadata(
+            name,
+            min_member=kind["min"],
+            mode=kind["mode"],
+            groups=groups,
+            policy=kind["policy"],
             wait=f"{kind['wait']}s",
-        )  # fmt: skip
+        )
 
     def gang_of(self, each: Pod) -> str:
         """The gang a pod names; "" for a plain one."""
-        named = dict(each.marks)
+        named = dict(each.gang_metadata)
         return named.get(keys.NAME) or named.get("scheduling.x-k8s.io/pod-group", "")
 
     # --- steps ------------------------------------------------------------------------------------------------------
@@ -112,7 +118,7 @@ class History:
     def _members(self, gang: int, number: int, gpus: int) -> None:
         kind = self.kinds[gang]
         for _ in range(number):
-            self._create(f"g{gang}-{self.serial}", gpus, marks=self.gang_marks(gang), priority=kind["priority"])
+            self._create(f"g{gang}-{self.serial}", gpus, gang_metadata=self.gang_marks(gang), priority=kind["priority"])
 
     def _plain(self, gpus: int) -> None:
         self._create(f"plain-{self.serial}", gpus)
@@ -169,7 +175,7 @@ class History:
         each = self._pick(index)
         if each and each.scheduler_name == "gangsched":
             self._blemish(each)
-            self._blemish(self.world.update(each, marks=self.gang_marks(gang)))
+            self._blemish(self.world.update(each, gang_metadata=self.gang_marks(gang)))
 
     def _clear_marks(self) -> None:
         for each in list(self.world.pods.values()):
@@ -180,7 +186,7 @@ class History:
         self.blemished.add(f"g{gang}")
         self.serial += 1
         annotations = ((keys.MODE[0], mode.value),) if mode is Mode.NON_STRICT else ()
-        self.world.declare(pod_group(f"g{gang}", min_member, marks=annotations, generation=self.serial))
+        self.world.declare(pod_group(f"g{gang}", min_member, gang_metadata=annotations, generation=self.serial))
 
     def _withdraw(self, gang: int) -> None:
         self.blemished.add(f"g{gang}")
@@ -261,7 +267,7 @@ def started(script: Script) -> History:
     for number, kind in enumerate(script.kinds):
         if kind["pod_group"]:
             annotations = ((keys.MODE[0], kind["mode"].value),)
-            history.world.declare(pod_group(f"g{number}", kind["min"], marks=annotations))
+            history.world.declare(pod_group(f"g{number}", kind["min"], gang_metadata=annotations))
         if kind["present"]:
             history.do(("members", number, kind["present"], kind["gpus"]))
     return history

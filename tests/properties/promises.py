@@ -99,10 +99,13 @@ def waiting(world: World) -> list[Pod]:
     ghosts = {uid for record in world.state.registry.gangs.values() for uid in record.ghosts}
     under_way = {bind.uid for bind in world.unanswered}
     return [
-        pod for pod in world.pods.values()
-        if pod.scheduler_name in OURS and pod.live and not (pod.node_name or pod.gated or pod.deleting)
+        pod
+        for pod in world.pods.values()
+        if pod.scheduler_name in OURS
+        and pod.live
+        and not (pod.node_name or pod.gated or pod.deleting)
         and pod.uid not in ghosts | under_way
-    ]  # fmt: skip
+    ]
 
 
 def everyone_was_told(world: World) -> None:
@@ -120,11 +123,12 @@ def nobody_sleeps_wrongly(world: World) -> None:
     world.settle()
     state = world.state
     groups = [
-        group for group_id in state.registry.groups
+        group
+        for group_id in state.registry.groups
         if not state.queue.backs_off(group_id, world.now_s)
         for group in [state.registry.group(group_id, world.now_s)]
         if any(gang.pending or gang.retry or gang.held for gang in group.gangs)
-    ]  # fmt: skip
+    ]
     if not groups:
         return
     for verdict in plan(state.snapshot(), groups, now_s=world.now_s).verdicts:

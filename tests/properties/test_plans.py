@@ -13,8 +13,8 @@ from gangsched.core.cycle import plan
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Mode
-from gangsched.model.messages import Message, NodeApplied, PodApplied, PodGroupApplied
 from gangsched.model.objects import Phase, Pod
+from gangsched.model.protocol import Message, NodeApplied, PodApplied, PodGroupApplied
 from gangsched.model.reasons import Reason
 from tests.builders import NAMESPACE, members, node, pod, pod_group, shape, snapshot
 from tests.properties import promises
@@ -26,19 +26,21 @@ clusters = st.lists(
     st.tuples(st.integers(0, 8), st.integers(0, 3000), st.booleans()), min_size=1, max_size=5
 )  # GPUs, milli-CPU, closed
 gangs = st.lists(
-    st.fixed_dictionaries({
-        "members": st.integers(1, 5),
-        "gpus": st.sampled_from([1, 1, 2, 3, 4]),
-        "min": st.sampled_from(["all", "all", "one less", "one"]),
-        "mode": st.sampled_from(list(Mode)),
-        "age": st.integers(0, 2),
-        "priority": st.integers(0, 1),
-        "paired": st.booleans(),
-        "declared": st.booleans(),
-    }),
+    st.fixed_dictionaries(
+        {
+            "members": st.integers(1, 5),
+            "gpus": st.sampled_from([1, 1, 2, 3, 4]),
+            "min": st.sampled_from(["all", "all", "one less", "one"]),
+            "mode": st.sampled_from(list(Mode)),
+            "age": st.integers(0, 2),
+            "priority": st.integers(0, 1),
+            "paired": st.booleans(),
+            "declared": st.booleans(),
+        }
+    ),
     min_size=1,
     max_size=5,
-)  # fmt: skip
+)
 
 
 def history_of(drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]]) -> list[list[Message]]:
@@ -53,11 +55,26 @@ def history_of(drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]]) 
         groups = paired if each["paired"] else ()
         stated = {} if each["declared"] else {"min_member": least, "mode": each["mode"].value}
         pods = members(
-            f"g{n}", each["members"], gpus=each["gpus"], groups=groups, priority=each["priority"],
-            creation_s=each["age"], pod_group=each["declared"], **stated,
-        )  # fmt: skip
-        pods = [pod(one.name, uid=f"{n}-{i}", of=one.shape, marks=one.marks, priority=one.priority,
-                    creation_s=one.creation_s) for i, one in enumerate(pods)]  # fmt: skip
+            f"g{n}",
+            each["members"],
+            gpus=each["gpus"],
+            groups=groups,
+            priority=each["priority"],
+            creation_s=each["age"],
+            pod_group=each["declared"],
+            **stated,
+        )
+        pods = [
+            pod(
+                one.name,
+                uid=f"{n}-{i}",
+                of=one.shape,
+                gang_metadata=one.gang_metadata,
+                priority=one.priority,
+                creation_s=one.creation_s,
+            )
+            for i, one in enumerate(pods)
+        ]
         told += [[PodApplied(_gated(one)), PodApplied(one)] for one in pods]
         if each["declared"]:
             versions = [pod_group(f"g{n}", 9), pod_group(f"g{n}", least, generation=2)]
@@ -66,7 +83,9 @@ def history_of(drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]]) 
 
 
 def _gated(one: Pod) -> Pod:
-    return pod(one.name, uid=one.uid, of=one.shape, marks=one.marks, gated=True, creation_s=one.creation_s)
+    return pod(
+        one.name, uid=one.uid, of=one.shape, gang_metadata=one.gang_metadata, gated=True, creation_s=one.creation_s
+    )
 
 
 def interleaved(told: list[list[Message]], seed: int) -> list[Message]:
@@ -102,10 +121,15 @@ def test_order_of_events_does_not_change_the_verdicts(
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["reserve", "reserve", "release", "mark", "rollback", "room"]), st.integers(0, 3),
-              st.integers(0, 4), st.integers(1, 3)),
-    min_size=1, max_size=25,
-)  # fmt: skip
+    st.tuples(
+        st.sampled_from(["reserve", "reserve", "release", "mark", "rollback", "room"]),
+        st.integers(0, 3),
+        st.integers(0, 4),
+        st.integers(1, 3),
+    ),
+    min_size=1,
+    max_size=25,
+)
 
 
 @settings(max_examples=2 * settings().max_examples)
@@ -115,7 +139,7 @@ def test_rollback_restores_exactly(nodes: list[tuple[int, int, bool]], taken: li
     picture = snapshot([node(f"n{n}", gpus, cpu_milli=cpu) for n, (gpus, cpu, _) in enumerate(nodes)])
     ledger = Ledger(picture)
     start = ledger.mark()
-    marks: list[tuple[int, Any]] = [(start, picture.free.copy())]
+    gang_metadata: list[tuple[int, Any]] = [(start, picture.free.copy())]
     for what, kind, where, number in taken:
         index = where % len(nodes)
         match what:
@@ -124,9 +148,9 @@ def test_rollback_restores_exactly(nodes: list[tuple[int, int, bool]], taken: li
             case "release":
                 ledger.release(pod("p", of=SHAPES[kind]), f"n{index}")
             case "mark":
-                marks.append((ledger.mark(), ledger.free.copy()))
-            case "rollback" if len(marks) > 1:
-                mark, before = marks.pop()
+                gang_metadata.append((ledger.mark(), ledger.free.copy()))
+            case "rollback" if len(gang_metadata) > 1:
+                mark, before = gang_metadata.pop()
                 ledger.rollback(mark)
                 assert np.array_equal(ledger.free, before)
             case _:
@@ -139,17 +163,19 @@ def test_rollback_restores_exactly(nodes: list[tuple[int, int, bool]], taken: li
 
 
 arrivals = st.lists(
-    st.fixed_dictionaries({
-        "members": st.integers(1, 5),
-        "gpus": st.sampled_from([1, 1, 1, 2, 3]),
-        "age": st.integers(0, 9),
-        "priority": st.integers(0, 1),
-        "wait": st.sampled_from([20, 40]),
-        "frees": st.integers(0, 3),
-    }),
+    st.fixed_dictionaries(
+        {
+            "members": st.integers(1, 5),
+            "gpus": st.sampled_from([1, 1, 1, 2, 3]),
+            "age": st.integers(0, 9),
+            "priority": st.integers(0, 1),
+            "wait": st.sampled_from([20, 40]),
+            "frees": st.integers(0, 3),
+        }
+    ),
     min_size=2,
     max_size=6,
-)  # fmt: skip
+)
 
 
 def fits_alone(world: World, group: Group, beside: set[str]) -> bool:
@@ -178,15 +204,25 @@ def test_deadlocks_of_holds_always_end(drawn: list[dict[str, Any]], sizes: list[
     """D1, T2: NonStrict gangs come while room is freed bit by bit; at rest no holder is kept back by lower ranks, and
     when all wait times are over every gang has started, timed out, or does not fit even alone."""
     world = World(*[node(f"n{n}", gpus) for n, gpus in enumerate(sizes)])
-    fillers = world.create([
-        pod(f"filler-{n}-{i}", uid=f"filler-{n}-{i}", node_name=f"n{n}", phase=Phase.RUNNING)
-        for n, gpus in enumerate(sizes) for i in range(gpus)
-    ])  # fmt: skip
+    fillers = world.create(
+        [
+            pod(f"filler-{n}-{i}", uid=f"filler-{n}-{i}", node_name=f"n{n}", phase=Phase.RUNNING)
+            for n, gpus in enumerate(sizes)
+            for i in range(gpus)
+        ]
+    )
     for number, each in enumerate(drawn):
-        world.create(members(
-            f"g{number}", each["members"], gpus=each["gpus"], mode="NonStrict", wait=f"{each['wait']}s",
-            creation_s=each["age"], priority=each["priority"],
-        ))  # fmt: skip
+        world.create(
+            members(
+                f"g{number}",
+                each["members"],
+                gpus=each["gpus"],
+                mode="NonStrict",
+                wait=f"{each['wait']}s",
+                creation_s=each["age"],
+                priority=each["priority"],
+            )
+        )
         world.delete(*[fillers.pop() for _ in range(min(each["frees"], len(fillers)))])
         world.settle()
         deadlock_has_ended(world)

@@ -29,12 +29,33 @@ STYLES: Final = {
     "group-pod-num": ("annotations", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-pod-num"),
     "kep": ("labels", "pod-group/name", "pod-group/min-available"),
 }
-VALUES: Final = {"total": "total-number", "mode": "mode", "wait": "waiting-time", "match_policy": "match-policy",
-                 "groups": "groups"}  # fmt: skip
-_POD_WORDS: Final = frozenset({
-    "gpus", "cpu", "memory", "priority", "scheduler", "gates", "finalizer", "labels", "annotations", "on",
-    "node_selector", "tolerate", "owner", "gang", "style", "affinity",
-})  # fmt: skip
+VALUES: Final = {
+    "total": "total-number",
+    "mode": "mode",
+    "wait": "waiting-time",
+    "match_policy": "match-policy",
+    "groups": "groups",
+}
+_POD_WORDS: Final = frozenset(
+    {
+        "gpus",
+        "cpu",
+        "memory",
+        "priority",
+        "scheduler",
+        "gates",
+        "finalizer",
+        "labels",
+        "annotations",
+        "on",
+        "node_selector",
+        "tolerate",
+        "owner",
+        "gang",
+        "style",
+        "affinity",
+    }
+)
 _GROUP_WORDS: Final = frozenset({"min", "min_resources", "timeout", "group_annotations", "style"})
 _NODE_WORDS: Final = frozenset({"count", "cpu", "memory", "gpus", "pods", "labels", "taints", "unschedulable"})
 
@@ -101,21 +122,26 @@ class Maker:
         api = "scheduling.sigs.k8s.io" if words.get("style") == "sigs" else "scheduling.x-k8s.io"
         annotations = {**self._values(words), **self._filled(words.get("group_annotations", {}))}
         return make.pod_group(
-            bare(name), self.namespace(name), words.get("min"), api=api, min_resources=words.get("min_resources"),
-            schedule_timeout_s=words.get("timeout"), annotations=annotations,
-        )  # fmt: skip
+            bare(name),
+            self.namespace(name),
+            words.get("min"),
+            api=api,
+            min_resources=words.get("min_resources"),
+            schedule_timeout_s=words.get("timeout"),
+            annotations=annotations,
+        )
 
     def _pod(self, name: str, words: Mapping[str, Any]) -> Object:
         """Values such as `mode` are written on the pod only where no PodGroup carries them."""
         _check(words, _POD_WORDS | VALUES.keys() | {"min"})
-        marks: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
+        gang_metadata: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
         if gang := words.get("gang"):
             place, name_key, min_key = STYLES[words.get("style", "podgroup")]
-            marks[place][name_key] = gang
+            gang_metadata[place][name_key] = gang
             if min_key and words.get("min") is not None:
-                marks[place][min_key] = str(words["min"])
+                gang_metadata[place][min_key] = str(words["min"])
             if min_key:
-                marks["annotations"] |= self._values(words)
+                gang_metadata["annotations"] |= self._values(words)
         spec: Object = {"tolerations": [{"operator": "Exists"}]} if words.get("tolerate") else {}
         if words.get("gates"):
             spec["schedulingGates"] = [{"name": "example.com/wait"}]
@@ -126,12 +152,17 @@ class Maker:
         if words.get("affinity"):
             spec["affinity"] = words["affinity"]
         body = make.pod(
-            bare(name), self.namespace(name), gpus=words.get("gpus", 0), cpu=words.get("cpu", "100m"),
-            memory=words.get("memory", "64Mi"), labels={**marks["labels"], **words.get("labels", {})},
-            annotations={**marks["annotations"], **self._filled(words.get("annotations", {}))},
+            bare(name),
+            self.namespace(name),
+            gpus=words.get("gpus", 0),
+            cpu=words.get("cpu", "100m"),
+            memory=words.get("memory", "64Mi"),
+            labels={**gang_metadata["labels"], **words.get("labels", {})},
+            annotations={**gang_metadata["annotations"], **self._filled(words.get("annotations", {}))},
             scheduler_name=words.get("scheduler", "gangsched"),
-            node_selector={SCENARIO: self.slug, **words.get("node_selector", {})}, spec=spec,
-        )  # fmt: skip
+            node_selector={SCENARIO: self.slug, **words.get("node_selector", {})},
+            spec=spec,
+        )
         if words.get("finalizer"):
             body["metadata"]["finalizers"] = ["example.com/hold"]
         if words.get("owner"):

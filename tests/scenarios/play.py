@@ -106,8 +106,12 @@ class _Player:
     def judge_never(self) -> None:
         """Nothing that must never be bound ever was."""
         patterns = [self.maker.key(name) for name in self._scenario.never_bound]
-        bound = [key for key in self._cluster.seen().bound_order for name in patterns
-                 if fnmatchcase(key, name) or fnmatchcase(key, f"{name}-*")]  # fmt: skip
+        bound = [
+            key
+            for key in self._cluster.seen().bound_order
+            for name in patterns
+            if fnmatchcase(key, name) or fnmatchcase(key, f"{name}-*")
+        ]
         assert not bound, f"{self._scenario.name!r}: {', '.join(bound)} was bound"
 
     def _target(self, name: str) -> tuple[str, str]:

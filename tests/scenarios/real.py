@@ -30,8 +30,12 @@ SLACK_S: Final = 45.0
 #: "At once", with everybody's scenarios on two cores; far from the minute of the safety net.
 AT_ONCE_S: Final = 20.0
 POLICY: Final = "admissionregistration.k8s.io/v1"
-PATHS: Final = ("/api/v1/pods", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
-                "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups", "/apis/events.k8s.io/v1/events")  # fmt: skip
+PATHS: Final = (
+    "/api/v1/pods",
+    "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+    "/apis/scheduling.sigs.k8s.io/v1alpha1/podgroups",
+    "/apis/events.k8s.io/v1/events",
+)
 
 
 class Stage:
@@ -185,8 +189,12 @@ class RealCluster:
         namespace, _, name = key.partition("/")
         self._need(namespace)
         trial = f"/api/v1/namespaces/{namespace}/pods/{name}/binding?dryRun=All"
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
-                "target": {"kind": "Node", "name": "nowhere"}}  # fmt: skip
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace},
+            "target": {"kind": "Node", "name": "nowhere"},
+        }
         deadline_s = time.monotonic() + SLACK_S
         while True:
             try:
@@ -210,9 +218,13 @@ def _policy(name: str, pods: list[str]) -> list[Object]:
     where = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
     return [
         {"apiVersion": POLICY, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec},
-        {"apiVersion": POLICY, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
-         "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": where}},
-    ]  # fmt: skip
+        {
+            "apiVersion": POLICY,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"], "matchResources": where},
+        },
+    ]
 
 
 @contextmanager

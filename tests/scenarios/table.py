@@ -15,14 +15,30 @@ import yaml
 
 FOLDER: Final = Path(__file__).parent
 RULES: Final = (
-    *(f"I{n}" for n in range(1, 7)), *(f"Q{n}" for n in range(1, 6)), *(f"P{n}" for n in range(1, 5)),
-    *(f"R{n}" for n in range(1, 5)), *(f"B{n}" for n in range(1, 7)), *(f"T{n}" for n in range(1, 4)), "D1",
+    *(f"I{n}" for n in range(1, 7)),
+    *(f"Q{n}" for n in range(1, 6)),
+    *(f"P{n}" for n in range(1, 5)),
+    *(f"R{n}" for n in range(1, 5)),
+    *(f"B{n}" for n in range(1, 7)),
+    *(f"T{n}" for n in range(1, 4)),
+    "D1",
     *(f"E{n}" for n in range(1, 5)),
-)  # fmt: skip
-VERBS: Final = frozenset({
-    "create", "create_interleaved", "delete", "edit", "finish", "reject", "refuse_binds", "while_binding", "restart",
-    "wait", "expect",
-})  # fmt: skip
+)
+VERBS: Final = frozenset(
+    {
+        "create",
+        "create_interleaved",
+        "delete",
+        "edit",
+        "finish",
+        "reject",
+        "refuse_binds",
+        "while_binding",
+        "restart",
+        "wait",
+        "expect",
+    }
+)
 KEYS: Final = frozenset({"scenario", "rules", "nodes", "steps", "never_bound", "virtual_only"})
 SHORTEST, LONGEST = 8, 100
 LONGEST_SLUG = 40
@@ -92,9 +108,14 @@ def _read(path: Path) -> Iterator[Scenario]:
         if not rules or (unknown := set(rules) - set(RULES)):
             raise TableError(f"{where}: it must name rules of the semantics, not {sorted(unknown) if rules else []}.")
         yield Scenario(
-            name, path.name, rules, entry.get("nodes", {}), tuple(_steps(entry.get("steps", ()), where)),
-            tuple(entry.get("never_bound", ())), entry.get("virtual_only", ""),
-        )  # fmt: skip
+            name,
+            path.name,
+            rules,
+            entry.get("nodes", {}),
+            tuple(_steps(entry.get("steps", ()), where)),
+            tuple(entry.get("never_bound", ())),
+            entry.get("virtual_only", ""),
+        )
 
 
 def _steps(entries: list[dict[str, Any]], where: str) -> Iterator[Step]:

@@ -35,7 +35,7 @@ def read(folder: Path, text: str) -> list[Scenario]:
         (FITS + "      within: 3\n", "within"),
         ("- {scenario: nothing happens, rules: [R1]}", "no steps"),
     ],
-)  # fmt: skip
+)
 def test_bad_table(tmp_path: Path, text: str, complaint: str) -> None:
     """A word that is not known, a rule that is none and a name used twice are errors that say so."""
     with pytest.raises(TableError, match=complaint):
@@ -60,7 +60,7 @@ def test_bad_table(tmp_path: Path, text: str, complaint: str) -> None:
         ("{podgroup a: {phase: Running}, events podgroup a: {GangScheduled: false}}", "there is an Event Gang"),
         ("{order: [a-1, a-0]}", "a-0 was bound before"),
     ],
-)  # fmt: skip
+)
 def test_false_expectation(tmp_path: Path, expected: str, complaint: str) -> None:
     """An expectation that does not come true fails and says what there is instead."""
     (scenario,) = read(tmp_path, FITS + f"    - expect: {expected}\n")

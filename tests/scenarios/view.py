@@ -102,8 +102,11 @@ def _pods(pods: Mapping[str, Object], wanted: Any, maker: Maker) -> Iterator[str
         yield "all are bound"
     if "on" in words:
         allowed = {maker.node_name(node) for node in words["on"]}
-        yield from (f"{key} is on {pod['spec']['nodeName']}" for key, pod in pods.items()
-                    if is_bound(pod) and pod["spec"]["nodeName"] not in allowed)  # fmt: skip
+        yield from (
+            f"{key} is on {pod['spec']['nodeName']}"
+            for key, pod in pods.items()
+            if is_bound(pod) and pod["spec"]["nodeName"] not in allowed
+        )
     if "nodes" in words:
         used = {pod["spec"]["nodeName"] for pod in pods.values() if is_bound(pod)}
         if len(used) != words["nodes"]:
@@ -165,10 +168,11 @@ def _events(view: View, about: str, wanted: Mapping[str, Any], maker: Maker) -> 
     kind, _, name = about.rpartition(" ")
     key = maker.key(name)
     own = [
-        event for event in view.events
+        event
+        for event in view.events
         if fnmatchcase(f"{event['regarding'].get('namespace')}/{event['regarding']['name']}", key)
         and (not kind or event["regarding"]["kind"].lower() == kind)
-    ]  # fmt: skip
+    ]
     for reason, text in wanted.items():
         notes = [event.get("note", "") for event in own if event["reason"] == reason]
         if text is False:

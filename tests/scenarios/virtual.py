@@ -20,11 +20,11 @@ from structlog.testing import capture_logs
 
 from gangsched.api.keys import SIGS, TIMEOUT, X_K8S
 from gangsched.core.cycle import Limits
-from gangsched.kube import mirror
-from gangsched.kube.podgroup_store import PodGroupStore
-from gangsched.kube.shapes import ShapeTable
+from gangsched.kube.read import store
+from gangsched.kube.read.podgroup_store import PodGroupStore
+from gangsched.kube.read.shapes import ShapeTable
 from gangsched.loop import Loop, Ports
-from gangsched.model.messages import (
+from gangsched.model.protocol import (
     Bind,
     BindFailed,
     BindGone,
@@ -66,22 +66,23 @@ class VirtualCluster:
 
     def _start(self) -> None:
         state = SchedulingState(Rules(scheduler_names=NAMES, avoid_s=AVOID_S))
-        self._loop = Loop(
-            state, Ports(self, self._tell, self), metrics=Metrics(), limits=Limits(), ready=lambda: True
-        )
+        self._loop = Loop(state, Ports(self, self._tell, self), metrics=Metrics(), limits=Limits(), ready=lambda: True)
         self._state = state
         sink = self._loop.inbox
-        self._pods = mirror.Mirror(mirror.pods(ShapeTable()), sink, self._report)
-        self._nodes = mirror.Mirror(mirror.nodes(self._report), sink, self._report)
+        self._pods = store.Store(store.pods(ShapeTable()), sink, self._report)
+        self._nodes = store.Store(store.nodes(self._report), sink, self._report)
         self._groups = {group: PodGroupStore(group, sink, self._report) for group in (X_K8S, SIGS)}
         for reader, kind in ((self._pods, "Pod"), (self._nodes, "Node")):
             items = [body for (each, _), body in self._objects.items() if each == kind]
             reader.add_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
-        for group, store in self._groups.items():
-            bodies = [body for (kind, _), body in self._objects.items()
-                      if kind == "PodGroup" and body["apiVersion"].startswith(f"{group}/")]  # fmt: skip
-            found = [pod_group for body in bodies if (pod_group := store.read(body, "v1alpha1")) is not None]
-            store.replace(found, str(self._version))
+        for group, pod_groups in self._groups.items():
+            bodies = [
+                body
+                for (kind, _), body in self._objects.items()
+                if kind == "PodGroup" and body["apiVersion"].startswith(f"{group}/")
+            ]
+            found = [pod_group for body in bodies if (pod_group := pod_groups.read(body, "v1alpha1")) is not None]
+            pod_groups.replace(found, str(self._version))
 
     # --- what a scenario does (play.Cluster) ------------------------------------------------------------------------
 

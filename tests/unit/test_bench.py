@@ -79,8 +79,9 @@ def test_a_trace_that_is_not_there_is_skipped(capsys: pytest.CaptureFixture[str]
     """Without its file a trace costs a sentence, not a failure."""
     packing.main(["--philly", str(tmp_path / "none.csv")])
     assert capsys.readouterr().out.splitlines() == [
-        "The openb trace is not there (--openb); skipped.", "The philly trace is not there (--philly); skipped.",
-    ]  # fmt: skip
+        "The openb trace is not there (--openb); skipped.",
+        "The philly trace is not there (--philly); skipped.",
+    ]
 
 
 def test_a_gang_is_placed_whole_or_not_at_all() -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from gangsched import __version__
 from gangsched.cli import cli, guarded
-from gangsched.kube.faults import Misconfigured
+from gangsched.kube.http.faults import Misconfigured
 from gangsched.settings import LogFormat, LogLevel, Settings, SettingsError
 
 
@@ -61,16 +61,30 @@ def test_run_hands_the_flags_to_the_daemon(app: FakeApp) -> None:
     """Every flag becomes its setting, and the daemon's exit code is ours."""
     app.ending = 7
     result = call(
-        "run", "--kubeconfig", "/k", "--scheduler-name", "a", "--scheduler-name", "b", "--health-port", "0",
-        "--log-format", "console", "--log-level", "debug",
-    )  # fmt: skip
+        "run",
+        "--kubeconfig",
+        "/k",
+        "--scheduler-name",
+        "a",
+        "--scheduler-name",
+        "b",
+        "--health-port",
+        "0",
+        "--log-format",
+        "console",
+        "--log-level",
+        "debug",
+    )
     assert result.exit_code == 7
     assert app.given == [
         Settings(
-            kubeconfig=Path("/k"), scheduler_names=("a", "b"), health_port=0, log_format=LogFormat.CONSOLE,
+            kubeconfig=Path("/k"),
+            scheduler_names=("a", "b"),
+            health_port=0,
+            log_format=LogFormat.CONSOLE,
             log_level=LogLevel.DEBUG,
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_run_without_flags_takes_the_defaults(app: FakeApp) -> None:
@@ -151,8 +165,12 @@ def test_module_and_script_are_the_same() -> None:
     """`python -m gangsched version` prints the version without touching the daemon's parts."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "gangsched", "version"],
-        capture_output=True, text=True, check=True, timeout=60, env={**os.environ, "NO_COLOR": "1"},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
     assert done.stdout == f"gangsched {__version__}\n"
     assert "kubernetes_asyncio" not in done.stderr
     assert "numpy" not in done.stderr

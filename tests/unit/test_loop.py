@@ -9,7 +9,7 @@ import pytest
 
 from gangsched.core.cycle import Limits
 from gangsched.loop import MESSAGES_PER_TURN, Loop, Ports
-from gangsched.model.messages import Bind, Bound, NodeApplied, PodApplied, RecordEvent, Report, SetPodCondition
+from gangsched.model.protocol import Bind, Bound, NodeApplied, PodApplied, RecordEvent, Report, SetPodCondition
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.telemetry.metrics import Metrics
 from tests.builders import members, node, pod
@@ -25,9 +25,12 @@ class Bench:
         self.told: list[Report] = []
         self.state = SchedulingState(Rules())
         self.loop = Loop(
-            self.state, Ports(self, self.told.append, self), metrics=Metrics(), limits=Limits(),
+            self.state,
+            Ports(self, self.told.append, self),
+            metrics=Metrics(),
+            limits=Limits(),
             ready=lambda: self.is_ready,
-        )  # fmt: skip
+        )
 
     def submit(self, binds: Sequence[Bind]) -> None:
         """Collect."""

@@ -13,14 +13,14 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from gangsched.daemon import Daemon
-from gangsched.kube import permissions
-from gangsched.kube.client import ApiClient
-from gangsched.kube.feeds import Feeds
-from gangsched.kube.lanes import Lanes
+from gangsched.kube.http import permissions
+from gangsched.kube.http.client import ApiClient
+from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.ports import silent
+from gangsched.kube.read.informers import Informers
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.settings import Settings
-from gangsched.state.inspect import describe_gang
+from gangsched.state.debug_view import describe_gang
 from gangsched.state.status import DEGRADED, INVALID_GANG, TIMED_OUT
 from tests.builders import members, node
 from tests.world import World
@@ -84,8 +84,10 @@ def test_the_tables_have_no_reason_that_is_gone() -> None:
         assert {row[0].strip("`") for row in rows(heading)} == {reason.value for reason in known}
 
 
-@pytest.mark.parametrize("condition", ["PodScheduled", "Scheduled", DEGRADED, TIMED_OUT, INVALID_GANG,
-                                       "PodGroupScheduled", "PodGroupInitiallyScheduled"])  # fmt: skip
+@pytest.mark.parametrize(
+    "condition",
+    ["PodScheduled", "Scheduled", DEGRADED, TIMED_OUT, INVALID_GANG, "PodGroupScheduled", "PodGroupInitiallyScheduled"],
+)
 def test_every_condition_is_explained(condition: str) -> None:
     """Each condition type that is written has a row."""
     assert f"`{condition}`" in {row[0] for row in rows("Conditions")}
@@ -94,12 +96,13 @@ def test_every_condition_is_explained(condition: str) -> None:
 def metric_names() -> set[str]:
     """The names of all metrics of ours, as a daemon that is put together but not started has them."""
     client = cast("ApiClient", object())
-    feeds = Feeds(client, report=silent, restore_signals=lambda: None, sweep_every_s=60.0)
-    daemon = Daemon(Settings(), Lanes(client), feeds, asyncio.Event())
+    informers = Informers(client, report=silent, restore_signals=lambda: None, sweep_every_s=60.0)
+    daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event())
     return {
         family.name + ("_total" if family.type == "counter" else "")
-        for family in daemon.metrics.registry.collect() if family.name.startswith("gangsched_")
-    }  # fmt: skip
+        for family in daemon.metrics.registry.collect()
+        if family.name.startswith("gangsched_")
+    }
 
 
 def test_every_metric_is_in_the_tables() -> None:
@@ -115,20 +118,31 @@ def test_the_role_grants_exactly_what_is_needed() -> None:
     granted = {
         (verb, api_group, resource)
         for rule in role["rules"]
-        for verb in rule["verbs"] for api_group in rule["apiGroups"] for resource in rule["resources"]
-    }  # fmt: skip
+        for verb in rule["verbs"]
+        for api_group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
     needed = {
         (each.verb, each.api_group, "/".join(part for part in (each.resource, each.subresource) if part))
-        for table in vars(permissions).values() if isinstance(table, tuple)
-        for each in table if isinstance(each, permissions.Permission)
+        for table in vars(permissions).values()
+        if isinstance(table, tuple)
+        for each in table
+        if isinstance(each, permissions.Permission)
     }
     assert granted == needed
 
 
-@pytest.mark.parametrize("permission", [
-    each for table in vars(permissions).values() if isinstance(table, tuple)
-    for each in table if isinstance(each, permissions.Permission)
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "permission",
+    [
+        each
+        for table in vars(permissions).values()
+        if isinstance(table, tuple)
+        for each in table
+        if isinstance(each, permissions.Permission)
+    ],
+    ids=str,
+)
 def test_every_right_is_explained(permission: permissions.Permission) -> None:
     """What is asked for has a row that says why: the resource, its API group's own name aside, and the verb."""
     resource = "/".join(part for part in (permission.resource, permission.subresource) if part)
@@ -148,9 +162,16 @@ def test_every_field_of_the_debug_page_is_explained() -> None:
 
 
 RECIPES = (
-    "/livez", "/readyz", "/metrics", "/debug/gangs", "port-forward", "describe podgroup", "-o jsonpath",
-    "gang.scheduling.koordinator.sh/timeout", "delete -k manifests",
-)  # fmt: skip
+    "/livez",
+    "/readyz",
+    "/metrics",
+    "/debug/gangs",
+    "port-forward",
+    "describe podgroup",
+    "-o jsonpath",
+    "gang.scheduling.koordinator.sh/timeout",
+    "delete -k manifests",
+)
 
 
 @pytest.mark.parametrize("word", RECIPES)

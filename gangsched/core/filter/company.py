@@ -14,11 +14,11 @@ import numpy as np
 
 from gangsched.core.filter.node_affinity import label_column
 from gangsched.core.filter.volumes import Volumes
+from gangsched.model.inter_pod import PodTerm, selects
 from gangsched.model.objects import NOTHING, Pod, Shape
-from gangsched.model.population import Clause, Crowd, Population, Question
+from gangsched.model.pods_by_node import Clause, Crowd, PodsByNode, Question
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
 from gangsched.model.storage import Storage
-from gangsched.model.ties import PodTerm, selects
 
 Scope = tuple[Shape, int]
 """Which nodes a spread constraint looks at: (shape, index of the constraint); filled in by `pod_topology_spread`."""
@@ -55,13 +55,15 @@ class Tally:
 class Company:
     """Who is where while one plan is made, and (`volumes`) what of the storage they have."""
 
-    def __init__(self, table: NodeTable, population: Population, storage: Storage | None = None) -> None:
+    def __init__(self, table: NodeTable, pods_by_node: PodsByNode, storage: Storage | None = None) -> None:
         self.table = table
         self.volumes = Volumes(table, storage or Storage())
-        self.population = population
-        self.crowds: list[Crowd] = list(population.crowds)
-        self._known_crowds = set(self.crowds)
-        self._keys = frozenset(key for shape, _ in self.crowds for key in (shape.ties.keys if shape.ties else ()))
+        self.pods_by_node = pods_by_node
+        self.preferring: list[Crowd] = list(pods_by_node.preferring)
+        self._known_crowds = set(self.preferring)
+        self._keys = frozenset(
+            key for shape, _ in self.preferring for key in (shape.inter_pod.keys if shape.inter_pod else ())
+        )
         self._moves: list[Move] = []
         self._tallies: dict[tuple[Question, str, Scope | None], Tally] = {}
         self._clauses: dict[tuple[PodTerm, str], Clause] = {}
@@ -73,12 +75,14 @@ class Company:
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
                 (self.volumes.come if sign > 0 else self.volumes.go)(pod, node)
-        for shape in {pod.shape for pod in pods if pod.shape.ties is not None}:
-            if shape.ties is not None and shape.ties.pulls:
-                for crowd in {(shape, pod.namespace) for pod in pods if pod.shape is shape} - self._known_crowds:
-                    self._known_crowds.add(crowd)
-                    self.crowds.append(crowd)
-                    self._keys |= shape.ties.keys
+        for shape in {pod.shape for pod in pods if pod.shape.inter_pod is not None}:
+            if shape.inter_pod is not None and shape.inter_pod.pulls:
+                for preferring_key in {
+                    (shape, pod.namespace) for pod in pods if pod.shape is shape
+                } - self._known_crowds:
+                    self._known_crowds.add(preferring_key)
+                    self.preferring.append(preferring_key)
+                    self._keys |= shape.inter_pod.keys
 
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Undo a move; the newest are taken back first."""
@@ -92,10 +96,10 @@ class Company:
 
     def keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
         """The label keys by which pods may differ in what concerns other pods; None when nothing does."""
-        own = [shape.ties for shape in {pod.shape for pod in pods} if shape.ties is not None]
-        if not own and not self.crowds:
+        own = [shape.inter_pod for shape in {pod.shape for pod in pods} if shape.inter_pod is not None]
+        if not own and not self.preferring:
             return None
-        return self._keys.union(*(ties.keys for ties in own))
+        return self._keys.union(*(inter_pod.keys for inter_pod in own))
 
     def kind(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
         """What makes two of `pods` alike for every filter.
@@ -107,9 +111,7 @@ class Company:
         if keys is None:
             return (lambda pod: (id(pod.shape), claimed(pod))) if claimed else lambda pod: id(pod.shape)
         ordered = sorted(keys)
-        return lambda pod: (
-            id(pod.shape), pod.namespace, claimed and claimed(pod), *map(pod.labels.get, ordered),
-        )  # fmt: skip
+        return lambda pod: (id(pod.shape), pod.namespace, claimed and claimed(pod), *map(pod.labels.get, ordered))
 
     def tally(self, question: Question, topology_key: str, scope: Scope | None = None) -> Tally:
         """The count by domain of `topology_key` ("" = each node is its own), up to date; not to be kept."""
@@ -154,8 +156,8 @@ class Company:
         counts = np.zeros(size + 1, dtype=np.int64)
         exists = np.zeros(size + 1, dtype=np.bool_)
         exists[codes[inside]] = True
-        if len(self.population.residents) == len(codes):
-            np.add.at(counts, codes[inside], self.population.counts(question)[inside])
+        if len(self.pods_by_node.residents) == len(codes):
+            np.add.at(counts, codes[inside], self.pods_by_node.counts(question)[inside])
         return Tally(counts, codes, within, exists)
 
     def _namespaces(self, term: PodTerm, namespace: str) -> frozenset[str] | None:
@@ -163,6 +165,6 @@ class Company:
             return frozenset({namespace})
         if term.namespace_selector == ():
             return None
-        known = self.population.namespaces.items()
+        known = self.pods_by_node.namespaces.items()
         chosen = (name for name, labels in known if selects(term.namespace_selector, labels))
         return frozenset((*chosen, *term.namespaces))

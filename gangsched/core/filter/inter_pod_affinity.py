@@ -11,10 +11,10 @@ import numpy as np
 
 from gangsched.core.filter.company import Company, Tally
 from gangsched.model.gang import Group
+from gangsched.model.inter_pod import PodTerm
 from gangsched.model.objects import Pod
-from gangsched.model.population import Members, Selected
+from gangsched.model.pods_by_node import Members, Selected
 from gangsched.model.snapshot import Bools, Codes, Ints
-from gangsched.model.ties import PodTerm
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
@@ -29,8 +29,8 @@ def guards(pod: Pod, company: Company, first: int = 0) -> list[Guard]:
     """The anti-affinity terms, of crowds from number `first` on, that keep `pod` away from them."""
     return [
         (Members((shape, namespace)), term.topology_key)
-        for shape, namespace in company.crowds[first:]
-        for term in (shape.ties.anti_affinity if shape.ties is not None else ())
+        for shape, namespace in company.preferring[first:]
+        for term in (shape.inter_pod.anti_affinity if shape.inter_pod is not None else ())
         if company.clause(term, namespace).takes(pod)
     ]
 
@@ -46,10 +46,10 @@ def guarded(terms: list[Guard], company: Company) -> Bools:
 def refusals(pod: Pod, terms: list[Guard], company: Company) -> Codes:
     """`refused[node]`: 0, or the code of the first rule that fails; `terms` are the pod's `guards`."""
     refused = np.zeros(len(company.table), dtype=np.int32)
-    ties = pod.shape.ties
-    if ties is not None and ties.affinity:
-        refused[~_near(pod, ties.affinity, company)] = AFFINITY_CODE
-    for term in ties.anti_affinity if ties is not None else ():
+    inter_pod = pod.shape.inter_pod
+    if inter_pod is not None and inter_pod.affinity:
+        refused[~_near(pod, inter_pod.affinity, company)] = AFFINITY_CODE
+    for term in inter_pod.anti_affinity if inter_pod is not None else ():
         away = company.tally(Selected((company.own_clause(term, pod.namespace),)), term.topology_key).here() > 0
         refused[(refused == 0) & away] = ANTI_AFFINITY_CODE
     if terms:
@@ -60,7 +60,7 @@ def refusals(pod: Pod, terms: list[Guard], company: Company) -> Codes:
 def kept_off(pod: Pod, terms: list[Guard], company: Company) -> Bools:
     """`kept_off[node]`: anti-affinity refuses, the pod's own or that of pods there."""
     refused = guarded(terms, company)
-    for term in pod.shape.ties.anti_affinity if pod.shape.ties is not None else ():
+    for term in pod.shape.inter_pod.anti_affinity if pod.shape.inter_pod is not None else ():
         question = Selected((company.own_clause(term, pod.namespace),))
         refused |= company.tally(question, term.topology_key).here() > 0
     return refused
@@ -68,15 +68,17 @@ def kept_off(pod: Pod, terms: list[Guard], company: Company) -> Bools:
 
 def first_of_its_kind(pod: Pod, company: Company) -> bool:
     """Whether nobody is there whom the pod's affinity asks for, and it is one whom it asks for itself."""
-    if pod.shape.ties is None or not pod.shape.ties.affinity:
+    if pod.shape.inter_pod is None or not pod.shape.inter_pod.affinity:
         return False
-    question = _asked_for(pod, pod.shape.ties.affinity, company)
-    return question.counts(pod) and not any(t.counts.any() for t in _tallies(pod, pod.shape.ties.affinity, company))
+    question = _asked_for(pod, pod.shape.inter_pod.affinity, company)
+    return question.counts(pod) and not any(
+        t.counts.any() for t in _tallies(pod, pod.shape.inter_pod.affinity, company)
+    )
 
 
 def followers(pod: Pod, group: Group, company: Company) -> int:
     """How many pending members of `group` the pod's affinity asks for: they are to be near the first of its kind."""
-    asked_for = _asked_for(pod, pod.shape.ties.affinity if pod.shape.ties is not None else (), company)
+    asked_for = _asked_for(pod, pod.shape.inter_pod.affinity if pod.shape.inter_pod is not None else (), company)
     return sum(asked_for.counts(member) for gang in group.gangs for member in gang.pending)
 
 
@@ -86,7 +88,7 @@ def roomiest_domains(pod: Pod, count: int, room: Ints, company: Company) -> Ints
     By each affinity term in turn, the smallest domain that holds them all, or else the largest. kube-scheduler takes
     any; a gang that must stay together would then be refused for a bad start (semantics R2).
     """
-    for term in pod.shape.ties.affinity if pod.shape.ties is not None else ():
+    for term in pod.shape.inter_pod.affinity if pod.shape.inter_pod is not None else ():
         codes = company.column(term.topology_key)
         held = np.zeros(int(codes.max(initial=-1)) + 2, dtype=np.int64)
         np.add.at(held, codes, room)

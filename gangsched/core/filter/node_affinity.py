@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm, Shape
 from gangsched.model.snapshot import Bools, Ints, LabelColumn, NodeTable
-from gangsched.model.ties import Requirement
 
 REFUSED = "node(s) didn't match Pod's node affinity/selector"
 NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"

@@ -9,7 +9,7 @@ import numpy as np
 
 from gangsched.core.filter.company import Company
 from gangsched.model.objects import Pod
-from gangsched.model.population import PortTakers
+from gangsched.model.pods_by_node import PortTakers
 from gangsched.model.snapshot import Bools
 
 REFUSED = "node(s) didn't have free ports for the requested pod ports"
@@ -18,6 +18,6 @@ REFUSED = "node(s) didn't have free ports for the requested pod ports"
 def taken(pod: Pod, company: Company) -> Bools:
     """`taken[node]`: a pod there takes a port that conflicts with one of `pod`'s. Its own ports do not conflict."""
     mask = np.zeros(len(company.table), dtype=np.bool_)
-    for port in pod.shape.ties.ports if pod.shape.ties is not None else ():
+    for port in pod.shape.inter_pod.ports if pod.shape.inter_pod is not None else ():
         mask |= company.tally(PortTakers(port), "").here() > 0
     return mask

@@ -47,16 +47,16 @@ class Outlook:
     @property
     def tied(self) -> bool:
         """Whether one such pod placed may change where the next may go."""
-        ties = self._pod.shape.ties
+        inter_pod = self._pod.shape.inter_pod
         if self._pod.claims and self._company.volumes.tied(self._pod):
             return True
-        return ties is not None and ties.hard
+        return inter_pod is not None and inter_pod.hard
 
     @property
     def leaning(self) -> bool:
         """Whether one such pod placed may change where the next would rather go."""
-        ties = self._pod.shape.ties
-        return ties is not None and bool(ties.preferred or ties.soft_spread)
+        inter_pod = self._pod.shape.inter_pod
+        return inter_pod is not None and bool(inter_pod.preferred or inter_pod.soft_spread)
 
     def penalty(self, room: Ints) -> Ints | None:
         """`penalty[node]` of preferences about other pods, lower is better (`soft_penalty`); None without any."""
@@ -106,8 +106,8 @@ class Outlook:
 
     def _look_again(self) -> None:
         """Take in crowds that came up since the last look."""
-        crowds = len(self._company.crowds)
-        if self._crowds_seen < crowds:
+        preferring = len(self._company.preferring)
+        if self._crowds_seen < preferring:
             self._guards += inter_pod_affinity.guards(self._pod, self._company, self._crowds_seen)
             self._pulls += pulls(self._pod, self._company, self._crowds_seen)
-            self._crowds_seen = crowds
+            self._crowds_seen = preferring

@@ -11,10 +11,10 @@ import numpy as np
 
 from gangsched.core.filter import node_affinity, taint_toleration
 from gangsched.core.filter.company import Company, Tally
+from gangsched.model.inter_pod import Requirement, Selector, Spread, selects
 from gangsched.model.objects import Pod
-from gangsched.model.population import Clause, Selected
+from gangsched.model.pods_by_node import Clause, Selected
 from gangsched.model.snapshot import Bools, Codes
-from gangsched.model.ties import Requirement, Selector, Spread, selects
 
 REFUSED = "node(s) didn't match pod topology spread constraints"
 MISSING = f"{REFUSED} (missing required label)"
@@ -24,7 +24,7 @@ REFUSED_CODE, MISSING_CODE = 1, 2
 def refusals(pod: Pod, company: Company) -> Codes:
     """`refused[node]`: 0, or the code of the first constraint's complaint, in the order they are stated."""
     refused = np.zeros(len(company.table), dtype=np.int32)
-    for index, constraint in enumerate(pod.shape.ties.spread if pod.shape.ties is not None else ()):
+    for index, constraint in enumerate(pod.shape.inter_pod.spread if pod.shape.inter_pod is not None else ()):
         refused[(refused == 0) & (company.column(constraint.topology_key) < 0)] = MISSING_CODE
         tally = domains(pod, index, company)
         existing = tally.counts[tally.exists]
@@ -36,10 +36,10 @@ def refusals(pod: Pod, company: Company) -> Codes:
 
 def domains(pod: Pod, index: int, company: Company) -> Tally:
     """Matching pods by domain of one constraint; `index` counts through the hard and then the soft ones."""
-    ties = pod.shape.ties
-    assert ties is not None
-    constraints = ties.spread if index < len(ties.spread) else ties.soft_spread
-    constraint = (*ties.spread, *ties.soft_spread)[index]
+    inter_pod = pod.shape.inter_pod
+    assert inter_pod is not None
+    constraints = inter_pod.spread if index < len(inter_pod.spread) else inter_pod.soft_spread
+    constraint = (*inter_pod.spread, *inter_pod.soft_spread)[index]
     scope = (pod.shape, index)
     if scope not in company.scopes:
         company.scopes[scope] = _scope(pod, constraints, constraint, company)

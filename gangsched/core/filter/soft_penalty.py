@@ -14,7 +14,7 @@ import numpy as np
 from gangsched.core.filter import pod_topology_spread
 from gangsched.core.filter.company import Company
 from gangsched.model.objects import Pod
-from gangsched.model.population import Members, Question, Selected
+from gangsched.model.pods_by_node import Members, Question, Selected
 from gangsched.model.snapshot import Bools, Ints
 
 HARD_AFFINITY_WEIGHT = 1
@@ -27,16 +27,14 @@ Pull = tuple[Question, str, int]
 def pulls(pod: Pod, company: Company, first: int = 0) -> list[Pull]:
     """What the crowds from number `first` on prefer about `pod`."""
     found: list[Pull] = []
-    for shape, namespace in company.crowds[first:]:
-        if shape.ties is None:
+    for shape, namespace in company.preferring[first:]:
+        if shape.inter_pod is None:
             continue
-        terms = [(each.term, each.weight) for each in shape.ties.preferred]
-        terms += [(term, HARD_AFFINITY_WEIGHT) for term in shape.ties.affinity]
+        terms = [(each.term, each.weight) for each in shape.inter_pod.preferred]
+        terms += [(term, HARD_AFFINITY_WEIGHT) for term in shape.inter_pod.affinity]
         members = Members((shape, namespace))
         found += [
-            (members, term.topology_key, weight)
-            for term, weight in terms
-            if company.clause(term, namespace).takes(pod)
+            (members, term.topology_key, weight) for term, weight in terms if company.clause(term, namespace).takes(pod)
         ]
     return found
 
@@ -45,7 +43,7 @@ def own_pulls(pod: Pod, company: Company) -> list[Pull]:
     """What `pod` prefers itself."""
     return [
         (Selected((company.own_clause(each.term, pod.namespace),)), each.term.topology_key, each.weight)
-        for each in (pod.shape.ties.preferred if pod.shape.ties is not None else ())
+        for each in (pod.shape.inter_pod.preferred if pod.shape.inter_pod is not None else ())
     ]
 
 
@@ -67,14 +65,14 @@ def _affinity_penalty(wanted: list[Pull], feasible: Bools, company: Company) -> 
 
 
 def _spread_penalty(pod: Pod, feasible: Bools, company: Company) -> Ints:
-    ties = pod.shape.ties
-    if ties is None or not ties.soft_spread:
+    inter_pod = pod.shape.inter_pod
+    if inter_pod is None or not inter_pod.soft_spread:
         return np.zeros(len(company.table), dtype=np.int64)
     score = np.zeros(len(company.table), dtype=np.float64)
     complete = feasible.copy()
-    for constraint in ties.soft_spread:
+    for constraint in inter_pod.soft_spread:
         complete &= company.column(constraint.topology_key) >= 0
-    for index, constraint in enumerate(ties.soft_spread, start=len(ties.spread)):
+    for index, constraint in enumerate(inter_pod.soft_spread, start=len(inter_pod.spread)):
         tally = pod_topology_spread.domains(pod, index, company)
         size = np.unique(tally.codes[complete]).size
         score += tally.here() * math.log(size + 2) + constraint.max_skew - 1

@@ -14,6 +14,7 @@ import numpy as np
 
 from gangsched.core.filter.dynamic_resources import devices_of
 from gangsched.core.filter.node_affinity import requirement_met
+from gangsched.model.inter_pod import Requirement, selects
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, NodeTable
 from gangsched.model.storage import (
@@ -26,7 +27,6 @@ from gangsched.model.storage import (
     StorageClass,
     Volume,
 )
-from gangsched.model.ties import Requirement, selects
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
@@ -67,8 +67,14 @@ def asked_of(pod: Pod, storage: Storage) -> Asked:
     if not problem and any(claim.volume_name or not _waits(claim, storage) for claim in unbound):
         problem = UNBOUND_IMMEDIATE
     if not problem:
-        problem = next((f'persistentvolume "{claim.volume_name}" not found' for claim in own
-                        if claim.bound and volumes[claim.key] is None), "")  # fmt: skip
+        problem = next(
+            (
+                f'persistentvolume "{claim.volume_name}" not found'
+                for claim in own
+                if claim.bound and volumes[claim.key] is None
+            ),
+            "",
+        )
     devices = devices_of(pod, storage)
     return Asked(
         problem=problem or devices.problem,

@@ -249,8 +249,9 @@ class Volumes:
         asked = self.asked(pod)
         reserved = tuple(
             Selection(namespace=each.namespace, name=each.name, uid=each.uid, reserve=True, required=each.required)
-            for each in asked.devices if pod.uid not in each.reserved
-        )  # fmt: skip
+            for each in asked.devices
+            if pod.uid not in each.reserved
+        )
         if not asked.unbound:
             return reserved
         picked = self.matching(asked).picked

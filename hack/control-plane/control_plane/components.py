@@ -149,8 +149,4 @@ def kwok(layout: Layout) -> list[str]:
 
 def _serving(layout: Layout, name: str) -> list[str]:
     """Where a component answers /healthz, with a certificate it makes itself."""
-    return [
-        "--bind-address=127.0.0.1",
-        f"--secure-port={layout.ports[name]}",
-        f"--cert-dir={layout.workdir / name}",
-    ]
+    return ["--bind-address=127.0.0.1", f"--secure-port={layout.ports[name]}", f"--cert-dir={layout.workdir / name}"]

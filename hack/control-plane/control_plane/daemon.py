@@ -156,10 +156,20 @@ class Daemon:
         return [
             # `env` becomes the daemon (exec), so the keeper's child is the daemon itself.
             # Its temporary files (certificates out of the kubeconfig) go with the control plane, also after a kill.
-            "env", f"TMPDIR={self._plane.workdir}", *(f"{key}={value}" for key, value in self._environment.items()),
-            str(COMMAND), "run", "--kubeconfig", str(kubeconfig), *names,
-            "--health-port", str(self.health_port), "--log-format", "json", *self._extra,
-        ]  # fmt: skip
+            "env",
+            f"TMPDIR={self._plane.workdir}",
+            *(f"{key}={value}" for key, value in self._environment.items()),
+            str(COMMAND),
+            "run",
+            "--kubeconfig",
+            str(kubeconfig),
+            *names,
+            "--health-port",
+            str(self.health_port),
+            "--log-format",
+            "json",
+            *self._extra,
+        ]
 
     def _await_ready(self) -> None:
         deadline_s = time.monotonic() + self._ready_timeout_s

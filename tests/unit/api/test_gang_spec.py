@@ -29,7 +29,9 @@ MIN, TOTAL, MODE, WAIT, GROUPS, POLICY = (
 )
 
 
-def pod(name: str = "a", marks: Mapping[str, str] | None = None, *, age: int = 0, native_group: str = "") -> Pod:
+def pod(
+    name: str = "a", gang_metadata: Mapping[str, str] | None = None, *, age: int = 0, native_group: str = ""
+) -> Pod:
     """A pod ns/name, created at second `age`."""
     return Pod(
         uid=name,
@@ -37,13 +39,13 @@ def pod(name: str = "a", marks: Mapping[str, str] | None = None, *, age: int = 0
         name=name,
         creation_s=age,
         shape=SHAPE,
-        marks=tuple(sorted((marks or {}).items())),
+        gang_metadata=tuple(sorted((gang_metadata or {}).items())),
         native_group=native_group,
     )
 
 
 def pod_group(
-    marks: Mapping[str, str] | None = None,
+    gang_metadata: Mapping[str, str] | None = None,
     *,
     min_member: int | None = None,
     timeout_s: int | None = None,
@@ -57,7 +59,7 @@ def pod_group(
         name="g",
         uid="u",
         creation_s=0,
-        marks=tuple(sorted((marks or {}).items())),
+        gang_metadata=tuple(sorted((gang_metadata or {}).items())),
         min_member=min_member,
         schedule_timeout_s=timeout_s,
         min_resources=(("cpu", 1000),),
@@ -78,15 +80,15 @@ def source(spec: GangSpec, value: str) -> str:
 def test_plain_pod_is_in_no_gang() -> None:
     """I2: without a name there is no gang, even with a minimum."""
     assert gang_id(pod()) is None
-    assert gang_id(pod(marks={MIN: "3"})) is None
+    assert gang_id(pod(gang_metadata={MIN: "3"})) is None
 
 
 @pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(keys.IDENTITIES, 2)))
 def test_first_identity_wins(stronger: keys.Identity, weaker: keys.Identity) -> None:
     """I2: of several names the first in the table counts, and it says whether a PodGroup must exist."""
-    marks = {stronger.key: "strong", weaker.key: "weak"}
-    assert gang_id(pod(marks=marks)) == GangMark("ns/strong", stronger.needs_pod_group)
-    assert gang_id(pod(marks={weaker.key: "weak"})) == GangMark("ns/weak", weaker.needs_pod_group)
+    gang_metadata = {stronger.key: "strong", weaker.key: "weak"}
+    assert gang_id(pod(gang_metadata=gang_metadata)) == GangMark("ns/strong", stronger.needs_pod_group)
+    assert gang_id(pod(gang_metadata={weaker.key: "weak"})) == GangMark("ns/weak", weaker.needs_pod_group)
 
 
 def test_only_the_first_two_names_need_a_pod_group() -> None:
@@ -97,20 +99,20 @@ def test_only_the_first_two_names_need_a_pod_group() -> None:
 def test_native_group_is_the_last_identity() -> None:
     """I2: spec.schedulingGroup names a native PodGroup, unless a mark names a gang."""
     assert gang_id(pod(native_group="n")) == GangMark("ns/n", True, native=True)
-    assert gang_id(pod(marks={keys.NAME: "g"}, native_group="n")) == GangMark("ns/g", False)
+    assert gang_id(pod(gang_metadata={keys.NAME: "g"}, native_group="n")) == GangMark("ns/g", False)
 
 
 def test_missing_pod_group_keeps_a_gang_waiting() -> None:
     """I2: a gang whose PodGroup must exist is uninitialised without it, whatever its pods say."""
-    spec = spec_of(pod(marks={MIN: "2"}), needs=True)
+    spec = spec_of(pod(gang_metadata={MIN: "2"}), needs=True)
     assert spec.pod_group_missing
     assert spec.waiting_for == "PodGroup ns/g does not exist"
-    assert spec_of(pod(marks={MIN: "2"}), needs=True, group=pod_group()).waiting_for is None
+    assert spec_of(pod(gang_metadata={MIN: "2"}), needs=True, group=pod_group()).waiting_for is None
 
 
 def test_gang_without_any_minimum_waits_and_says_how_to_go_on() -> None:
     """I3: no minimum anywhere is not guessed: the gang is uninitialised and the sentence names the cure."""
-    spec = spec_of(pod(marks={keys.NAME: "g"}))
+    spec = spec_of(pod(gang_metadata={keys.NAME: "g"}))
     assert spec.min_member is None
     assert not spec.pod_group_missing
     assert spec.waiting_for is not None
@@ -120,7 +122,7 @@ def test_gang_without_any_minimum_waits_and_says_how_to_go_on() -> None:
 
 def test_defaults_of_a_bare_gang() -> None:
     """I3: everything but the minimum has a default, and the default is named as the source."""
-    spec = spec_of(pod(marks={keys.NAME: "g", MIN: "3"}))
+    spec = spec_of(pod(gang_metadata={keys.NAME: "g", MIN: "3"}))
     assert (spec.min_member, spec.total, spec.mode, spec.wait_time_s) == (3, 3, Mode.STRICT, 600.0)
     assert (spec.group, spec.match_policy, spec.min_resources) == (("ns/g",), MatchPolicy.ONCE_SATISFIED, ())
     assert spec.sources == (
@@ -140,15 +142,15 @@ def test_defaults_of_a_bare_gang() -> None:
 
 def test_zero_is_a_minimum() -> None:
     """I3: min 0 means that every member goes alone; it is not a missing minimum."""
-    spec = spec_of(pod(marks={MIN: "0"}))
+    spec = spec_of(pod(gang_metadata={MIN: "0"}))
     assert (spec.min_member, spec.total, spec.waiting_for) == (0, 0, None)
 
 
 @pytest.mark.parametrize(("stronger", "weaker"), list(itertools.pairwise(keys.MIN)))
 def test_first_minimum_key_wins(stronger: str, weaker: str) -> None:
     """I3: of several keys for the minimum on one pod the first in the table counts."""
-    assert spec_of(pod(marks={stronger: "4", weaker: "5"})).min_member == 4
-    assert spec_of(pod(marks={weaker: "5"})).min_member == 5
+    assert spec_of(pod(gang_metadata={stronger: "4", weaker: "5"})).min_member == 4
+    assert spec_of(pod(gang_metadata={weaker: "5"})).min_member == 5
 
 
 def test_a_pod_overrides_the_pod_group_and_its_annotation_the_spec() -> None:
@@ -157,7 +159,7 @@ def test_a_pod_overrides_the_pod_group_and_its_annotation_the_spec() -> None:
     annotated = pod_group({MIN: "5", WAIT: "5s"}, min_member=3, timeout_s=3)
     bare = pod_group(min_member=3, timeout_s=3)
 
-    strongest = spec_of(pod(marks=said), group=annotated)
+    strongest = spec_of(pod(gang_metadata=said), group=annotated)
     assert (strongest.min_member, strongest.wait_time_s, strongest.total) == (7, 7.0, 9)
     assert (strongest.mode, strongest.match_policy) == (Mode.NON_STRICT, MatchPolicy.ONLY_WAITING)
     assert strongest.group == ("ns/g", "ns/h")
@@ -184,7 +186,7 @@ def test_gang_without_pods_is_what_its_pod_group_says() -> None:
 @pytest.mark.parametrize("bad", ["abc", "-1", "", "1.5"])
 def test_bad_minimum_spoils_only_its_source(bad: str) -> None:
     """I3, E4: a bad minimum is told with key, value and replacement, and the next source counts."""
-    spec = spec_of(pod(marks={MIN: bad}), group=pod_group(min_member=3))
+    spec = spec_of(pod(gang_metadata={MIN: bad}), group=pod_group(min_member=3))
     assert spec.min_member == 3
     (problem,) = spec.problems
     assert (problem.key, problem.value, problem.pod) == (MIN, f'"{bad}"', "ns/a")
@@ -197,7 +199,7 @@ def test_bad_minimum_spoils_only_its_source(bad: str) -> None:
 
 def test_second_key_replaces_a_bad_first_one() -> None:
     """I3: "first that is present and valid" holds among the keys of one pod, too."""
-    spec = spec_of(pod(marks={keys.MIN[0]: "x", keys.MIN[1]: "4"}))
+    spec = spec_of(pod(gang_metadata={keys.MIN[0]: "x", keys.MIN[1]: "4"}))
     assert spec.min_member == 4
     assert [problem.key for problem in spec.problems] == [keys.MIN[0]]
 
@@ -217,7 +219,7 @@ def test_second_key_replaces_a_bad_first_one() -> None:
 )
 def test_bad_value_falls_back_as_documented(key: str, bad: str, value: str, expected: object) -> None:
     """I3, E4: each bad value has the fallback of the table and one problem that names it."""
-    spec = spec_of(pod(marks={MIN: "2", key: bad}))
+    spec = spec_of(pod(gang_metadata={MIN: "2", key: bad}))
     assert getattr(spec, value) == expected
     (problem,) = spec.problems
     assert (problem.key, problem.value) == (key, f'"{bad}"')
@@ -226,20 +228,20 @@ def test_bad_value_falls_back_as_documented(key: str, bad: str, value: str, expe
 
 def test_zero_wait_time_means_the_default_without_a_word() -> None:
     """I3: 0 is what operators write for "default"."""
-    spec = spec_of(pod(marks={MIN: "2", WAIT: "0"}), group=pod_group(timeout_s=90))
+    spec = spec_of(pod(gang_metadata={MIN: "2", WAIT: "0"}), group=pod_group(timeout_s=90))
     assert spec.wait_time_s == 90.0
     assert spec.problems == ()
 
 
 def test_wait_time_has_no_upper_cap() -> None:
     """I3: hours and days are wait times like any other."""
-    assert spec_of(pod(marks={MIN: "2", WAIT: "720h"})).wait_time_s == 720 * 3600
+    assert spec_of(pod(gang_metadata={MIN: "2", WAIT: "720h"})).wait_time_s == 720 * 3600
 
 
 def test_settings_are_the_defaults() -> None:
     """I3: wait time and match policy default to what the administrator set."""
     defaults = GangDefaults(wait_time_s=30.0, match_policy=MatchPolicy.WAITING_AND_RUNNING)
-    spec = gang_spec("ns/g", [pod(marks={MIN: "1"})], None, needs_pod_group=False, defaults=defaults)
+    spec = gang_spec("ns/g", [pod(gang_metadata={MIN: "1"})], None, needs_pod_group=False, defaults=defaults)
     assert (spec.wait_time_s, spec.match_policy) == (30.0, MatchPolicy.WAITING_AND_RUNNING)
 
 
@@ -284,20 +286,20 @@ def test_many_pods_that_disagree_make_one_bounded_problem() -> None:
 
 def test_group_is_sorted_and_holds_the_gang() -> None:
     """I3: the groups list names siblings in any order, as often as it likes."""
-    spec = spec_of(pod(marks={MIN: "1", GROUPS: '["x/b", "ns/g", "x/a", "x/b"]'}))
+    spec = spec_of(pod(gang_metadata={MIN: "1", GROUPS: '["x/b", "ns/g", "x/a", "x/b"]'}))
     assert (spec.group, spec.group_problem) == (("ns/g", "x/a", "x/b"), None)
 
 
 def test_group_without_the_gang_itself_is_kept_for_refusal() -> None:
     """I4: a list that leaves out its own gang is not silently mended."""
-    spec = spec_of(pod(marks={MIN: "1", GROUPS: '["x/b", "x/a"]'}))
+    spec = spec_of(pod(gang_metadata={MIN: "1", GROUPS: '["x/b", "x/a"]'}))
     assert spec.group == ("x/a", "x/b")
     assert spec.group_problem == f'{GROUPS} of pod ns/a lists "x/a, x/b" but not ns/g itself'
 
 
 def test_problems_of_the_pod_group_are_passed_on() -> None:
     """E4: what was wrong with the PodGroup's spec is told with the gang's other problems."""
-    spec = spec_of(pod(marks={MIN: "2"}), group=pod_group(problems=("spec.minMember is bad.",)))
+    spec = spec_of(pod(gang_metadata={MIN: "2"}), group=pod_group(problems=("spec.minMember is bad.",)))
     assert [(problem.key, problem.text) for problem in spec.problems] == [("spec", "spec.minMember is bad.")]
 
 
@@ -307,7 +309,7 @@ TEXT = st.text(st.characters(), max_size=100) | st.sampled_from(
 )
 MARKS = st.dictionaries(st.sampled_from(sorted(keys.VALUE_KEYS)), TEXT)
 PODS = st.lists(st.tuples(MARKS, st.integers(0, 2)), max_size=4).map(
-    lambda drawn: [pod(f"p{i}", marks, age=age) for i, (marks, age) in enumerate(drawn)]
+    lambda drawn: [pod(f"p{i}", gang_metadata, age=age) for i, (gang_metadata, age) in enumerate(drawn)]
 )
 GROUPS_OR_NONE = st.none() | st.builds(
     pod_group, MARKS, min_member=st.none() | st.integers(0, 9), timeout_s=st.none() | st.integers(1, 99)
@@ -358,7 +360,7 @@ def test_order_of_pods_does_not_matter(pods: list[Pod]) -> None:
 @given(st.sampled_from(sorted(keys.VALUE_KEYS)), TEXT, st.booleans())
 def test_every_bad_value_is_told_and_no_good_one(key: str, text: str, on_pod: bool) -> None:
     """E4: a text outside its grammar is exactly one problem, on a pod as on a PodGroup, and never used."""
-    pods, group = ([pod(marks={key: text})], pod_group()) if on_pod else ([pod()], pod_group({key: text}))
+    pods, group = ([pod(gang_metadata={key: text})], pod_group()) if on_pod else ([pod()], pod_group({key: text}))
     spec = spec_of(*pods, group=group)
     assert [problem.key for problem in spec.problems] == ([key] if is_bad(key, text) else [])
     if is_bad(key, text):

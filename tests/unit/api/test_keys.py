@@ -51,11 +51,11 @@ def test_empty_identity_is_no_mark() -> None:
 @given(TEXTS, TEXTS)
 def test_marks_are_sorted_unique_and_ours(labels: dict[str, str], annotations: dict[str, str]) -> None:
     """Marks are one entry a key, in order, of the keys in the table, and one object however often they are made."""
-    marks = pod_marks(labels, annotations)
-    names = [key for key, _ in marks]
+    gang_metadata = pod_marks(labels, annotations)
+    names = [key for key, _ in gang_metadata]
     assert names == sorted(set(names))
     assert set(names) <= GANG_LABELS | GANG_ANNOTATIONS
-    assert pod_marks(dict(reversed(labels.items())), annotations) is marks
+    assert pod_marks(dict(reversed(labels.items())), annotations) is gang_metadata
 
 
 def test_pod_group_carries_values_but_no_identity() -> None:

@@ -40,7 +40,7 @@ def test_spec_of_both_crd_groups(api_group: str) -> None:
     assert (group.min_member, group.schedule_timeout_s) == (3, 90)
     assert group.min_resources == (("cpu", 1500), ("nvidia.com/gpu", 8))
     assert group.creation_s == 1714564801
-    assert group.marks == ((MODE[0], "NonStrict"),)
+    assert group.gang_metadata == ((MODE[0], "NonStrict"),)
     assert group.problems == ()
 
 
@@ -164,9 +164,13 @@ def test_conditions_survive_a_round_trip() -> None:
     """E3: conditions are written as metav1 has them and read back equal; rubbish beside them is left out."""
     written = PodGroupStatus(conditions=(condition("Degraded", "True", "2024-05-01T00:00:00Z"),)).to_dict()
     entry = {
-        "type": "Degraded", "status": "True", "reason": "R", "message": "m",
-        "lastTransitionTime": "2024-05-01T00:00:00Z", "observedGeneration": 2,
-    }  # fmt: skip
+        "type": "Degraded",
+        "status": "True",
+        "reason": "R",
+        "message": "m",
+        "lastTransitionTime": "2024-05-01T00:00:00Z",
+        "observedGeneration": 2,
+    }
     assert written == {"conditions": [entry]}
     assert stored_conditions({"conditions": [entry, 5, {"type": "x"}]}) == (
         condition("Degraded", "True", "2024-05-01T00:00:00Z"),

@@ -134,8 +134,14 @@ def test_a_watch_goes_on_where_it_was_and_a_gap_is_told_as_changes(server: Serve
     with Following(api, "/pods", on_change=lambda kind, one, _: told.append((kind, one["metadata"]["name"]))) as pods:
         pods.wait_for(lambda all_pods: set(all_pods) == {"uid-c", "uid-d"}, within_s=5)
     assert [kind + " " + name for kind, name in told] == [
-        "ADDED a", "ADDED b", "ADDED c", "DELETED b", "MODIFIED c", "ADDED d", "DELETED a",
-    ]  # fmt: skip
+        "ADDED a",
+        "ADDED b",
+        "ADDED c",
+        "DELETED b",
+        "MODIFIED c",
+        "ADDED d",
+        "DELETED a",
+    ]
     watched = [path.partition("resourceVersion=")[2].partition("&")[0] for path in server.asked if "watch" in path]
     assert watched[:3] == ["5", "9", "20"]
 

@@ -11,11 +11,11 @@ from gangsched.core.cycle import plan
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import scopes
 from gangsched.model.gang import Gang, Mode
-from gangsched.model.gpu_policy import GpuPolicy, Wishes
+from gangsched.model.gpu_policy import GpuPolicy, PlacementConstraints
+from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Node, NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.ties import Requirement
 
 CLIQUE, RACK, ZONE = GpuPolicy().topology_keys
 PRODUCT, SHARING = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
@@ -29,10 +29,10 @@ def node(name: str, gpu: int = 8, **labels: str) -> Node:
     return clusters.node(name, cpu=64_000, gpu=gpu, labels={keys[key]: value for key, value in labels.items()})
 
 
-def gang(shape: Shape, count: int, wishes: Wishes | None = None, **values: object) -> Gang:
+def gang(shape: Shape, count: int, constraints: PlacementConstraints | None = None, **values: object) -> Gang:
     """A Strict gang of identical members."""
     made = clusters.gang("g", clusters.pods("p", shape, count))
-    return replace(made, wishes=wishes or Wishes(), **values)  # type: ignore[arg-type]
+    return replace(made, constraints=constraints or PlacementConstraints(), **values)  # type: ignore[arg-type]
 
 
 def decided(nodes: list[Node], *gangs: Gang, policy: GpuPolicy | None = None) -> Verdict:
@@ -65,7 +65,7 @@ def test_shared_gpus_are_known_by_their_product() -> None:
 def test_shared_gpus_may_be_asked_for(sharing: str) -> None:
     """By annotation, by the name of the resource, and without asking by plain pods and pods without GPUs."""
     nodes = [node("a", sharing=sharing)]
-    assert where(decided(nodes, gang(ONE, 2, Wishes(allow_shared=True)))) == ["a"]
+    assert where(decided(nodes, gang(ONE, 2, PlacementConstraints(allow_shared=True)))) == ["a"]
     assert where(decided(nodes, replace(gang(ONE, 2), plain=True))) == ["a"]
     assert where(decided(nodes, gang(CPU_ONLY, 2))) == ["a"]
     named = Shape(requests=(("nvidia.com/gpu.shared", 1), ("pods", 1)))
@@ -88,7 +88,7 @@ def test_one_product_is_preferred() -> None:
 def test_one_product_can_be_required() -> None:
     """With gpu-product: same a gang waits rather than mix, and the sentence says what keeps the others out."""
     nodes = [node("a", product="A100"), node("b", product="H100"), node("c", product="H100"), node("d")]
-    same = Wishes(same_product=True)
+    same = PlacementConstraints(same_product=True)
     assert where(decided(nodes, gang(EIGHT, 2, same))) == ["b", "c"]
     refused = decided(nodes, gang(EIGHT, 3, same))
     assert (refused.reason, refused.binds) == (Reason.UNSCHEDULABLE, ())
@@ -120,30 +120,30 @@ def test_a_domain_can_be_required(mode: Mode) -> None:
     """With topology: <label> every member is in one domain, members without GPUs too, or none of them starts."""
     nodes = [node("a", rack="r0"), node("b", rack="r1"), node("c", rack="r1"), node("d", gpu=0)]
     members = [*clusters.pods("p", EIGHT, 2), *clusters.pods("launcher", CPU_ONLY, 1)]
-    wishes = Wishes(topology=RACK)
-    fits = replace(clusters.gang("g", members), wishes=wishes, mode=mode)
+    constraints = PlacementConstraints(topology=RACK)
+    fits = replace(clusters.gang("g", members), constraints=constraints, mode=mode)
     assert where(decided(nodes, fits)) == ["b", "c"]
-    assert not decided(nodes, gang(EIGHT, 3, wishes, mode=mode)).binds
+    assert not decided(nodes, gang(EIGHT, 3, constraints, mode=mode)).binds
 
 
 def test_a_required_label_that_no_node_has() -> None:
     """The gang waits, and is told which label is missing."""
-    refused = decided([node("a")], gang(EIGHT, 1, Wishes(topology="example.com/block")))
+    refused = decided([node("a")], gang(EIGHT, 1, PlacementConstraints(topology="example.com/block")))
     assert refused.reason is Reason.UNSCHEDULABLE
     assert "1 node(s) lack the label example.com/block" in refused.message
 
 
-def mixed(minimum: int, wishes: Wishes | None = None) -> Gang:
+def mixed(minimum: int, constraints: PlacementConstraints | None = None) -> Gang:
     """Two members of 3 GPUs and two of 2: they fit on two nodes of 5 GPUs, but not on two of 4."""
     members = [*clusters.pods("large", clusters.shape(gpu=3), 2), *clusters.pods("small", clusters.shape(gpu=2), 2)]
-    return replace(clusters.gang("g", members, minimum=minimum), wishes=wishes or Wishes())
+    return replace(clusters.gang("g", members, minimum=minimum), constraints=constraints or PlacementConstraints())
 
 
 @pytest.mark.parametrize("sizes", [(5, 4), (4, 5)])
 def test_another_required_domain_is_tried(sizes: tuple[int, int]) -> None:
     """A domain whose sums are enough but whose nodes are too small does not stop a gang that fits in another."""
     nodes = [node(f"{rack}{n}", gpu=gpu, rack=rack) for rack, gpu in zip("ab", sizes, strict=True) for n in range(2)]
-    assert len({name[0] for name in where(decided(nodes, mixed(4, Wishes(topology=RACK))))}) == 1
+    assert len({name[0] for name in where(decided(nodes, mixed(4, PlacementConstraints(topology=RACK))))}) == 1
 
 
 def test_a_preference_leaves_nobody_out() -> None:
@@ -156,9 +156,9 @@ def test_a_preference_leaves_nobody_out() -> None:
 def test_late_members_join_the_others(running: bool) -> None:
     """Members that come later go to the domain where the gang is, though another has more room."""
     nodes = [node("a", rack="r0", gpu=1), node("b", rack="r1"), node("c", rack="r1")]
-    late = gang(ONE, 1, Wishes(topology=RACK), bound=1, nodes=("a",), min_member=2, satisfied=running)
+    late = gang(ONE, 1, PlacementConstraints(topology=RACK), bound=1, nodes=("a",), min_member=2, satisfied=running)
     assert where(decided(nodes, late)) == ["a"]
-    full = gang(ONE, 2, Wishes(topology=RACK), bound=1, nodes=("a",), min_member=3, satisfied=running)
+    full = gang(ONE, 2, PlacementConstraints(topology=RACK), bound=1, nodes=("a",), min_member=3, satisfied=running)
     assert where(decided(nodes, full)) == (["a"] if running else [])
 
 

@@ -7,8 +7,8 @@ from msgspec import structs
 
 from bench import clusters
 from gangsched.core.cycle import plan
+from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement, Spread, WeightedPodTerm
 from gangsched.model.objects import Node, NodeSelectorTerm, Pod, PreferredTerm, Shape, Taint
-from gangsched.model.ties import PodTerm, Requirement, Spread, Ties, WeightedPodTerm
 from tests.builders import snapshot
 
 ZONE, HOSTNAME, DISK = "topology.kubernetes.io/zone", "kubernetes.io/hostname", "example.com/disk"
@@ -28,9 +28,9 @@ def likes_disk(weight: int, shape: Shape | None = None) -> Shape:
     return replace(shape or clusters.shape(cpu=1000), preferred=(PreferredTerm(weight, term),))
 
 
-def tied(cpu: int = 1000, gpu: int = 0, **ties: object) -> Shape:
+def tied(cpu: int = 1000, gpu: int = 0, **inter_pod: object) -> Shape:
     """A shape with these fields of `Ties`."""
-    return replace(clusters.shape(cpu=cpu, gpu=gpu), ties=Ties(**ties))  # type: ignore[arg-type]
+    return replace(clusters.shape(cpu=cpu, gpu=gpu), inter_pod=InterPodConstraints(**inter_pod))  # type: ignore[arg-type]
 
 
 def web(name: str, shape: Shape, count: int = 1) -> list[Pod]:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import yaml
 from aiohttp import web
 
-from gangsched.kube.client import JSON, ApiClient, connect
-from gangsched.kube.faults import Fault
+from gangsched.kube.http.client import JSON, ApiClient, connect
+from gangsched.kube.http.faults import Fault
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

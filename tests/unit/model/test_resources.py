@@ -169,12 +169,7 @@ def peak(name: str, containers: list[ResourceVector], inits: list[tuple[Resource
     return max(highest, sum(dict(vector).get(name, 0) for vector in [*running, *containers]))
 
 
-@given(
-    st.lists(VECTORS, max_size=4),
-    st.lists(st.tuples(VECTORS, st.booleans()), max_size=5),
-    VECTORS,
-    VECTORS,
-)
+@given(st.lists(VECTORS, max_size=4), st.lists(st.tuples(VECTORS, st.booleans()), max_size=5), VECTORS, VECTORS)
 def test_pod_requests_are_the_peak_of_a_start(
     containers: list[ResourceVector],
     inits: list[tuple[ResourceVector, bool]],
@@ -233,9 +228,16 @@ def test_amounts_are_shown_short(name: str, amount: int, text: str) -> None:
 def test_accelerators() -> None:
     """GPUs, slices of them and other accelerators are told from what every node has."""
     for name in [
-        "nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "nvidia.com/gpu.shared", "amd.com/gpu", "gpu.intel.com/i915",
-        "huawei.com/Ascend910", "aws.amazon.com/neuroncore", "google.com/tpu", "habana.ai/gaudi",
-    ]:  # fmt: skip
+        "nvidia.com/gpu",
+        "nvidia.com/mig-1g.5gb",
+        "nvidia.com/gpu.shared",
+        "amd.com/gpu",
+        "gpu.intel.com/i915",
+        "huawei.com/Ascend910",
+        "aws.amazon.com/neuroncore",
+        "google.com/tpu",
+        "habana.ai/gaudi",
+    ]:
         assert is_accelerator(name), name
     for name in ["cpu", "memory", "pods", "hugepages-2Mi", "ephemeral-storage", "rdma/hca", "vpc.amazonaws.com/efa"]:
         assert not is_accelerator(name), name

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gangsched.core import sentences
+from gangsched.core import messages
 from gangsched.core.filter.outlook import Outlook
 from gangsched.core.reserve import Ledger
+from gangsched.model.inter_pod import InterPodConstraints, Requirement, Selector
 from gangsched.model.objects import Node, Pod, Shape
-from gangsched.model.ties import Requirement, Selector, Ties
 from tests.builders import amounts, node, pod, snapshot
 
 ZONE = "topology.kubernetes.io/zone"
@@ -24,9 +24,11 @@ def app(*names: str) -> Selector:
     return (Requirement("app", "In", names),)
 
 
-def tied(name: str, label: str = "", *, namespace: str = "ns", deleting: bool = False, **ties: Any) -> Pod:
+def tied(name: str, label: str = "", *, namespace: str = "ns", deleting: bool = False, **inter_pod: Any) -> Pod:
     """A small pod labelled `app: label` (by default its own name) with these fields of `Ties`."""
-    shape = Shape(requests=amounts(cpu_milli=100, pods=1), ties=Ties(**ties) if ties else None)
+    shape = Shape(
+        requests=amounts(cpu_milli=100, pods=1), inter_pod=InterPodConstraints(**inter_pod) if inter_pod else None
+    )
     return pod(name, of=shape, labels={"app": label or name}, namespace=namespace, deleting=deleting)
 
 
@@ -38,8 +40,8 @@ def zoned(**zones: str) -> list[Node]:
 def ledger(nodes: Iterable[Node], placed: Placed = (), namespaces: Namespaces | None = None) -> Ledger:
     """The ledger of a plan for this cluster."""
     shot = snapshot(nodes, placed)
-    population = dataclasses.replace(shot.population, namespaces=namespaces or {})
-    return Ledger(dataclasses.replace(shot, population=population))
+    pods_by_node = dataclasses.replace(shot.pods_by_node, namespaces=namespaces or {})
+    return Ledger(dataclasses.replace(shot, pods_by_node=pods_by_node))
 
 
 def open_nodes(probe: Pod, on: Ledger) -> set[str]:
@@ -51,4 +53,4 @@ def open_nodes(probe: Pod, on: Ledger) -> set[str]:
 
 def refusal(probe: Pod, on: Ledger) -> str:
     """What the pod is told when no node is open to it."""
-    return sentences.nodes_available(probe, on)
+    return messages.nodes_available(probe, on)

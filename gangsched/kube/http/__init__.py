@@ -1,0 +1,1 @@
+"""Requests to the API server: credentials, connections, faults and when to try again."""

@@ -1,0 +1,35 @@
+"""Backoff: how long to wait before the next try.
+
+Law: pure arithmetic on an injected source of jitter; it never sleeps itself.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from gangsched.kube.http.faults import ApiFault, Fault
+
+
+class Backoff:
+    """Delays that double from `first_s` to `limit_s`, each shortened by up to a quarter at random.
+
+    The jitter keeps many clients of a returning API server apart (client-go uses the same idea).
+    """
+
+    def __init__(self, first_s: float, limit_s: float, *, rng: Random) -> None:
+        self._first_s = first_s
+        self._limit_s = limit_s
+        self._rng = rng
+        self._next_s = first_s
+
+    def next_s(self, fault: Fault | None = None) -> float:
+        """The delay before the next try; never shorter than what the server asked for in Retry-After."""
+        delay_s = self._next_s * (1.0 - 0.25 * self._rng.random())
+        self._next_s = min(self._next_s * 2.0, self._limit_s)
+        if isinstance(fault, ApiFault) and fault.retry_after_s is not None:
+            return max(delay_s, fault.retry_after_s)
+        return delay_s
+
+    def reset(self) -> None:
+        """Start again from the shortest delay."""
+        self._next_s = self._first_s

@@ -1,0 +1,236 @@
+"""The one HTTP client: requests to the API server, and streams from it, as bytes.
+
+Law: every failure leaves here as a `Fault`, chained; a 401 reloads the credentials and tries once more, and nothing
+else is retried here. Bodies are bytes in and bytes out, because the hot callers build and decode them themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from gangsched.kube.http.credentials import Credentials, in_cluster, kubeconfig_path
+from gangsched.kube.http.faults import (
+    UNAUTHORIZED,
+    ApiFault,
+    Fault,
+    Malformed,
+    Misconfigured,
+    Silent,
+    Unreachable,
+    said,
+)
+from gangsched.kube.http.permissions import check_permissions
+from gangsched.kube.ports import Now
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+READ_BUFFER_BYTES = 2**21
+CONNECT_TIMEOUT_S = 10.0
+RELOAD_AT_MOST_EVERY_S = 1.0
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float = 0
+
+
+class _Status(msgspec.Struct):
+    """The API's Status object, as far as faults need it."""
+
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+_status_decoder = msgspec.json.Decoder(_Status)
+
+
+class ApiClient:
+    """Requests to one API server over keep-alive connections; close it, or use it as an async context manager."""
+
+    def __init__(self, credentials: Credentials, *, now: Now = time.monotonic) -> None:
+        """`credentials` is loaded already; see `connect`."""
+        self.credentials = credentials
+        self._now = now
+        self._reloading = asyncio.Lock()
+        self._reloaded_s = float("-inf")
+        self._session = _session(aiohttp.TCPConnector(limit=0, ttl_dns_cache=60), {})
+
+    async def __aenter__(self) -> ApiClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; requests under way end as Unreachable."""
+        await self._session.close()
+
+    async def request(
+        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 30.0
+    ) -> bytes:
+        """Send one request; the answer's body. Raises ApiFault, Unreachable or Malformed.
+
+        `path` starts with a slash and is already percent-encoded. After Unreachable the request may have been
+        carried out.
+        """
+        limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        for attempt in (1, 2):
+            try:
+                async with await self._open(method, path, body, content_type, limits) as response:
+                    answer = await response.read()
+                    if response.status < 400:
+                        return answer
+                    fault = fault_of(response.status, answer, response.headers.get("Retry-After"))
+            except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+                raise Unreachable(f"No answer from {self.credentials.server}: {said(error)}.") from error
+            if fault.status != UNAUTHORIZED or attempt == 2 or not await self.reload():
+                raise fault
+        raise AssertionError("unreachable")
+
+    async def request_json(
+        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 30.0
+    ) -> Any:
+        """`request`, its answer decoded. Raises Malformed when it is not JSON."""
+        answer = await self.request(method, path, body, content_type=content_type, timeout_s=timeout_s)
+        try:
+            return msgspec.json.decode(answer)
+        except msgspec.DecodeError as error:
+            raise Malformed(
+                f"The answer of {self.credentials.server} to {method} {path} is not JSON: {error}."
+            ) from error
+
+    async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
+        """Stream a watch's body as it arrives, cut anywhere; ends when the server ends it.
+
+        Raises Silent when nothing came for `silence_s`, Unreachable when the connection broke, ApiFault at the start.
+        Wrap it in `contextlib.aclosing`, so that the connection is closed when the reader leaves early.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
+        try:
+            async with await self._open("GET", path, None, JSON, limits) as response:
+                if response.status >= 400:
+                    fault = fault_of(response.status, await response.read(), response.headers.get("Retry-After"))
+                    if fault.status == UNAUTHORIZED:
+                        await self.reload()
+                    raise fault
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except aiohttp.SocketTimeoutError as error:
+            raise Silent(f"The watch on {self.credentials.server} was silent for {silence_s:g} s.") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unreachable(f"The watch on {self.credentials.server} broke off: {said(error)}.") from error
+
+    async def reload(self) -> bool:
+        """Read the credentials again; false when they cannot be read."""
+        asked_s = self._now()
+        async with self._reloading:
+            if self._reloaded_s >= asked_s - RELOAD_AT_MOST_EVERY_S:
+                return True
+            try:
+                await self.credentials.load()
+            except Fault:
+                return False
+            self._reloaded_s = self._now()
+            return True
+
+    def session(self) -> aiohttp.ClientSession:
+        """A session of its own with today's credentials, for a library that brings its own requests; close it."""
+        credentials = self.credentials
+        tls = credentials.tls if credentials.tls is not None else True
+        headers = {"Authorization": credentials.authorization} if credentials.authorization else {}
+        return _session(aiohttp.TCPConnector(limit=0, ssl=tls), headers, proxy=credentials.proxy)
+
+    async def check(self) -> str:
+        """Make sure that the server answers and lets us do our work; what it does not let us do beyond that, or "".
+
+        Raises Misconfigured with one sentence that names the fix; meant for start-up only.
+        """
+        try:
+            await self.request("GET", "/version", timeout_s=10.0)
+        except Unreachable as fault:
+            raise Misconfigured(
+                f"Cannot reach the API server {self.credentials.server} of {self.credentials.name} ({_cause(fault)}): "
+                "check that the cluster runs and that the address is right."
+            ) from fault
+        except ApiFault as fault:
+            # Some servers refuse /version to strangers; whether we are one is asked below.
+            if fault.status == UNAUTHORIZED:
+                raise Misconfigured(
+                    f"The API server {self.credentials.server} does not accept the credentials of "
+                    f"{self.credentials.name}: "
+                    "renew them."
+                ) from fault
+        return await check_permissions(self)
+
+    async def _open(
+        self, method: str, path: str, body: bytes | None, content_type: str, limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": content_type} if body is not None else {}
+        credentials = self.credentials
+        await credentials.renew()
+        if credentials.authorization:
+            headers["Authorization"] = credentials.authorization
+        return await self._session.request(
+            method,
+            URL(credentials.server + path, encoded=True),
+            data=body,
+            headers=headers,
+            timeout=limits,
+            allow_redirects=False,
+            ssl=credentials.tls if credentials.tls is not None else True,
+            proxy=credentials.proxy,
+        )
+
+
+async def connect(kubeconfig: Path | None = None, *, now: Now = time.monotonic) -> ApiClient:
+    """A client for the given kubeconfig, else the pod's service account, else $KUBECONFIG, else ~/.kube/config.
+
+    Reads files (and runs exec plugins), sends nothing. Raises Misconfigured.
+    """
+    inside = kubeconfig is None and in_cluster()
+    credentials = Credentials(None if inside else kubeconfig_path(kubeconfig), now=now)
+    await credentials.load()
+    return ApiClient(credentials, now=now)
+
+
+def _session(
+    connector: aiohttp.TCPConnector, headers: dict[str, str], *, proxy: str | None = None
+) -> aiohttp.ClientSession:
+    # The server would spend CPU on gzip for every page above 128 KiB, and we on undoing it.
+    common = {"Accept-Encoding": "identity", "Accept": JSON, "User-Agent": "gangsched"}
+    return aiohttp.ClientSession(
+        connector=connector,
+        read_bufsize=READ_BUFFER_BYTES,
+        headers=common | headers,
+        skip_auto_headers=("Content-Type",),
+        proxy=proxy,
+    )
+
+
+def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
+    """The fault of an error answer; a body that is no Status (a proxy's page) is quoted in short."""
+    try:
+        said = _status_decoder.decode(body)
+    except msgspec.DecodeError:
+        said = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
+    details = said.details or _Details()
+    after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
+    return ApiFault(status, said.reason, said.message, retry_after_s=after_s or None)
+
+
+def _cause(fault: Fault) -> str:
+    return said(fault.__cause__) if fault.__cause__ is not None else said(fault)

@@ -1,0 +1,65 @@
+"""Faults: what can go wrong between us and the API server.
+
+Law: everything the transport or the server throws at us leaves `client.py` as one of these, chained; a message is one
+sentence for people. A fault is retried with backoff by whoever asked, except `Misconfigured`, which ends the program
+with exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+UNAUTHORIZED = 401
+FORBIDDEN = 403
+NOT_FOUND = 404
+CONFLICT = 409
+GONE = 410
+UNPROCESSABLE = 422
+TOO_MANY_REQUESTS = 429
+SERVER_ERROR = 500
+
+
+class Fault(Exception):  # noqa: N818  (faults are not errors of ours, see the style guide)
+    """Base of all faults; `str()` is one sentence."""
+
+
+class Misconfigured(Fault):
+    """The daemon cannot run as set up; the sentence names the fix."""
+
+
+class Unreachable(Fault):
+    """No answer: refused, timed out, or cut off in the middle. The request may or may not have been carried out."""
+
+
+class Silent(Unreachable):
+    """A stream that stays open and says nothing, not even the bookmarks it was asked for."""
+
+
+class Malformed(Fault):
+    """An answer that is not what the API promises (a proxy's HTML page, cut JSON)."""
+
+
+class ApiFault(Fault):
+    """The API server said no."""
+
+    def __init__(self, status: int, reason: str = "", message: str = "", *, retry_after_s: float | None = None) -> None:
+        super().__init__(message or reason or f"HTTP status {status}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+def said(error: BaseException) -> str:
+    """What somebody else's exception says, on one line without a full stop; its name where it says nothing."""
+    # aiohttp wraps what the system said into a sentence that shows the TLS context's address in memory.
+    inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+    if isinstance(inner, BaseException):
+        return said(inner)
+    if isinstance(error, OSError) and error.strerror:
+        # asyncio puts addresses into strerror. Look-ups have negative numbers and TLS its own: no text of the system's.
+        number = 0 if isinstance(error, ssl.SSLError) else error.errno or 0
+        return os.strerror(number) if number > 0 else error.strerror
+    text = " ".join(str(error).split()).rstrip(".")
+    return text or ("timed out" if isinstance(error, TimeoutError) else type(error).__name__)

@@ -1,0 +1,155 @@
+"""Decode: from the wire to the model, one object at a time.
+
+Law: an object becomes a value or a `DecodeFault` that names it and what is wrong; nothing is guessed and nothing else
+is raised. A pod that has ended and belongs to no gang is not kept (None): it takes no room and nobody asks about it.
+Deciding what a value *means* is left to `api` and `core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import lru_cache
+
+import msgspec
+
+from gangsched.api.keys import is_timed_out, pod_marks
+from gangsched.kube.http.faults import Fault
+from gangsched.kube.read.shapes import ShapeTable, conditions
+from gangsched.kube.read.wire import Meta, PodStatus, WireNamespace, WireNode, WirePod
+from gangsched.model.objects import NOTHING, TERMINAL, ClaimUse, Namespace, Node, Phase, Pod, ScheduledCondition
+from gangsched.model.resources import QuantityError, parse_resources
+
+_PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Phase.PENDING}
+
+
+class DecodeFault(Fault):
+    """An object that cannot be understood; the sentence names it."""
+
+
+def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
+    """The pod, or None for one that ended and carries no gang mark. Raises DecodeFault.
+
+    `condition` is filled in for unbound pods only: that of a bound pod says nothing new.
+    """
+    meta, spec, status = wire.metadata, wire.spec, wire.status
+    phase = _PHASES.get(status.phase, Phase.UNKNOWN)
+    labels = meta.labels or NOTHING
+    annotations = meta.annotations or NOTHING
+    gang_metadata = pod_marks(labels, annotations)
+    native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
+    if phase in TERMINAL and not gang_metadata and not native_group:
+        return None
+    try:
+        shape = shapes.shape(spec, status)
+        condition = None if spec.node_name else _scheduled_condition(status)
+    except (QuantityError, msgspec.DecodeError) as error:
+        raise DecodeFault(f"Pod {meta.namespace}/{meta.name} cannot be understood: {error}") from error
+    return Pod(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        creation_s=_creation_s(meta),
+        shape=shape,
+        scheduler_name=spec.scheduler_name,
+        node_name=spec.node_name,
+        phase=phase,
+        deleting=meta.deletion_timestamp is not None,
+        gated=bool(spec.scheduling_gates),
+        priority=spec.priority,
+        gang_metadata=gang_metadata,
+        timed_out=is_timed_out(annotations),
+        native_group=native_group,
+        owner=_controller(meta) if meta.owner_references else "",
+        labels=labels,
+        claims=(*_claims(wire), *_devices(wire)) if spec.volumes or spec.resource_claims else (),
+        status_reason=status.reason,
+        condition=condition,
+    )
+
+
+def decode_node(wire: WireNode) -> Node:
+    """The node; one without allocatable has room for nothing. Raises DecodeFault."""
+    meta, spec = wire.metadata, wire.spec
+    try:
+        allocatable = parse_resources(wire.status.allocatable)
+    except QuantityError as error:
+        raise DecodeFault(f"Node {meta.name} cannot be understood: allocatable {error}") from error
+    return Node(
+        name=meta.name,
+        uid=meta.uid,
+        labels=meta.labels or NOTHING,
+        taints=spec.taints or (),
+        unschedulable=spec.unschedulable,
+        allocatable=allocatable,
+    )
+
+
+def decode_namespace(wire: WireNamespace) -> Namespace:
+    """The namespace's labels."""
+    return Namespace(name=wire.metadata.name, labels=wire.metadata.labels or NOTHING)
+
+
+def node_decoder(report: Callable[[str], None]) -> Callable[[WireNode], Node]:
+    """`decode_node` that also says, once per node, when one has no allocatable resources."""
+    empty: set[str] = set()
+
+    def decode(wire: WireNode) -> Node:
+        node = decode_node(wire)
+        if node.allocatable:
+            empty.discard(node.name)
+        elif node.name not in empty:
+            empty.add(node.name)
+            report(f"Node {node.name} has no allocatable resources in its status; nothing can be placed on it.")
+        return node
+
+    return decode
+
+
+def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:
+    """The claims that the pod's volumes come to; an ephemeral volume's is named after pod and volume."""
+    return tuple(
+        ClaimUse(f"{wire.metadata.name}-{volume.name}", ephemeral=True)
+        if volume.persistent_volume_claim is None
+        else ClaimUse(volume.persistent_volume_claim.claim_name)
+        for volume in wire.spec.volumes or ()
+        if volume.persistent_volume_claim is not None or volume.ephemeral is not None
+    )
+
+
+def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
+    """The pod's ResourceClaims; what a template's comes to is in the pod's status, null when none is needed."""
+    made = {each.name: each for each in wire.status.resource_claim_statuses or ()}
+    uses = []
+    for source in wire.spec.resource_claims or ():
+        if source.resource_claim_name is not None:
+            uses.append(ClaimUse(source.resource_claim_name, device=True))
+        elif source.resource_claim_template_name is not None:
+            name = made[source.name].resource_claim_name if source.name in made else ""
+            if name is not None:
+                uses.append(ClaimUse(name, ephemeral=True, device=True))
+    return tuple(uses)
+
+
+def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:
+    for condition in conditions(status):
+        if condition.type == "PodScheduled":
+            return ScheduledCondition(condition.status, condition.reason, condition.message)
+    return None
+
+
+def _controller(meta: Meta) -> str:
+    return next((owner.name for owner in meta.owner_references or () if owner.controller), "")
+
+
+def _creation_s(meta: Meta) -> int:
+    return _seconds(meta.creation_timestamp) if meta.creation_timestamp else 0
+
+
+@lru_cache(maxsize=4096)
+def _seconds(timestamp: str) -> int:
+    """Whole seconds since the epoch of an RFC 3339 text; 0 for one that is none."""
+    try:
+        return int(datetime.fromisoformat(timestamp).timestamp())
+    except ValueError:
+        return 0

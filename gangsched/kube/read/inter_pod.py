@@ -1,0 +1,83 @@
+"""Ties: what of a pod's spec looks at other pods, from the wire to the model.
+
+Law: null and `{}` selectors stay apart (nothing, everything); what the API server leaves out gets the default that
+kube-scheduler 1.36 gives it. A pod without any tie has None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gangsched.kube.read.wire import Affinity, AffinityTerm, LabelSelector, PodAffinity, PodSpec, SpreadConstraint
+from gangsched.model.inter_pod import (
+    ANY_IP,
+    HostPort,
+    InterPodConstraints,
+    PodTerm,
+    Requirement,
+    Selector,
+    Spread,
+    WeightedPodTerm,
+)
+
+ALWAYS = "Always"
+HONOR = "Honor"
+DO_NOT_SCHEDULE = "DoNotSchedule"
+
+
+def ties_of(spec: PodSpec) -> InterPodConstraints | None:
+    """The terms of a pod about other pods, None without any."""
+    affinity = spec.affinity or Affinity()
+    near, away = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    constraints = spec.topology_spread_constraints or ()
+    inter_pod = InterPodConstraints(
+        ports=tuple(dict.fromkeys(_host_ports(spec))),
+        affinity=tuple(map(_term, near.required or ())),
+        anti_affinity=tuple(map(_term, away.required or ())),
+        spread=tuple(_spread(each) for each in constraints if each.when_unsatisfiable == DO_NOT_SCHEDULE),
+        preferred=(*_weighted(near, +1), *_weighted(away, -1)),
+        soft_spread=tuple(_spread(each) for each in constraints if each.when_unsatisfiable != DO_NOT_SCHEDULE),
+    )
+    return None if inter_pod == InterPodConstraints() else inter_pod
+
+
+def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
+    """Ports of what runs as long as the pod does: containers and sidecars, not plain init containers."""
+    sidecars = (container for container in spec.init_containers or () if container.restart_policy == ALWAYS)
+    for container in (*(spec.containers or ()), *sidecars):
+        for port in container.ports or ():
+            if port.host_port > 0:
+                yield HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_IP)
+
+
+def _weighted(affinity: PodAffinity, sign: int) -> Iterable[WeightedPodTerm]:
+    return (WeightedPodTerm(sign * each.weight, _term(each.pod_affinity_term)) for each in affinity.preferred or ())
+
+
+def _term(term: AffinityTerm) -> PodTerm:
+    return PodTerm(
+        topology_key=term.topology_key,
+        selector=label_selector(term.label_selector),
+        namespaces=tuple(sorted(set(term.namespaces or ()))),
+        namespace_selector=label_selector(term.namespace_selector),
+    )
+
+
+def _spread(constraint: SpreadConstraint) -> Spread:
+    return Spread(
+        topology_key=constraint.topology_key,
+        max_skew=constraint.max_skew,
+        selector=label_selector(constraint.label_selector),
+        min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+        honor_affinity=(constraint.node_affinity_policy or HONOR) == HONOR,
+        honor_taints=constraint.node_taints_policy == HONOR,
+        match_label_keys=constraint.match_label_keys or (),
+    )
+
+
+def label_selector(selector: LabelSelector | None) -> Selector:
+    """A label selector; None, which the API spells null, selects nothing."""
+    if selector is None:
+        return None
+    equals = (Requirement(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items()))
+    return (*equals, *(selector.match_expressions or ()))

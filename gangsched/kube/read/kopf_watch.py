@@ -1,0 +1,109 @@
+"""kopf, embedded: an operator that only listens, in our own loop.
+
+Law: it writes nothing, keeps its hands off our signals, tasks and log, and every end it comes to is a `Fault` or the
+stop we asked for. What it does *not* do: live on after a fault (kopf ends on any ERROR line but 410, on a 410 in the
+middle of a list and on a malformed line); its owner starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import aiohttp
+import kopf
+
+from gangsched.kube.http.client import ApiClient
+from gangsched.kube.http.faults import Fault, Unreachable, said
+
+Handler = Callable[[str | None, Mapping[str, Any]], None]
+"""Gets the type (None for an object listed at the start, ADDED, MODIFIED, DELETED) and the object."""
+
+
+class OperatorEnded(Fault):
+    """kopf's operator came to an end that we did not ask for."""
+
+
+async def follow(
+    client: ApiClient,
+    api_group: str,
+    version: str,
+    on_event: Handler,
+    *,
+    stop: asyncio.Event,
+    restore_signals: Callable[[], None],
+) -> None:
+    """Hand every event about PodGroups of one API version to `on_event` until `stop` is set.
+
+    Raises OperatorEnded when kopf gives up. `restore_signals` is called right after kopf has put its own handlers on
+    SIGINT and SIGTERM, before any signal can reach them.
+    """
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)  # every end is reported by our caller, in its own words
+    sessions: list[aiohttp.ClientSession] = []
+    try:
+        tasks = await kopf.spawn_tasks(
+            registry=_registry(client, api_group, version, on_event, sessions),
+            settings=_settings(),
+            clusterwide=True,
+            standalone=True,
+            stop_flag=stop,
+        )
+        restore_signals()
+        # On its way out kopf cancels every task it does not know, ours among them, unless told to ignore them.
+        await kopf.run_tasks(tasks, ignored=_Everything())
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:
+        raise OperatorEnded(f"The operator for {api_group} ended: {said(error)[:300]}.") from error
+    finally:
+        stop.set()  # ends the task in which kopf waits for it
+        for session in sessions:
+            await session.close()
+
+
+def _registry(
+    client: ApiClient, api_group: str, version: str, on_event: Handler, sessions: list[aiohttp.ClientSession]
+) -> Any:
+    registry = kopf.OperatorRegistry()
+
+    async def login(**_: Any) -> Any:
+        if sessions and not await client.reload():  # asked again: the server refused what we gave before
+            raise Unreachable("The credentials cannot be read again.")
+        sessions.append(client.session())
+        return kopf.AiohttpSession(server=client.credentials.server, aiohttp_session=sessions[-1])
+
+    async def heard(event: Mapping[str, Any], **_: Any) -> None:
+        on_event(event["type"], event["object"])
+
+    kopf.on.login(registry=registry, retries=3, backoff=1.0)(login)
+    kopf.on.event(api_group, version, "podgroups", registry=registry)(heard)
+    return registry
+
+
+def _settings() -> Any:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.scanning.disabled = True
+    settings.process.ultimate_exiting_timeout = None  # else it SIGKILLs the process ten minutes after its own end
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.networking.request_timeout = 30
+    settings.networking.error_backoffs = (0.5, 1, 2)  # then it ends, and we start it again
+    settings.queueing.exit_timeout = 0.5
+    return settings
+
+
+class _Everything(Collection[Any]):
+    """The collection that every task is in."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

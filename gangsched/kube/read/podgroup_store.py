@@ -1,0 +1,104 @@
+"""The last version of each PodGroup of one API group, fed by two sources at once: an event stream and periodic lists.
+
+Law: no awaits, no clock. A list sweeps what the stream lost, but knows less than the stream about what happened after
+its own resourceVersion: an object the stream showed later stays, one the stream saw deleted later stays gone. Nothing
+is said twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gangsched.api.podgroup import parse_pod_group
+from gangsched.kube.ports import Report, Sink
+from gangsched.model.objects import PodGroup
+from gangsched.model.protocol import PodGroupApplied, PodGroupGone, PodGroupsReplaced
+
+
+class PodGroupStore:
+    """Turns what is heard about one API group's PodGroups into messages."""
+
+    def __init__(self, api_group: str, sink: Sink, report: Report) -> None:
+        self.api_group = api_group
+        self._sink = sink
+        self._report = report
+        self._known: dict[str, PodGroup] = {}
+        self._deleted: dict[str, int] = {}
+        self._listed = False
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def applied(self, body: Mapping[str, Any], version: str) -> None:
+        """The stream shows an object, new, changed, or merely listed again."""
+        pod_group = self.parse(body, version)
+        if pod_group is None:
+            return
+        known = self._known.get(pod_group.uid)
+        at = revision(pod_group.resource_version)
+        if known is not None and revision(known.resource_version) >= at:
+            return
+        if self._deleted.get(pod_group.uid, -1) >= at:
+            return
+        self._known[pod_group.uid] = pod_group
+        self._sink(PodGroupApplied(pod_group))
+
+    def gone(self, body: Mapping[str, Any]) -> None:
+        """The stream saw an object deleted."""
+        metadata = body.get("metadata") or {}
+        uid = str(metadata.get("uid", ""))
+        self._deleted[uid] = revision(str(metadata.get("resourceVersion", "")))
+        known = self._known.pop(uid, None)
+        if known is not None:
+            self._sink(PodGroupGone(self.api_group, known.namespace, known.name, uid))
+
+    def read(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
+        """One object of a list, for `replace`; None (reported) for one that is no PodGroup."""
+        metadata = body.get("metadata") or {}
+        known = self._known.get(str(metadata.get("uid", "")))
+        # Most of a periodic list is known; parsing costs a hundred times the comparison.
+        if known is not None and known.resource_version == metadata.get("resourceVersion"):
+            return known
+        return self.parse(body, version)
+
+    def replace(self, pod_groups: Iterable[PodGroup], resource_version: str) -> None:
+        """A complete list as of `resource_version`; the first is always told, a later one if it changes anything."""
+        listed: dict[str, PodGroup] = {}
+        for pod_group in pod_groups:
+            known = self._known.get(pod_group.uid, pod_group)
+            at = revision(pod_group.resource_version)
+            if self._deleted.get(pod_group.uid, -1) < at:
+                listed[pod_group.uid] = known if revision(known.resource_version) >= at else pod_group
+        at = revision(resource_version)
+        for uid, known in self._known.items():
+            if uid not in listed and revision(known.resource_version) > at:
+                listed[uid] = known
+        self._deleted = {uid: when for uid, when in self._deleted.items() if when > at}
+        self._tell(listed)
+
+    def replace_with_none(self) -> None:
+        """The API group is not served (any more)."""
+        self._deleted = {}
+        self._tell({})
+
+    def parse(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
+        """The PodGroup, or None (reported) for something that is not one."""
+        try:
+            return parse_pod_group(body, api_group=self.api_group, version=version)
+        except ValueError as error:
+            self._report(str(error))
+            return None
+
+    def _tell(self, listed: dict[str, PodGroup]) -> None:
+        # Equal revisions are the same object here, so identity is enough.
+        changed = listed.keys() != self._known.keys() or any(self._known[uid] is not pg for uid, pg in listed.items())
+        self._known = listed
+        if changed or not self._listed:
+            self._listed = True
+            self._sink(PodGroupsReplaced(self.api_group, tuple(listed.values())))
+
+
+def revision(resource_version: str) -> int:
+    """A resourceVersion as a number; they are comparable (KEP-5504), and one that is no number compares as oldest."""
+    return int(resource_version) if resource_version.isdigit() else -1

@@ -1,0 +1,253 @@
+"""Reflector: LIST, then WATCH, for ever; the mirror sees every page and line in order.
+
+Law: a relist replaces (no ghosts), a stream that merely ends is resumed from the last resourceVersion, and whatever
+fails is retried with backoff, never given up. Work on the loop comes in slices of a few milliseconds. What it does
+*not* do: look into objects (see `mirror`), or decide when the caches are good enough (`synced` is set after the first
+list, `answered` also when that is refused).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, Protocol
+
+from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
+from gangsched.kube.ports import Now, Report, Sleep
+from gangsched.kube.read.store import Store, T, W, WatchError, continue_token
+
+PAGE_LIMIT = 500
+SLICE_S = 0.005
+DENIED_PAUSE_S = 10.0
+NOT_SERVED_PAUSE_S = 60.0
+LIVELY_S = 1.0
+REFUSED_WATCHES_BEFORE_RELIST = 5
+BAD_REQUEST = 400
+
+
+class Reads(Protocol):
+    """What of the client is needed here."""
+
+    async def request(self, method: str, path: str, *, timeout_s: float) -> bytes:
+        """Send one request; the answer's body."""
+
+    def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
+        """Stream an answer's body."""
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines of any length; the unfinished tail is kept, and lost with the stream."""
+
+    def __init__(self) -> None:
+        self._tail: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes, without their newline."""
+        if b"\n" not in chunk:
+            self._tail.append(chunk)
+            return []
+        lines = chunk.split(b"\n")
+        if self._tail:
+            lines[0] = b"".join((*self._tail, lines[0]))
+        self._tail = [lines.pop()]
+        return lines
+
+
+@dataclass(slots=True)
+class ReflectorCounts:
+    """What happened so far, for metrics."""
+
+    lists: int = 0
+    watches: int = 0
+    silences: int = 0
+    faults: int = 0
+
+
+class Reflector(Generic[W, T]):
+    """Keeps one mirror equal to the API server. `synced` is set once the first list is in; `run` never returns."""
+
+    def __init__(
+        self,
+        client: Reads,
+        store: Store[W, T],
+        *,
+        report: Report,
+        server_timeout_s: int = 300,
+        silence_s: float = 100.0,
+        now: Now = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        rng: random.Random | None = None,
+        refused: Callable[[], None] | None = None,
+    ) -> None:
+        """`silence_s` must exceed the minute between two bookmarks; `server_timeout_s` bounds one watch.
+
+        `refused` is called whenever a list is forbidden or not served.
+        """
+        self.synced = asyncio.Event()
+        self.answered = asyncio.Event()
+        self.counts = ReflectorCounts()
+        self._client = client
+        self._store: Store[W, T] = store
+        self._report = report
+        self._server_timeout_s = server_timeout_s
+        self._silence_s = silence_s
+        self._now = now
+        self._sleep = sleep
+        self._rng = rng or random.Random()
+        self._refused = refused
+        self._backoff = Backoff(0.1, 10.0, rng=self._rng)
+        self._page_limit = PAGE_LIMIT
+        self._refused_watches = 0
+        self._trouble: str | None = None
+
+    async def run(self) -> None:
+        """Follow the API server until cancelled."""
+        relist = True
+        while True:
+            fault: Fault | None = None
+            try:
+                if relist:
+                    await self._list()
+                    relist = False
+                if await self._watch():
+                    continue
+            except Silent as silence:
+                self.counts.silences += 1
+                self._report(f"{silence} It is opened again where it stopped.")
+                continue
+            except Fault as caught:
+                fault = caught
+                if relist and isinstance(fault, ApiFault) and fault.status in {FORBIDDEN, NOT_FOUND}:
+                    self._list_refused()
+                relist = relist or self._must_relist(fault)
+            await self._pause(fault)
+
+    async def _list(self) -> None:
+        """Read every page; the last one replaces the mirror's contents."""
+        store = self._store
+        store.begin_list()
+        page = await self._page("")
+        while True:
+            ahead = continue_token(page)
+            coming = asyncio.create_task(self._page(ahead)) if ahead else None
+            try:
+                await self._sleep(0)  # the server makes the next page while we decode this one
+                token = store.add_page(page)
+                if not token:
+                    break
+                page = await (coming or self._page(token))
+            finally:
+                if coming is not None:
+                    coming.cancel()
+                    await asyncio.gather(coming, return_exceptions=True)
+        self._page_limit = PAGE_LIMIT
+        self.counts.lists += 1
+        self._recovered()
+        self.synced.set()
+        self.answered.set()
+
+    async def _page(self, token: str) -> bytes:
+        """The page that a continue token stands for, the first one for "". Raises Fault."""
+        query = [f"limit={self._page_limit}"] if self._page_limit else []
+        query += [f"continue={token}"] if token else []
+        path = f"{self._store.codec.path}?{'&'.join(query)}".rstrip("?")
+        try:
+            return await self._client.request("GET", path, timeout_s=60.0)
+        except ApiFault as fault:
+            # The token outlived the server's memory: this list is too slow in pages, take it in one.
+            if fault.status == GONE and token:
+                self._page_limit = 0
+            raise
+
+    def _list_refused(self) -> None:
+        """Tell that there is nothing to be had for now."""
+        if self._refused is not None:
+            self._refused()
+        self.answered.set()
+
+    async def _watch(self) -> bool:
+        """Follow one stream to its end; true if it was of use, false if it ended at once and said nothing."""
+        store = self._store
+        # Spread over a minute, so that watches do not all end together.
+        lasts_s = self._server_timeout_s + self._rng.randrange(60)
+        path = (
+            f"{store.codec.path}?watch=true&allowWatchBookmarks=true"
+            f"&resourceVersion={store.resource_version}&timeoutSeconds={lasts_s}"
+        )
+        self.counts.watches += 1
+        began_s = self._now()
+        splitter = LineSplitter()
+        useful = False
+        try:
+            async with aclosing(self._client.chunks(path, silence_s=self._silence_s)) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    lines = splitter.feed(chunk)
+                    if lines:
+                        await self._take(lines)
+                        useful = True
+                        self._recovered()
+        finally:
+            # A list alone does not reset the backoff: a server that refuses every watch would be listed at full speed.
+            useful = useful or self._now() - began_s > LIVELY_S
+            if useful:
+                self._refused_watches = 0
+                self._backoff.reset()
+        return useful
+
+    async def _take(self, lines: list[bytes]) -> None:
+        """Hand lines to the mirror, letting others run every few milliseconds."""
+        slice_ends_s = self._now() + SLICE_S
+        for line in lines:
+            if not line:
+                continue
+            self._store.take_line(line)
+            if self._now() > slice_ends_s:
+                await self._sleep(0)
+                slice_ends_s = self._now() + SLICE_S
+
+    def _must_relist(self, fault: Fault) -> bool:
+        """Whether the stream cannot be resumed after `fault`."""
+        if isinstance(fault, WatchError | Malformed):
+            return True
+        if not isinstance(fault, ApiFault):
+            return False
+        if fault.status in {GONE, BAD_REQUEST}:
+            return True
+        # A server restored from a backup refuses our resourceVersion as too new, again and again.
+        self._refused_watches += 1
+        return self._refused_watches >= REFUSED_WATCHES_BEFORE_RELIST
+
+    async def _pause(self, fault: Fault | None) -> None:
+        """Wait before the next try, and say so once per trouble."""
+        delay_s = self._backoff.next_s(fault)
+        if fault is not None:
+            self.counts.faults += 1
+            denied = isinstance(fault, ApiFault) and fault.status in {UNAUTHORIZED, FORBIDDEN}
+            delay_s = max(delay_s, DENIED_PAUSE_S) if denied else delay_s
+            delay_s = max(delay_s, NOT_SERVED_PAUSE_S) if self._not_served(fault) else delay_s
+            self._complain(fault, denied=denied)
+        await self._sleep(delay_s)
+
+    def _not_served(self, fault: Fault) -> bool:
+        """Whether the API server does not know a kind that we can do without."""
+        return self._refused is not None and isinstance(fault, ApiFault) and fault.status == NOT_FOUND
+
+    def _complain(self, fault: Fault, *, denied: bool) -> None:
+        """Report a trouble when it begins; one that is a matter of course (410) is not reported."""
+        if self._not_served(fault) or (isinstance(fault, ApiFault) and fault.status == GONE):
+            return
+        fix = "apply manifests/rbac.yaml or renew the credentials" if denied else "trying again"
+        sentence = f"Cannot follow {self._store.codec.noun}: {str(fault).rstrip('.')}; {fix}."
+        if self._trouble != sentence:
+            self._trouble = sentence
+            self._report(sentence)
+
+    def _recovered(self) -> None:
+        if self._trouble is not None:
+            self._trouble = None
+            self._report(f"Following {self._store.codec.noun} again.")

@@ -1,0 +1,197 @@
+"""Shapes: what filters and scores look at, taken out of a pod's spec and shared between identical pods.
+
+Law: two pods with the same scheduling-relevant spec get the same `Shape` object for as long as any pod holds it, since
+masks are cached per shape by identity. Weak references keep the table as small as the cluster's variety; names, nodes,
+images, environments and volumes are not part of the key.
+
+What this version cannot honour is put in words (`Shape.unsupported`) rather than ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from gangsched.kube.read.inter_pod import ties_of
+from gangsched.kube.read.wire import (
+    Condition,
+    Container,
+    ContainerStatus,
+    DeviceSource,
+    NodeAffinity,
+    NodeSelector,
+    PodSpec,
+    PodStatus,
+    Term,
+)
+from gangsched.model.objects import NodeSelectorTerm, PreferredTerm, Shape
+from gangsched.model.resources import ResourceVector, parse_resources, pod_requests
+
+_encode = msgspec.msgpack.Encoder().encode
+_statuses_decoder = msgspec.json.Decoder(list[ContainerStatus])
+_conditions_decoder = msgspec.json.Decoder(list[Condition])
+
+ALWAYS = "Always"
+NULL = b"null"
+
+_Vectors: TypeAlias = list[ResourceVector]
+
+
+class ShapeTable:
+    """Interns shapes. Not thread-safe; one per process."""
+
+    def __init__(self) -> None:
+        self._shapes: WeakValueDictionary[bytes, Shape] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def shape(self, spec: PodSpec, status: PodStatus) -> Shape:
+        """The shape of a pod. Raises QuantityError for an amount that is none.
+
+        `spec.node_name` is not part of it: a pod that has one is bound, and is never filtered again.
+        """
+        resized = _resized(spec, status) if spec.node_name else None
+        pod_level = _pod_level(spec, status)
+        key = _encode(
+            (
+                [(c.resources, c.ports) for c in spec.containers or ()],
+                [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers or ()],
+                pod_level,
+                spec.overhead,
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                spec.topology_spread_constraints,
+                [_unknown(source) for source in spec.resource_claims or ()].count(True),
+                resized,
+            )
+        )
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = _shape(spec, resized, pod_level)
+        return shape
+
+
+def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: ResourceVector) -> Shape:
+    affinity = (spec.affinity.node_affinity if spec.affinity is not None else None) or NodeAffinity()
+    required = affinity.required
+    return Shape(
+        requests=_requests(spec, resized, pod_level),
+        node_selector=tuple(sorted((spec.node_selector or {}).items())),
+        required=None if required is None else selector_terms(required),
+        preferred=tuple(PreferredTerm(p.weight, _term(p.preference)) for p in affinity.preferred or ()),
+        tolerations=spec.tolerations or (),
+        inter_pod=ties_of(spec),
+        unsupported=tuple(_unsupported(spec)),
+    )
+
+
+def selector_terms(selector: NodeSelector) -> tuple[NodeSelectorTerm, ...]:
+    """The alternatives of a node selector."""
+    return tuple(_term(term) for term in selector.node_selector_terms or ())
+
+
+def _term(term: Term) -> NodeSelectorTerm:
+    return NodeSelectorTerm(labels=term.match_expressions, fields=term.match_fields)
+
+
+def _requests(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: ResourceVector) -> ResourceVector:
+    containers, inits = resized or (_vectors(spec.containers), _vectors(spec.init_containers))
+    always = [container.restart_policy == ALWAYS for container in spec.init_containers or ()]
+    return pod_requests(
+        containers=containers,
+        init_containers=list(zip(inits, always, strict=True)),
+        pod_level=pod_level,
+        overhead=parse_resources(spec.overhead),
+    )
+
+
+def _vectors(containers: Iterable[Container] | None) -> _Vectors:
+    return [parse_resources(c.resources.requests if c.resources is not None else None) for c in containers or ()]
+
+
+def _pod_level(spec: PodSpec, status: PodStatus) -> ResourceVector:
+    """What the pod as a whole asks for; while a bound one is resized in place, as for its containers (KEP-5419)."""
+    wanted = parse_resources(spec.resources.requests) if spec.resources is not None else ()
+    if not wanted or not spec.node_name or status.resources is None:
+        return wanted
+    actual = _largest(parse_resources(status.resources.requests), parse_resources(status.allocated_resources))
+    counted = actual if _infeasible(status) else _largest(wanted, actual)
+    stated = {name for name, _ in wanted}
+    return tuple((name, amount) for name, amount in counted if name in stated)
+
+
+def _resized(spec: PodSpec, status: PodStatus) -> tuple[_Vectors, _Vectors] | None:
+    """The containers' requests while they are resized in place; None when they have what the spec says.
+
+    The largest of wanted, actual and allocated counts; what can never be given (`Infeasible`) does not count as
+    wanted (kube-scheduler NodeResourcesFit, KEP-1287). Only sidecars among the init containers can be resized.
+    """
+    if b'"resources"' not in bytes(status.container_statuses) + bytes(status.init_container_statuses):
+        return None
+    has = {s.name: s for raw in _raw_statuses(status) for s in _statuses_decoder.decode(raw) if s.resources is not None}
+    sidecars = [c for c in spec.init_containers or () if c.restart_policy == ALWAYS]
+    if all(_has_what_it_wants(c, has.get(c.name)) for c in (*(spec.containers or ()), *sidecars)):
+        return None
+    infeasible = _infeasible(status)
+
+    def counted(container: Container, wanted: ResourceVector) -> ResourceVector:
+        own = has.get(container.name)
+        if own is None or own.resources is None:
+            return wanted
+        actual = _largest(parse_resources(own.resources.requests), parse_resources(own.allocated_resources))
+        return actual if infeasible else _largest(wanted, actual)
+
+    containers = list(map(counted, spec.containers or (), _vectors(spec.containers)))
+    inits = [
+        counted(container, wanted) if container.restart_policy == ALWAYS else wanted
+        for container, wanted in zip(spec.init_containers or (), _vectors(spec.init_containers), strict=True)
+    ]
+    same = containers == _vectors(spec.containers) and inits == _vectors(spec.init_containers)
+    return None if same else (containers, inits)
+
+
+def _has_what_it_wants(container: Container, own: ContainerStatus | None) -> bool:
+    """The quick and usual answer, without parsing an amount; false may still turn out to be equal."""
+    if own is None or own.resources is None:
+        return True
+    wanted = (container.resources.requests if container.resources is not None else None) or {}
+    return (own.resources.requests or {}) == wanted and (own.allocated_resources or wanted) == wanted
+
+
+def _raw_statuses(status: PodStatus) -> Iterable[msgspec.Raw]:
+    return (raw for raw in (status.container_statuses, status.init_container_statuses) if bytes(raw) not in {b"", NULL})
+
+
+def _largest(a: ResourceVector, b: ResourceVector) -> ResourceVector:
+    larger = dict(a)
+    for name, amount in b:
+        larger[name] = max(amount, larger.get(name, 0))
+    return tuple(sorted(larger.items()))
+
+
+def _infeasible(status: PodStatus) -> bool:
+    """Whether the node can never give what is wanted; kube-scheduler looks at the first such condition's reason."""
+    pending = (condition.reason for condition in conditions(status) if condition.type == "PodResizePending")
+    return next(pending, "") == "Infeasible"
+
+
+def conditions(status: PodStatus) -> list[Condition]:
+    """The pod's conditions, decoded now."""
+    raw = bytes(status.conditions)
+    return [] if raw in {b"", NULL} else _conditions_decoder.decode(raw)
+
+
+def _unsupported(spec: PodSpec) -> Iterable[str]:
+    """What this version cannot honour, in words for people."""
+    if any(_unknown(source) for source in spec.resource_claims or ()):
+        yield "resource claims of an unknown kind"
+
+
+def _unknown(source: DeviceSource) -> bool:
+    """A resource claim that is named neither directly nor by a template."""
+    return source.resource_claim_name is None and source.resource_claim_template_name is None

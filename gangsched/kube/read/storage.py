@@ -1,0 +1,205 @@
+"""Storage: claims, volumes, classes, CSINodes, ResourceClaims: from the wire to the model, and how each is followed.
+
+Law: as in `decode`: an object becomes a value or a `DecodeFault` that names it. What a claim allows is decided in
+`core.filter`, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from gangsched.kube.read.decode import DecodeFault
+from gangsched.kube.read.inter_pod import label_selector
+from gangsched.kube.read.shapes import selector_terms
+from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
+from gangsched.kube.read.store import Codec, T, W
+from gangsched.kube.read.wire import Amounts, Identity, Line, Meta, Page
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import DEVICES, NOTHING
+from gangsched.model.protocol import StorageApplied, StorageGone, StorageReplaced
+from gangsched.model.resources import QuantityError, parse_quantity
+from gangsched.model.storage import (
+    RESOURCES,
+    Claim,
+    ClaimRef,
+    CsiNode,
+    ResourceClaim,
+    StorageClass,
+    StorageObject,
+    Volume,
+)
+
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+OLD_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
+ZONE_LABELS = (
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+)
+ZONES_BETWEEN = "__"
+CLAIMS = "/api/v1/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
+RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+
+
+def decode_claim(wire: WireClaim) -> Claim:
+    """The claim. Raises DecodeFault for a request that is no quantity."""
+    meta, spec = wire.metadata, wire.spec
+    annotations = meta.annotations or NOTHING
+    return Claim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        storage_class=annotations.get(OLD_STORAGE_CLASS, spec.storage_class_name or ""),
+        volume_name=spec.volume_name,
+        bound=bool(spec.volume_name) and BIND_COMPLETED in annotations,
+        lost=wire.status.phase == "Lost",
+        deleting=meta.deletion_timestamp is not None,
+        selected_node=annotations.get(SELECTED_NODE),
+        owner_uid=_owner_uid(meta),
+        access_modes=spec.access_modes or (),
+        volume_mode=spec.volume_mode or "Filesystem",
+        attributes_class=spec.volume_attributes_class_name or "",
+        request_bytes=_bytes(spec.resources.requests if spec.resources is not None else None, "claim", meta),
+        selector=() if spec.selector is None else label_selector(spec.selector),
+    )
+
+
+def decode_volume(wire: WireVolume) -> Volume:
+    """The volume. Raises DecodeFault for a capacity that is no quantity."""
+    meta, spec = wire.metadata, wire.spec
+    labels = meta.labels or NOTHING
+    required = spec.node_affinity.required if spec.node_affinity is not None else None
+    ref = spec.claim_ref
+    return Volume(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=labels,
+        storage_class=(meta.annotations or NOTHING).get(OLD_STORAGE_CLASS, spec.storage_class_name),
+        capacity_bytes=_bytes(spec.capacity, "volume", meta),
+        access_modes=spec.access_modes or (),
+        volume_mode=spec.volume_mode or "Filesystem",
+        attributes_class=spec.volume_attributes_class_name or "",
+        available=wire.status.phase == "Available",
+        deleting=meta.deletion_timestamp is not None,
+        claim=ClaimRef(ref.namespace, ref.name, ref.uid) if ref is not None else None,
+        required=None if required is None else selector_terms(required),
+        zones=tuple((key, zones) for key in ZONE_LABELS if key in labels and (zones := _zones(labels[key]))),
+        driver=spec.csi.driver if spec.csi is not None else "",
+        handle=spec.csi.volume_handle if spec.csi is not None else "",
+    )
+
+
+def decode_class(wire: WireStorageClass) -> StorageClass:
+    """The storage class."""
+    terms = (term.match_label_expressions or () for term in wire.allowed_topologies or ())
+    return StorageClass(
+        name=wire.metadata.name,
+        provisioner=wire.provisioner,
+        waits=wire.volume_binding_mode == "WaitForFirstConsumer",
+        topologies=tuple(tuple(Requirement(each.key, "In", each.values) for each in term) for term in terms),
+    )
+
+
+def decode_csi_node(wire: WireCsiNode) -> CsiNode:
+    """The limits that the node's drivers state."""
+    drivers = wire.spec.drivers or ()
+    limits = ((each.name, each.allocatable.count) for each in drivers if each.allocatable is not None)
+    return CsiNode(wire.metadata.name, tuple((name, count) for name, count in limits if count is not None))
+
+
+def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
+    """The ResourceClaim."""
+    meta, allocation = wire.metadata, wire.status.allocation
+    selector = None if allocation is None else allocation.node_selector
+    return ResourceClaim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        owner_uid=_owner_uid(meta),
+        deleting=meta.deletion_timestamp is not None,
+        allocated=allocation is not None,
+        required=None if selector is None else selector_terms(selector),
+        reserved=tuple(consumer.uid for consumer in wire.status.reserved_for or ()),
+    )
+
+
+def _owner_uid(meta: Meta) -> str:
+    return next((owner.uid for owner in meta.owner_references or () if owner.controller), "")
+
+
+def claims() -> Codec[WireClaim, Claim]:
+    """All PersistentVolumeClaims."""
+    return _codec(CLAIMS, WireClaim, Claim, decode_claim, _namespaced)
+
+
+def volumes() -> Codec[WireVolume, Volume]:
+    """All PersistentVolumes."""
+    return _codec(VOLUMES, WireVolume, Volume, decode_volume, _named)
+
+
+def classes() -> Codec[WireStorageClass, StorageClass]:
+    """All StorageClasses."""
+    return _codec(CLASSES, WireStorageClass, StorageClass, decode_class, _named)
+
+
+def csi_nodes() -> Codec[WireCsiNode, CsiNode]:
+    """All CSINodes."""
+    return _codec(CSI_NODES, WireCsiNode, CsiNode, decode_csi_node, _named)
+
+
+def resource_claims() -> Codec[WireResourceClaim, ResourceClaim]:
+    """All ResourceClaims."""
+    return _codec(RESOURCE_CLAIMS, WireResourceClaim, ResourceClaim, decode_resource_claim, _device)
+
+
+def _codec(
+    path: str, wire: type[W], kind: type[StorageObject], convert: Callable[[W], T], key: Callable[[Identity], str]
+) -> Codec[W, T]:
+    return Codec(
+        noun=RESOURCES[kind],
+        path=path,
+        line=msgspec.json.Decoder(Line[wire]),  # type: ignore[valid-type]
+        page=msgspec.json.Decoder(Page[wire]),  # type: ignore[valid-type]
+        item=msgspec.json.Decoder(wire),
+        key=key,
+        convert=convert,
+        applied=StorageApplied,  # type: ignore[arg-type]
+        gone=partial(StorageGone, kind),
+        replaced=partial(StorageReplaced, kind),
+    )
+
+
+def _namespaced(identity: Identity) -> str:
+    return f"{identity.namespace}/{identity.name}"
+
+
+def _device(identity: Identity) -> str:
+    return f"{DEVICES}/{identity.namespace}/{identity.name}"
+
+
+def _named(identity: Identity) -> str:
+    return identity.name
+
+
+def _bytes(amounts: Amounts | None, noun: str, meta: Meta) -> int:
+    try:
+        return parse_quantity((amounts or {}).get("storage", 0))
+    except QuantityError as error:
+        who = f"{meta.namespace}/{meta.name}".strip("/")
+        raise DecodeFault(f"The {noun} {who} cannot be understood: storage {error}") from error
+
+
+def _zones(text: str) -> tuple[str, ...]:
+    """The values of a volume's zone label, `a__b` for two; () where it is spoilt, as kube-scheduler ignores it then."""
+    zones = tuple(zone.strip() for zone in text.split(ZONES_BETWEEN))
+    return zones if all(zones) else ()

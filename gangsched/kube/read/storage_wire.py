@@ -1,0 +1,158 @@
+"""The wire of storage: the fields of claims, volumes, classes, CSINodes and ResourceClaims that we read, and no others.
+
+Law: as in `wire`: types only, as the API server spells them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gangsched.kube.read.wire import Amounts, LabelSelector, Meta, NodeSelector, Resources, Wire
+
+
+class ClaimSpec(Wire):
+    """v1.PersistentVolumeClaimSpec."""
+
+    access_modes: tuple[str, ...] | None = None
+    storage_class_name: str | None = None
+    volume_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    resources: Resources | None = None
+    selector: LabelSelector | None = None
+
+
+class ClaimStatus(Wire):
+    """v1.PersistentVolumeClaimStatus."""
+
+    phase: str = ""
+
+
+class WireClaim(Wire):
+    """v1.PersistentVolumeClaim."""
+
+    metadata: Meta
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+
+
+class WireClaimRef(Wire):
+    """v1.ObjectReference of a volume's claim."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class VolumeAffinity(Wire):
+    """v1.VolumeNodeAffinity."""
+
+    required: NodeSelector | None = None
+
+
+class CsiSource(Wire):
+    """v1.CSIPersistentVolumeSource."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class VolumeSpec(Wire):
+    """v1.PersistentVolumeSpec."""
+
+    capacity: Amounts | None = None
+    access_modes: tuple[str, ...] | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    claim_ref: WireClaimRef | None = None
+    node_affinity: VolumeAffinity | None = None
+    csi: CsiSource | None = None
+
+
+class VolumeStatus(Wire):
+    """v1.PersistentVolumeStatus."""
+
+    phase: str = ""
+
+
+class WireVolume(Wire):
+    """v1.PersistentVolume."""
+
+    metadata: Meta
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+    status: VolumeStatus = msgspec.field(default_factory=VolumeStatus)
+
+
+class TopologyRequirement(Wire):
+    """v1.TopologySelectorLabelRequirement."""
+
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class TopologyTerm(Wire):
+    """v1.TopologySelectorTerm."""
+
+    match_label_expressions: tuple[TopologyRequirement, ...] | None = None
+
+
+class WireStorageClass(Wire):
+    """storage.k8s.io/v1 StorageClass."""
+
+    metadata: Meta
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[TopologyTerm, ...] | None = None
+
+
+class Consumer(Wire):
+    """resource.k8s.io/v1 ResourceClaimConsumerReference."""
+
+    uid: str = ""
+
+
+class Allocation(Wire):
+    """resource.k8s.io/v1 AllocationResult."""
+
+    node_selector: NodeSelector | None = None
+
+
+class ResourceClaimStatus(Wire):
+    """resource.k8s.io/v1 ResourceClaimStatus."""
+
+    allocation: Allocation | None = None
+    reserved_for: tuple[Consumer, ...] | None = None
+
+
+class WireResourceClaim(Wire):
+    """resource.k8s.io/v1 ResourceClaim."""
+
+    metadata: Meta
+    status: ResourceClaimStatus = msgspec.field(default_factory=ResourceClaimStatus)
+
+
+class Attachable(Wire):
+    """storage.k8s.io/v1 VolumeNodeResources."""
+
+    count: int | None = None
+
+
+class Driver(Wire):
+    """storage.k8s.io/v1 CSINodeDriver."""
+
+    name: str = ""
+    allocatable: Attachable | None = None
+
+
+class CsiNodeSpec(Wire):
+    """storage.k8s.io/v1 CSINodeSpec."""
+
+    drivers: tuple[Driver, ...] | None = None
+
+
+class WireCsiNode(Wire):
+    """storage.k8s.io/v1 CSINode."""
+
+    metadata: Meta
+    spec: CsiNodeSpec = msgspec.field(default_factory=CsiNodeSpec)

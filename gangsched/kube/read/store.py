@@ -1,0 +1,308 @@
+"""Mirror: the last version of each object of one kind, and the messages that keep the state equal to it.
+
+Law: pages and watch lines in, messages out, no awaits and no clock. A list replaces everything; a line changes one
+object; a line that changes nothing we look at says nothing. A first list of many pages is told page by page, because
+taking it in as one message blocks the loop: until `resource_version` is set, what was told is not yet all. One object
+that cannot be understood is reported once and skipped, and if we knew it before, its last good version stands: room
+that is taken must not look free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from gangsched.kube.http.faults import ApiFault, Malformed
+from gangsched.kube.ports import Report, Sink
+from gangsched.kube.read.decode import DecodeFault, decode_namespace, decode_pod, node_decoder
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
+from gangsched.kube.read.wire import ErrorStatus, Identified, Identity, Line, Page, WireNamespace, WireNode, WirePod
+from gangsched.model.objects import Namespace, Node, Pod
+from gangsched.model.protocol import (
+    Message,
+    NamespaceApplied,
+    NamespaceGone,
+    NamespacesReplaced,
+    NodeApplied,
+    NodeGone,
+    NodesReplaced,
+    PodApplied,
+    PodGone,
+    PodsReplaced,
+)
+from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
+
+W = TypeVar(
+    "W", WirePod, WireNode, WireNamespace, WireClaim, WireVolume, WireStorageClass, WireCsiNode, WireResourceClaim
+)
+T = TypeVar("T", Pod, Node, Namespace, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
+
+_ITEMS = b',"items":['
+HEAD_BYTES = 4_096
+
+_loose_line = msgspec.json.Decoder(Line[Raw])
+_loose_page = msgspec.json.Decoder(Page[Raw])
+_identity = msgspec.json.Decoder(Identified)
+_status = msgspec.json.Decoder(ErrorStatus)
+
+
+class WatchError(ApiFault):
+    """An ERROR line in a stream: what was missed is unknown, so list again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[W, T]):
+    """How one kind of object is found, decoded and talked about. `convert` gives None for what is not kept."""
+
+    noun: str
+    path: str
+    line: msgspec.json.Decoder[Line[W]]
+    page: msgspec.json.Decoder[Page[W]]
+    item: msgspec.json.Decoder[W]
+    key: Callable[[Identity], str]
+    convert: Callable[[W], T | None]
+    applied: Callable[[T], Message]
+    gone: Callable[[str], Message]
+    replaced: Callable[[tuple[T, ...]], Message]
+
+
+def pods(shapes: ShapeTable) -> Codec[WirePod, Pod]:
+    """All pods of the cluster, ended ones too: a selector would hide how a gang's members ended (semantics B6, E3)."""
+    return Codec(
+        noun="pods",
+        path="/api/v1/pods",
+        line=msgspec.json.Decoder(Line[WirePod]),
+        page=msgspec.json.Decoder(Page[WirePod]),
+        item=msgspec.json.Decoder(WirePod),
+        key=lambda identity: identity.uid,
+        convert=lambda wire: decode_pod(wire, shapes),
+        applied=PodApplied,
+        gone=PodGone,
+        replaced=PodsReplaced,
+    )
+
+
+def nodes(report: Report) -> Codec[WireNode, Node]:
+    """All nodes of the cluster."""
+    return Codec(
+        noun="nodes",
+        path="/api/v1/nodes",
+        line=msgspec.json.Decoder(Line[WireNode]),
+        page=msgspec.json.Decoder(Page[WireNode]),
+        item=msgspec.json.Decoder(WireNode),
+        key=lambda identity: identity.name,
+        convert=node_decoder(report),
+        applied=NodeApplied,
+        gone=NodeGone,
+        replaced=NodesReplaced,
+    )
+
+
+def namespaces() -> Codec[WireNamespace, Namespace]:
+    """All namespaces: their labels decide whom an inter-pod affinity term means."""
+    return Codec(
+        noun="namespaces",
+        path="/api/v1/namespaces",
+        line=msgspec.json.Decoder(Line[WireNamespace]),
+        page=msgspec.json.Decoder(Page[WireNamespace]),
+        item=msgspec.json.Decoder(WireNamespace),
+        key=lambda identity: identity.name,
+        convert=decode_namespace,
+        applied=NamespaceApplied,
+        gone=NamespaceGone,
+        replaced=NamespacesReplaced,
+    )
+
+
+@dataclass(slots=True)
+class StoreCounts:
+    """What happened so far, for metrics."""
+
+    lines: int = 0
+    unchanged: int = 0
+    bad_objects: int = 0
+
+
+def continue_token(page: bytes) -> str:
+    """The continue token of a page of a list, read off its head; "" where there is none, or the head looks strange.
+
+    API servers write `metadata` before `items`, so that the next page can be asked for before this one is decoded.
+    """
+    head, items, _ = page[:HEAD_BYTES].partition(_ITEMS)
+    if not items:
+        return ""
+    try:
+        return _loose_page.decode(head + b"}").metadata.continue_token
+    except msgspec.DecodeError:
+        return ""
+
+
+class Store(Generic[W, T]):
+    """See the module. `resource_version` is where a watch continues; "" before the first list."""
+
+    def __init__(self, codec: Codec[W, T], sink: Sink, report: Report) -> None:
+        self.codec: Codec[W, T] = codec
+        self.resource_version = ""
+        self.counts = StoreCounts()
+        self._sink = sink
+        self._report = report
+        self._items: dict[str, T] = {}
+        self._listing: dict[str, T] = {}
+        self._untold: list[str] = []
+        self._complaints: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def begin_list(self) -> None:
+        """Forget the pages of a list that was not finished."""
+        self._listing = {}
+        self._untold.clear()
+
+    def add_page(self, raw: bytes) -> str:
+        """Take one page of a list; its continue token, "" after the last one, which replaces everything.
+
+        Raises Malformed when the page is no list.
+        """
+        try:
+            page = self.codec.page.decode(raw)
+            for wire in page.items or ():
+                self._list_item(wire)
+            meta = page.metadata
+        except msgspec.DecodeError:
+            meta = self._add_page_loosely(raw).metadata
+        if not self.resource_version and (meta.continue_token or self._items):
+            self._tell_page()
+        if not meta.continue_token:
+            all_told = not self.resource_version and self._items and self._items.keys() == self._listing.keys()
+            self.resource_version = meta.resource_version
+            self._items = self._listing
+            self._listing = {}
+            self._untold.clear()
+            if not all_told:
+                self._sink(self.codec.replaced(tuple(self._items.values())))
+        return meta.continue_token
+
+    def _tell_page(self) -> None:
+        for key in self._untold:
+            item = self._listing[key]
+            if self._items.get(key) is not item:
+                self._items[key] = item
+                self._sink(self.codec.applied(item))
+        self._untold.clear()
+
+    def take_line(self, raw: bytes) -> None:
+        """Take one line of a watch. Raises WatchError for an ERROR line, Malformed for one that is no JSON."""
+        self.counts.lines += 1
+        try:
+            line = self.codec.line.decode(raw)
+        except msgspec.DecodeError:
+            self._take_line_loosely(raw)
+            return
+        kind, wire = line.type, line.object
+        if kind in {"ADDED", "MODIFIED"}:
+            self._apply(wire)
+        elif kind == "DELETED":
+            self._remove(self.codec.key(wire.metadata))
+        elif kind == "ERROR":
+            self._take_line_loosely(raw)
+        self.resource_version = wire.metadata.resource_version or self.resource_version
+
+    def _apply(self, wire: W) -> None:
+        key = self.codec.key(wire.metadata)
+        try:
+            item = self.codec.convert(wire)
+        except DecodeFault as fault:
+            self._complain(key, str(fault))
+            return
+        self._complaints.pop(key, None)
+        if item is None:
+            self._remove(key)
+        elif self._items.get(key) == item:
+            self.counts.unchanged += 1
+        else:
+            self._items[key] = item
+            self._sink(self.codec.applied(item))
+
+    def _remove(self, key: str) -> None:
+        self._complaints.pop(key, None)
+        if self._items.pop(key, None) is not None:
+            self._sink(self.codec.gone(key))
+
+    def _list_item(self, wire: W) -> None:
+        key = self.codec.key(wire.metadata)
+        try:
+            item = self.codec.convert(wire)
+        except DecodeFault as fault:
+            self._complain(key, str(fault))
+            item = self._items.get(key)
+        if item is not None:
+            # Equal objects stay the same object, so that comparing and caching by identity goes on working.
+            old = self._items.get(key)
+            self._listing[key] = old if old is not None and old == item else item
+            self._untold.append(key)
+
+    def _add_page_loosely(self, raw: bytes) -> Page[Raw]:
+        """Take a page with an object in it that does not even have the right types, the others as usual."""
+        try:
+            page = _loose_page.decode(raw)
+        except msgspec.DecodeError as error:
+            raise Malformed(f"A page of {self.codec.noun} is not a list: {error}.") from error
+        for item in page.items or ():
+            try:
+                wire = self.codec.item.decode(item)
+            except msgspec.DecodeError as error:
+                identity = self._complain_about(item, error)
+                old = self._items.get(self.codec.key(identity))
+                if old is not None:
+                    self._listing[self.codec.key(identity)] = old
+            else:
+                self._list_item(wire)
+        return page
+
+    def _take_line_loosely(self, raw: bytes) -> None:
+        """Take a line whose object is of an unexpected form: an ERROR's Status, or an object with wrong types."""
+        try:
+            line = _loose_line.decode(raw)
+        except msgspec.DecodeError as error:
+            raise Malformed(f"A line in the watch of {self.codec.noun} is not JSON: {error}.") from error
+        if line.type == "ERROR":
+            raise _watch_error(line.object)
+        try:
+            self.codec.item.decode(line.object)
+        except msgspec.DecodeError as error:
+            identity = self._complain_about(line.object, error)
+            if line.type == "DELETED":
+                self._remove(self.codec.key(identity))
+            self.resource_version = identity.resource_version or self.resource_version
+
+    def _complain_about(self, raw: Raw, error: Exception) -> Identity:
+        """Report an object that has wrong types; who it is, as far as that can be read."""
+        try:
+            found = _identity.decode(raw)
+        except msgspec.DecodeError:
+            found = Identified()
+        who = f"{found.metadata.namespace}/{found.metadata.name}".strip("/") or "without a name"
+        self._complain(
+            self.codec.key(found.metadata), f"One of the {self.codec.noun}, {who}, cannot be understood: {error}."
+        )
+        return found.metadata
+
+    def _complain(self, key: str, sentence: str) -> None:
+        self.counts.bad_objects += 1
+        if self._complaints.get(key) != sentence:
+            self._complaints[key] = sentence
+            self._report(sentence)
+
+
+def _watch_error(raw: Raw) -> WatchError:
+    try:
+        status = _status.decode(raw)
+    except msgspec.DecodeError:
+        return WatchError(0, "Unknown", "The watch ended with an error that is no Status.")
+    return WatchError(status.code, status.reason, status.message)

@@ -1,0 +1,311 @@
+"""The wire: the fields of pods, nodes, lists and watch lines that we read, and no others.
+
+Law: types only, as the API server spells them; msgspec skips every field that is not named here without building it.
+`msgspec.Raw` marks what most objects need not decode at all. Nothing here is kept: `decode` turns it into the model.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import Taint, Toleration
+
+W = TypeVar("W")
+EMPTY = Raw(b"")
+
+
+class Wire(msgspec.Struct, gc=False, rename="camel"):
+    """Base of the wire structs."""
+
+
+class Identity(Wire):
+    """The part of metav1.ObjectMeta that says which object this is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Owner(Wire):
+    """metav1.OwnerReference."""
+
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Meta(Identity):
+    """metav1.ObjectMeta."""
+
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+
+
+class Identified(Wire):
+    """Any object, as far as needed to say which one it is."""
+
+    metadata: Identity = msgspec.field(default_factory=Identity)
+
+
+Amounts = dict[str, str | int | float]
+
+
+class Resources(Wire):
+    """v1.ResourceRequirements; limits are folded into requests by admission."""
+
+    requests: Amounts | None = None
+
+
+class Port(Wire, omit_defaults=True):
+    """v1.ContainerPort."""
+
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = msgspec.field(name="hostIP", default="")
+
+
+class Container(Wire, omit_defaults=True):
+    """v1.Container."""
+
+    name: str = ""
+    resources: Resources | None = None
+    ports: list[Port] | None = None
+    restart_policy: str = ""
+
+
+class Term(Wire, omit_defaults=True):
+    """v1.NodeSelectorTerm."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Wire, omit_defaults=True):
+    """v1.NodeSelector."""
+
+    node_selector_terms: tuple[Term, ...] | None = None
+
+
+class Preferred(Wire, omit_defaults=True):
+    """v1.PreferredSchedulingTerm."""
+
+    weight: int = 1
+    preference: Term = msgspec.field(default_factory=Term)
+
+
+class NodeAffinity(Wire, omit_defaults=True):
+    """v1.NodeAffinity."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: tuple[Preferred, ...] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Ignored(Wire):
+    """An object of which only the presence matters."""
+
+
+class LabelSelector(Wire, omit_defaults=True):
+    """metav1.LabelSelector."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Requirement, ...] | None = None
+
+
+class AffinityTerm(Wire, omit_defaults=True):
+    """v1.PodAffinityTerm; the API server has folded matchLabelKeys and mismatchLabelKeys into the selector."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedTerm(Wire, omit_defaults=True):
+    """v1.WeightedPodAffinityTerm."""
+
+    weight: int = 1
+    pod_affinity_term: AffinityTerm = msgspec.field(default_factory=AffinityTerm)
+
+
+class PodAffinity(Wire, omit_defaults=True):
+    """v1.PodAffinity and v1.PodAntiAffinity."""
+
+    required: tuple[AffinityTerm, ...] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: tuple[WeightedTerm, ...] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(Wire, omit_defaults=True):
+    """v1.Affinity."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class SpreadConstraint(Wire, omit_defaults=True):
+    """v1.TopologySpreadConstraint."""
+
+    topology_key: str = ""
+    max_skew: int = 1
+    when_unsatisfiable: str = ""
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] | None = None
+
+
+class ClaimSource(Wire, omit_defaults=True):
+    """v1.PersistentVolumeClaimVolumeSource."""
+
+    claim_name: str = ""
+
+
+class Volume(Wire, omit_defaults=True):
+    """v1.Volume: only the kinds that tie a pod to a place."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: Ignored | None = None
+
+
+class SchedulingGroup(Wire):
+    """spec.schedulingGroup of Kubernetes 1.36 and later."""
+
+    pod_group_name: str = ""
+
+
+class DeviceSource(Wire, omit_defaults=True):
+    """v1.PodResourceClaim; in a pod's status v1.PodResourceClaimStatus."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class PodSpec(Wire):
+    """v1.PodSpec."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int = 0
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    containers: list[Container] | None = None  # null in bookmarks
+    init_containers: list[Container] | None = None
+    resources: Resources | None = None
+    overhead: Amounts | None = None
+    scheduling_gates: list[Ignored] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
+    resource_claims: list[DeviceSource] | None = None
+    scheduling_group: SchedulingGroup | None = None
+
+
+class Condition(Wire):
+    """v1.PodCondition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStatus(Wire):
+    """v1.ContainerStatus: what the container really has."""
+
+    name: str = ""
+    allocated_resources: Amounts | None = None
+    resources: Resources | None = None
+
+
+class PodStatus(Wire):
+    """v1.PodStatus. Conditions and container statuses stay raw: few pods need them decoded."""
+
+    phase: str = ""
+    reason: str = ""
+    resources: Resources | None = None
+    allocated_resources: Amounts | None = None
+    conditions: Raw = EMPTY
+    container_statuses: Raw = EMPTY
+    init_container_statuses: Raw = EMPTY
+    resource_claim_statuses: list[DeviceSource] | None = None
+
+
+class WirePod(Wire):
+    """v1.Pod."""
+
+    metadata: Meta
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+class WireNamespace(Wire):
+    """v1.Namespace."""
+
+    metadata: Meta
+
+
+class NodeSpec(Wire):
+    """v1.NodeSpec."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeStatus(Wire):
+    """v1.NodeStatus."""
+
+    allocatable: Amounts | None = None
+
+
+class WireNode(Wire):
+    """v1.Node."""
+
+    metadata: Meta
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class ListMeta(Wire):
+    """metav1.ListMeta."""
+
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
+
+
+class Page(Wire, Generic[W]):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[W] | None = None
+
+
+class Line(Wire, Generic[W]):
+    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and an object (a Status for ERROR)."""
+
+    type: str
+    object: W
+
+
+class ErrorStatus(Wire):
+    """metav1.Status in an ERROR line."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""

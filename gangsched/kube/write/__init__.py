@@ -1,0 +1,1 @@
+"""What goes out: binds, claims, conditions, statuses and Events."""

@@ -1,0 +1,244 @@
+"""Binder: pods to nodes, many at a time, each ending in exactly one Outcome (semantics B3).
+
+Law: a bind whose fate is unknown is read back until it is known, because its room must stay taken till then. One whose
+answer was lost may still be under way when the pod is read back unbound: it is sent again, to the same node, until an
+answer is certain, since of two binds of one pod the server lets only one through. A bind that failed is never tried
+again here. Binds come before everything else we write: `idle` and `fate` let the others step back. What it does *not*
+do: choose, undo, or touch room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+import msgspec
+
+from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
+from gangsched.kube.ports import Now, Report, Sink, Sleep, silent
+from gangsched.kube.read.wire import Ignored
+from gangsched.kube.waiting import wait_for_event
+from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
+
+REMEMBERED_BOUND = 50_000
+UNDECIDED = frozenset({"Timeout", "ServerTimeout"})
+"""Status reasons of a server that gave up waiting for its own storage, which may still write."""
+
+
+class Requests(Protocol):
+    """What of the client is needed here."""
+
+    async def request(self, method: str, path: str, body: bytes | None = None, *, timeout_s: float) -> bytes:
+        """Send one request; the answer's body."""
+
+
+class Fate(Enum):
+    """What became of a bind, as far as we know."""
+
+    PENDING = "pending"
+    BOUND = "bound"
+
+
+@dataclass(slots=True)
+class BindCounts:
+    """What happened so far, for metrics."""
+
+    submitted: int = 0
+    bound: int = 0
+    gone: int = 0
+    failed: int = 0
+    lost_answers: int = 0
+    read_back_retries: int = 0
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    scheduling_gates: list[Ignored] | None = None
+
+
+class _Pod(msgspec.Struct):
+    """A pod read back: whose it is and where it stands."""
+
+    metadata: _Meta
+    spec: _Spec
+
+
+_pod_decoder = msgspec.json.Decoder(_Pod)
+
+
+class Binder:
+    """Carries out binds; `submit` never blocks, `run` never returns. `connections` bounds the requests in flight."""
+
+    def __init__(
+        self,
+        client: Requests,
+        sink: Sink,
+        *,
+        connections: int = 96,
+        timeout_s: float = 10.0,
+        report: Report = silent,
+        observe: Callable[[float], None] | None = None,
+        now: Now = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`observe` gets the seconds from submit to outcome of every bind."""
+        self.counts = BindCounts()
+        self._client = client
+        self._sink = sink
+        self._connections = connections
+        self._timeout_s = timeout_s
+        self._report = report
+        self._observe = observe
+        self._now = now
+        self._sleep = sleep
+        self._rng = rng or random.Random()
+        self._queue: asyncio.Queue[tuple[Bind, float]] = asyncio.Queue()
+        self._pending: dict[str, Bind] = {}
+        self._bound: OrderedDict[str, None] = OrderedDict()
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.idle_since_s = float("-inf")
+
+    @property
+    def pending(self) -> int:
+        """Binds submitted and not yet answered."""
+        return len(self._pending)
+
+    def fate(self, uid: str) -> Fate | None:
+        """What became of the last bind of this pod; None when it failed, or there was none lately."""
+        if uid in self._pending:
+            return Fate.PENDING
+        return Fate.BOUND if uid in self._bound else None
+
+    def submit(self, binds: Sequence[Bind]) -> None:
+        """Queue binds, in order; every one is answered by exactly one Outcome through the sink."""
+        began_s = self._now()
+        for bind in binds:
+            self._pending[bind.uid] = bind
+            self._queue.put_nowait((bind, began_s))
+        self.counts.submitted += len(binds)
+        if binds:
+            self.idle.clear()
+
+    async def run(self) -> None:
+        """Bind until cancelled; binds under way are then left to the next start (semantics B4)."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._connections):
+                group.create_task(self._work(), name=f"binder {number}")
+
+    async def drain(self, timeout_s: float) -> int:
+        """Wait until every bind is answered, at most `timeout_s`; how many are not."""
+        await wait_for_event(self.idle, timeout_s, sleep=self._sleep)
+        return self.pending
+
+    async def _work(self) -> None:
+        while True:
+            bind, began_s = await self._queue.get()
+            outcome = await self._bind(bind)
+            self._settle(outcome)
+            if self._observe is not None:
+                self._observe(self._now() - began_s)
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._pending.pop(outcome.uid, None)
+        match outcome:
+            case Bound():
+                self.counts.bound += 1
+                self._bound[outcome.uid] = None
+                if len(self._bound) > REMEMBERED_BOUND:
+                    self._bound.popitem(last=False)
+            case BindGone():
+                self.counts.gone += 1
+            case BindFailed():
+                self.counts.failed += 1
+        self._sink(outcome)
+        if not self._pending:
+            self.idle.set()
+            self.idle_since_s = self._now()
+
+    async def _bind(self, bind: Bind) -> Outcome:
+        backoff = Backoff(0.1, 5.0, rng=self._rng)
+        while True:
+            try:
+                await self._client.request("POST", f"{pod_path(bind)}/binding", _body(bind), timeout_s=self._timeout_s)
+                return Bound(bind.uid, bind.node)
+            except Fault as caught:
+                fault = caught
+            if isinstance(fault, ApiFault) and fault.status == NOT_FOUND:
+                return BindGone(bind.uid, bind.node, str(fault))
+            is_lost = _is_lost(fault)
+            self.counts.lost_answers += is_lost
+            outcome = await self._read_back(bind, fault)
+            if not (is_lost and isinstance(outcome, BindFailed)):
+                return outcome
+            await self._sleep(backoff.next_s(fault))
+
+    async def _read_back(self, bind: Bind, why: Fault) -> Outcome:
+        """The outcome of a bind that was refused or lost, from the pod itself; asks until it is answered."""
+        backoff = Backoff(0.1, 5.0, rng=self._rng)
+        again: Fault
+        while True:
+            try:
+                answer = await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s)
+                return _outcome(bind, _pod_decoder.decode(answer), str(why))
+            except ApiFault as fault:
+                if fault.status == NOT_FOUND:
+                    return BindGone(bind.uid, bind.node, str(fault))
+                again = fault
+            except (Unreachable, Malformed) as fault:
+                again = fault
+            except msgspec.DecodeError as error:
+                again = Malformed(f"Pod {bind.namespace}/{bind.name} read back is not a pod: {error}.")
+            if self.counts.read_back_retries % 100 == 0:
+                self._report(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {again}")
+            self.counts.read_back_retries += 1
+            await self._sleep(backoff.next_s(again))
+
+
+def _is_lost(fault: Fault) -> bool:
+    """Whether the request may still be carried out, after we were told that it was not."""
+    return not isinstance(fault, ApiFault) or fault.reason in UNDECIDED
+
+
+def pod_path(pod: Any) -> str:
+    """The path of whatever names a pod by `namespace` and `name`."""
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+def _body(bind: Bind) -> bytes:
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
+        }
+    )
+
+
+def _outcome(bind: Bind, pod: _Pod, why: str) -> Outcome:
+    """What a pod read back says about our bind (semantics B3)."""
+    if pod.metadata.uid != bind.uid:
+        return BindGone(bind.uid, bind.node, "the pod was deleted and another has its name")
+    if pod.spec.node_name == bind.node:
+        return Bound(bind.uid, bind.node)
+    if pod.spec.node_name:
+        return BindGone(bind.uid, bind.node, f"the pod is bound to {pod.spec.node_name}")
+    if pod.metadata.deletion_timestamp is not None:
+        return BindGone(bind.uid, bind.node, "the pod is being deleted")
+    if pod.spec.scheduling_gates:
+        return BindGone(bind.uid, bind.node, "the pod is gated")
+    return BindFailed(bind.uid, bind.node, why)

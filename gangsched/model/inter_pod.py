@@ -1,0 +1,126 @@
+"""Ties: what of a pod looks at the other pods around it.
+
+Law: these are the terms as the pod states them. A term without namespaces means the namespace of the pod that states
+it, which is not part of a term, so that equal pods of several namespaces share one `Shape`. Who is around is in
+`model.population`; what follows from it is decided in `core.filter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+ANY_IP = "0.0.0.0"
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    """One selector requirement: `operator` is In, NotIn, Exists, DoesNotExist and, for nodes only, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+Selector: TypeAlias = tuple[Requirement, ...] | None
+"""A label selector: all requirements must hold; () selects everything, None nothing (as the API's `{}` and null)."""
+
+
+def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
+    """Whether `labels` meet every requirement of `selector` (metav1.LabelSelectorAsSelector)."""
+    if selector is None:
+        return False
+    for requirement in selector:
+        value = labels.get(requirement.key)
+        match requirement.operator:
+            case "In":
+                holds = value is not None and value in requirement.values
+            case "NotIn":
+                holds = value is None or value not in requirement.values
+            case "Exists":
+                holds = value is not None
+            case "DoesNotExist":
+                holds = value is None
+            case _:  # operators of the future: no match, as the safe answer
+                holds = False
+        if not holds:
+            return False
+    return True
+
+
+class HostPort(msgspec.Struct, frozen=True, gc=False):
+    """A port of the node that a pod takes; `ip` is `ANY_IP` for all addresses (`::` is an address like any other)."""
+
+    protocol: str
+    port: int
+    ip: str = ANY_IP
+
+    def conflicts(self, other: HostPort) -> bool:
+        """Whether both cannot be taken on one node (kube-scheduler HostPortInfo)."""
+        return (
+            self.port == other.port
+            and self.protocol == other.protocol
+            and (self.ip == other.ip or ANY_IP in {self.ip, other.ip})
+        )
+
+
+class PodTerm(msgspec.Struct, frozen=True, gc=False):
+    """An inter-pod affinity term: pods of some namespaces that `selector` selects, within one topology domain.
+
+    Without `namespaces` and with `namespace_selector` None it means the namespace of the pod that states it.
+    """
+
+    topology_key: str
+    selector: Selector = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: Selector = None
+
+
+class WeightedPodTerm(msgspec.Struct, frozen=True, gc=False):
+    """A preferred term; `weight` is 1-100, negative for anti-affinity."""
+
+    weight: int
+    term: PodTerm
+
+
+class Spread(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A topology spread constraint; `match_label_keys` add the pod's own values to `selector`."""
+
+    topology_key: str
+    max_skew: int
+    selector: Selector = None
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+    match_label_keys: tuple[str, ...] = ()
+
+
+class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Everything about a pod that looks at other pods. A shape without any has `ties` None."""
+
+    ports: tuple[HostPort, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    preferred: tuple[WeightedPodTerm, ...] = ()
+    soft_spread: tuple[Spread, ...] = ()
+
+    @property
+    def hard(self) -> bool:
+        """Whether any of it can refuse a node."""
+        return bool(self.ports or self.affinity or self.anti_affinity or self.spread)
+
+    @property
+    def pulls(self) -> bool:
+        """Whether a pod with these, once it runs, matters to others by its terms and not just by its labels."""
+        return bool(self.affinity or self.anti_affinity or self.preferred)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of pod labels that any term of it looks at."""
+        terms = (*self.affinity, *self.anti_affinity, *(weighted.term for weighted in self.preferred))
+        spreads = (*self.spread, *self.soft_spread)
+        selectors = [*(term.selector for term in terms), *(spread.selector for spread in spreads)]
+        selected = (requirement.key for selector in selectors for requirement in selector or ())
+        return frozenset((*selected, *(key for spread in spreads for key in spread.match_label_keys)))

@@ -1,0 +1,209 @@
+"""What is known of a gang, for people who debug: plain JSON values of the state as it is now.
+
+Law: reads and changes nothing. It tells names, counts and sentences of gangs and their members, never what else a pod
+holds; times are seconds relative to `now_s`, because monotonic clocks mean nothing outside the process.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from gangsched.model.gang import Refusal
+from gangsched.model.objects import Phase, Pod
+from gangsched.model.reasons import Reason
+from gangsched.model.resources import format_quantity
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import GroupRecord, broken
+from gangsched.state.scheduling import SchedulingState
+
+Json: TypeAlias = dict[str, object]
+
+MEMBER_STATES = (
+    "pending",
+    "held",
+    "binding",
+    "bound",
+    "retry",
+    "gated",
+    "terminating",
+    "foreign",
+    "succeeded",
+    "failed",
+)
+
+
+def list_gangs(state: SchedulingState) -> list[Json]:
+    """One line for each gang of ours and each plain pod that waits, by name."""
+    return [
+        _line(state, state.registry.gangs[gang_id])
+        for gang_id in sorted(state.registry.gangs)
+        if state.registry.gangs[gang_id].ours
+    ]
+
+
+def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json | None:
+    """Everything known of one gang ("ns/name"; a plain pod is "pod:ns/name"); None when there is none of that id."""
+    record = state.registry.gangs.get(gang_id)
+    if record is None:
+        return None
+    group = state.registry.groups.get(state.registry.group_of.get(gang_id, ""))
+    return {
+        **_line(state, record),
+        "ours": record.ours,
+        "satisfied": record.satisfied,
+        "podGroup": _pod_group(record),
+        "spec": _spec(record),
+        "problems": [problem.text for problem in record.spec.problems] if record.spec else [],
+        "members": _members(state, record),
+        **_of_group(state, group, now_s),
+    }
+
+
+def _line(state: SchedulingState, record: GangRecord) -> Json:
+    """The summary; a gang that came since the last turn of the loop has no verdict, minimum or group yet."""
+    group_id = state.registry.group_of.get(record.id, "")
+    group = state.registry.groups.get(group_id)
+    verdict = _verdict(record, group)
+    return {
+        "gang": record.id,
+        "group": group_id,
+        "plain": record.plain,
+        "min": record.spec.min_member if record.spec else (1 if record.plain else None),
+        "counts": {kind: len(found) for kind, found in _sorted_members(state, record).items() if found},
+        "reason": verdict.reason.value if verdict else "",
+        "message": verdict.message if verdict else "",
+        "queue": state.queue.part(group_id),
+    }
+
+
+def _verdict(record: GangRecord, group: GroupRecord | None) -> Refusal | None:
+    """What was last decided about this gang of the group."""
+    if group is None or group.verdict is None:
+        return None
+    verdict = group.verdict
+    return dict(verdict.gangs).get(record.id, Refusal(verdict.reason, verdict.message))
+
+
+def _pod_group(record: GangRecord) -> Json | None:
+    pod_group = record.pod_group
+    if pod_group is None:
+        return None
+    version = f"{pod_group.api_group}/{pod_group.version}"
+    return {
+        "apiVersion": version,
+        "uid": pod_group.uid,
+        "generation": pod_group.generation,
+        "deleting": pod_group.deleting,
+    }
+
+
+def _spec(record: GangRecord) -> Json | None:
+    """Each value and where it comes from (semantics I3), under the names that `GangSpec.sources` uses."""
+    spec = record.spec
+    if spec is None or record.plain:
+        return None
+    values: Json = {
+        "min": spec.min_member,
+        "total": spec.total,
+        "mode": spec.mode.value,
+        "wait time": spec.wait_time_s,
+        "groups": list(spec.group),
+        "match policy": spec.match_policy.value,
+        "minResources": {name: format_quantity(name, amount) for name, amount in spec.min_resources},
+        "shared GPUs": spec.constraints.allow_shared,
+        "GPU product": "same" if spec.constraints.same_product else "any",
+        "topology": spec.constraints.topology,
+    }
+    return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}
+
+
+def _sorted_members(state: SchedulingState, record: GangRecord) -> dict[str, list[Pod]]:
+    """Members by what has become of them; each is in one list."""
+    found: dict[str, list[Pod]] = {kind: [] for kind in MEMBER_STATES}
+    for pod in sorted(record.members.values(), key=lambda pod: pod.key):
+        found[_kind(state, record, pod)].append(pod)
+    return found
+
+
+def _kind(state: SchedulingState, record: GangRecord, pod: Pod) -> str:
+    """As `gangs.view` counts it (semantics P1), bound and being bound told apart."""
+    if not pod.live:
+        return "succeeded" if pod.phase is Phase.SUCCEEDED else "failed"
+    if pod.deleting or pod.uid in record.ghosts:
+        return "terminating"
+    if pod.node_name:
+        return "bound"
+    for kind, holds in (
+        ("binding", pod.uid in record.assumed),
+        ("foreign", pod.scheduler_name not in state.names),
+        ("gated", pod.gated),
+        ("held", pod.uid in record.held),
+        ("retry", pod.uid in record.retry),
+    ):
+        if holds:
+            return kind
+    return "pending"
+
+
+def _members(state: SchedulingState, record: GangRecord) -> Json:
+    return {
+        kind: [_member(record, pod, kind) for pod in pods]
+        for kind, pods in _sorted_members(state, record).items()
+        if pods
+    }
+
+
+def _member(record: GangRecord, pod: Pod, kind: str) -> Json:
+    node = pod.node_name or record.assumed.get(pod.uid) or record.held.get(pod.uid) or ""
+    told: Json = {"pod": pod.key, "uid": pod.uid}
+    if node:
+        told["node"] = node
+    if kind == "foreign":
+        told["schedulerName"] = pod.scheduler_name
+    if pod.status_reason:
+        told["status"] = pod.status_reason
+    if pod.timed_out or pod.uid in record.marking:
+        told["timedOut"] = True
+    return told
+
+
+def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -> Json:
+    """Round, clock and the rest that the gangs of a group share (semantics R4, T1, D1, B6)."""
+    if group is None:
+        return {"broken": False, "rounds": 0, "lastRound": None, "clock": None, "yieldedTo": "", "avoid": {}}
+    verdict = group.verdict
+    round_ = verdict.round if verdict else None
+    view = state.registry.group(group.id, now_s)
+    clock: Json | None = None
+    if group.clock_s is not None:
+        ran_s = now_s - group.clock_s
+        clock = {"ranS": round(ran_s, 1), "waitTimeS": view.wait_time_s, "leftS": round(view.wait_time_s - ran_s, 1)}
+    return {
+        "gangsOfGroup": list(group.gangs),
+        "broken": any(broken(gang) for gang in view.gangs),
+        "rounds": group.rounds,
+        "lastRound": None
+        if round_ is None
+        else {
+            "number": round_.number,
+            "present": round_.present,
+            "attempted": round_.attempted,
+            "placed": round_.placed,
+            "outcome": round_.outcome.value,
+        },
+        "notes": _notes(state, group),
+        "clock": clock,
+        "yieldedTo": group.yielded_to,
+        "avoid": {node: round(until_s - now_s, 1) for node, until_s in sorted(group.avoid.items()) if until_s > now_s},
+    }
+
+
+def _notes(state: SchedulingState, group: GroupRecord) -> list[Json]:
+    """What the last verdict says of single members, where it differs from what it says of all."""
+    pods = {uid: pod for gang_id in group.gangs for uid, pod in state.registry.gangs[gang_id].members.items()}
+    notes = group.verdict.notes if group.verdict else ()
+    return [
+        {"pod": pods[note.uid].key, "reason": Reason(note.reason).value, "message": note.message}
+        for note in notes
+        if note.uid in pods
+    ]

@@ -1,0 +1,172 @@
+"""Wait time and deadlock as one plan sees them: semantics T1, T2, D1."""
+
+from __future__ import annotations
+
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Gang, Group, Mode, Placement
+from gangsched.model.objects import Node
+from gangsched.model.plan import Plan
+from gangsched.model.reasons import Reason
+from gangsched.model.resources import ResourceVector
+from tests.builders import amounts, gang, group, node, pod, snapshot, verdict_on, where
+
+
+def holding(
+    name: str,
+    min_member: int,
+    held: dict[str, int],
+    *,
+    gpus: int = 1,
+    creation_s: int = 0,
+    wait_s: float = 600.0,
+    min_resources: ResourceVector = (),
+) -> Group:
+    """A NonStrict group of one gang that needs `min_member` and holds so many on each node, since second 0."""
+    pods = [pod(f"{name}{n}", gpus=gpus) for n in range(min_member)]
+    nodes = [each for each, number in held.items() for _ in range(number)]
+    placements = tuple(Placement(each, where) for each, where in zip(pods, nodes, strict=False))
+    ours = gang(
+        f"ns/{name}",
+        pods[len(nodes) :],
+        min_member,
+        mode=Mode.NON_STRICT,
+        held=placements,
+        wait_time_s=wait_s,
+        min_resources=min_resources,
+    )
+    return group(ours, creation_s=creation_s, clock_started_s=0.0 if nodes else None)
+
+
+def planned(nodes: list[Node], *groups: Group, now_s: float = 1.0) -> Plan:
+    """The plan over these groups, their holds occupying their nodes."""
+    held = [(hold.pod, hold.node) for each in groups for member in each.gangs for hold in member.held]
+    return plan(snapshot(nodes, held), list(groups), now_s=now_s)
+
+
+def test_group_whose_wait_time_is_over_releases_everything() -> None:
+    """T2: at the end of the wait time every hold of every gang of the group is released, and it is expired."""
+    ours = holding("g", 3, {"a": 2}, wait_s=30)
+    (verdict,) = planned([node("a", 2)], ours, now_s=30.0).verdicts
+    assert verdict.expired
+    assert verdict.reason is Reason.TIMED_OUT
+    assert len(verdict.releases) == 2
+    assert "30 s" in verdict.message
+    (early,) = planned([node("a", 2)], ours, now_s=29.9).verdicts
+    assert not early.expired
+
+
+def test_shortest_wait_time_of_the_gangs_counts() -> None:
+    """T1: the group gives up together, when the first of its gangs must."""
+    patient, hasty = holding("a", 3, {"n": 1}, wait_s=600), holding("b", 3, {"n": 1}, wait_s=10)
+    both = group(*patient.gangs, *hasty.gangs, clock_started_s=0.0)
+    (verdict,) = planned([node("n", 2)], both, now_s=10.0).verdicts
+    assert verdict.expired
+    assert len(verdict.releases) == 2
+
+
+def test_released_room_is_free_for_the_next_in_the_same_cycle() -> None:
+    """T2, Q4: a group behind an expired one gets its room at once."""
+    gone = holding("g", 3, {"a": 2}, wait_s=30)
+    waiting = group(gang("ns/w", [pod("w0"), pod("w1")]), creation_s=9)
+    verdicts = planned([node("a", 2)], gone, waiting, now_s=30.0)
+    assert len(verdict_on(verdicts, "ns/w").binds) == 2
+
+
+def test_lower_ranked_holder_yields_to_the_first() -> None:
+    """D1: of two holders that block each other the later one gives up and the earlier one starts."""
+    first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
+    verdicts = planned([node("n", 4)], first, second)
+    yielded, permitted = verdict_on(verdicts, "ns/b"), verdict_on(verdicts, "ns/a")
+    assert yielded.reason is Reason.YIELDED
+    assert yielded.yields_to == "ns/a"
+    assert set(yielded.releases) == {hold.pod.uid for hold in second.gangs[0].held}
+    assert "ns/a" in yielded.message
+    assert set(where(permitted)) == {"a0", "a1", "a2"}
+    assert [each.group for each in verdicts.verdicts].index("ns/b") == 0, "room must be free before it is taken"
+
+
+def test_first_holder_never_yields() -> None:
+    """D1: when the first cannot be helped it keeps its holds, and a lower one may profit from one below it."""
+    stuck = holding("a", 9, {"n": 1})
+    second, third = holding("b", 3, {"n": 2}, creation_s=1), holding("c", 3, {"n": 1}, creation_s=2)
+    verdicts = planned([node("n", 9, pods=4)], stuck, second, third)
+    assert not verdict_on(verdicts, "ns/a").releases
+    assert verdict_on(verdicts, "ns/c").yields_to == "ns/b"
+    assert len(verdict_on(verdicts, "ns/b").binds) == 3
+
+
+def test_fewest_and_lowest_ranked_yield() -> None:
+    """D1: one group yields where one is enough, and it is the last one that is enough."""
+    groups = [
+        holding("a", 3, {"m": 2}, creation_s=0),
+        holding("b", 3, {"n": 2}, creation_s=1),
+        holding("c", 3, {"m": 2}, creation_s=2),
+    ]
+    verdicts = planned([node("m", 4), node("n", 2)], *groups)
+    assert [each.group for each in verdicts.verdicts if each.yields_to] == ["ns/c"]
+
+
+def test_several_yield_when_one_is_not_enough() -> None:
+    """D1: as many as needed give up, but none whose room does not help."""
+    groups = [
+        holding("a", 4, {"n": 2}, gpus=1, creation_s=0),
+        holding("b", 4, {"n": 1}, gpus=1, creation_s=1),
+        holding("c", 4, {"x": 1}, gpus=0, creation_s=2),
+        holding("d", 4, {"n": 1}, gpus=1, creation_s=3),
+    ]
+    nodes = [node("n", 4, pods=4), node("x", 0, pods=1)]
+    verdicts = planned(nodes, *groups)
+    assert {each.group for each in verdicts.verdicts if each.yields_to} == {"ns/b", "ns/d"}
+    assert len(verdict_on(verdicts, "ns/a").binds) == 4
+
+
+def test_nobody_yields_while_something_progresses() -> None:
+    """D1: as long as a cycle places, binds or releases anything there is no deadlock."""
+    first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
+    plain = group(gang("pod:ns/p", [pod("p", gpus=0, cpu_milli=100)], 1, plain=True))
+    verdicts = planned([node("n", 4)], first, second, plain)
+    assert not any(each.yields_to for each in verdicts.verdicts)
+
+
+def test_nobody_yields_for_nothing() -> None:
+    """D1: holds are not given up when that would let no group start."""
+    verdicts = planned([node("n", 4), node("m", 4, pods=0)], holding("a", 5, {"n": 2}), holding("b", 5, {"n": 2}))
+    assert not any(each.releases for each in verdicts.verdicts)
+
+
+def test_group_that_holds_nothing_makes_nobody_yield() -> None:
+    """D1 (decision of the lead): only holders profit; a Strict group waits for holds to end."""
+    strict = group(gang("ns/s", [pod(f"s{n}") for n in range(4)]), priority=9)
+    verdicts = planned([node("n", 4)], strict, holding("b", 5, {"n": 4}))
+    assert not any(each.releases for each in verdicts.verdicts)
+
+
+def test_yielded_group_waits_for_its_beneficiary() -> None:
+    """D1: a group that yielded is not tried before its beneficiary was permitted or is gone."""
+    ours = group(gang("ns/b", [pod("b0")]), yielded_to="ns/a")
+    (verdict,) = planned([node("n", 4)], ours).verdicts
+    assert verdict.reason is Reason.YIELDED
+    assert not verdict.binds
+
+
+def test_beneficiary_must_have_its_min_resources() -> None:
+    """D1, P4: a group whose minResources would still be short is not permitted by a yield."""
+    poor = holding("a", 3, {"n": 2}, min_resources=amounts(gpus=5))
+    verdicts = planned([node("n", 4)], poor, holding("b", 3, {"n": 2}, creation_s=1))
+    assert not verdict_on(verdicts, "ns/a").binds
+
+
+def test_holder_short_of_min_resources_may_profit() -> None:
+    """D1, P4: a holder whose minResources are taken by another holder's room is part of the deadlock."""
+    first = holding("a", 2, {"n": 1}, min_resources=amounts(gpus=4))
+    verdicts = planned([node("n", 4)], first, holding("b", 4, {"n": 3}, creation_s=1))
+    assert verdict_on(verdicts, "ns/b").yields_to == "ns/a"
+    assert len(verdict_on(verdicts, "ns/a").binds) == 2
+
+
+def test_free_running_gang_is_no_gang_of_a_deadlock() -> None:
+    """D1: what has no gang rule left binds its holds instead of keeping them."""
+    done = holding("a", 3, {"n": 2})
+    free: Gang = gang("ns/a", done.gangs[0].pending, 3, mode=Mode.NON_STRICT, held=done.gangs[0].held, satisfied=True)
+    verdicts = planned([node("n", 4)], group(free, clock_started_s=0.0), holding("b", 3, {"n": 2}, creation_s=1))
+    assert len(verdict_on(verdicts, "ns/a").binds) == 2

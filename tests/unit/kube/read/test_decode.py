@@ -1,0 +1,212 @@
+"""Decoding: what of an API object becomes a value, and what is said about what does not."""
+
+from __future__ import annotations
+
+import gc
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from gangsched.kube.read.decode import DecodeFault, decode_node, decode_pod
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.wire import WireNode, WirePod
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import Phase, Pod, ScheduledCondition, Taint, Toleration
+from tests.unit.kube.fakes import node, pod
+
+
+def decoded(body: dict[str, Any], shapes: ShapeTable | None = None) -> Pod:
+    table = ShapeTable() if shapes is None else shapes
+    kept = decode_pod(msgspec.json.decode(json.dumps(body), type=WirePod), table)
+    assert kept is not None
+    return kept
+
+
+def requests(body: dict[str, Any]) -> dict[str, int]:
+    return dict(decoded(body).shape.requests)
+
+
+def status_of(name: str, cpu: str | None, allocated: str | None = None) -> dict[str, Any]:
+    status: dict[str, Any] = {"name": name, "resources": {"requests": {"cpu": cpu}}}
+    return status | ({"allocatedResources": {"cpu": allocated}} if allocated is not None else {})
+
+
+def test_plain_pod() -> None:
+    """Identity, order and requests are read exactly."""
+    kept = decoded(pod(labels={"a": "b"}, spec={"priority": 7}))
+    assert (kept.key, kept.uid, kept.creation_s, kept.priority) == ("ns/p", "uid-p", 1767225605, 7)
+    assert kept.shape.requests == (("cpu", 1000), ("pods", 1))
+    assert (kept.phase, kept.node_name, kept.deleting, kept.gated, kept.gang_metadata) == (
+        Phase.PENDING,
+        "",
+        False,
+        False,
+        (),
+    )
+    assert kept.labels == {"a": "b"}
+
+
+def test_marks_timeout_gates_and_native_group() -> None:
+    """Everything that makes a gang member is carried along (semantics I2, T3)."""
+    kept = decoded(
+        pod(
+            labels={"scheduling.x-k8s.io/pod-group": "g"},
+            annotations={"gang.scheduling.koordinator.sh/timeout": "true"},
+            spec={"schedulingGates": [{"name": "x"}], "schedulingGroup": {"podGroupName": "n"}},
+        )
+    )
+    assert kept.gang_metadata == (("scheduling.x-k8s.io/pod-group", "g"),)
+    assert (kept.timed_out, kept.gated, kept.native_group) == (True, True, "n")
+
+
+def test_owner_is_the_controller() -> None:
+    """The workload a pod belongs to is the owner that controls it (semantics E3, occupiedBy)."""
+    body = pod()
+    body["metadata"]["ownerReferences"] = [{"name": "other"}, {"name": "job", "controller": True}]
+    assert decoded(body).owner == "job"
+
+
+def test_condition_of_unbound_pods() -> None:
+    """PodScheduled is known while the pod waits, so that an unchanged verdict is not written again (E1)."""
+    conditions = [
+        {"type": "Ready", "status": "False"},
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"},
+    ]
+    assert decoded(pod(status={"conditions": conditions})).condition == ScheduledCondition(
+        "False", "Unschedulable", "no room"
+    )
+
+
+def test_placement_terms() -> None:
+    """Selectors, both kinds of node affinity and tolerations reach the shape as the API spells them."""
+    expression = {"key": "k", "operator": "In", "values": ["v"]}
+    shape = decoded(
+        pod(
+            spec={
+                "nodeSelector": {"b": "2", "a": "1"},
+                "tolerations": [{"key": "t", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}],
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [expression], "matchFields": [expression]}, {}]
+                        },
+                        "preferredDuringSchedulingIgnoredDuringExecution": [
+                            {"weight": 5, "preference": {"matchExpressions": [expression]}}
+                        ],
+                    }
+                },
+            }
+        )
+    ).shape
+    requirement = Requirement("k", "In", ("v",))
+    assert shape.node_selector == (("a", "1"), ("b", "2"))
+    assert shape.tolerations == (Toleration("t", "Exists", "", "NoSchedule"),)
+    assert shape.required is not None
+    assert [(term.labels, term.fields) for term in shape.required] == [((requirement,), (requirement,)), ((), ())]
+    assert [(p.weight, p.term.labels) for p in shape.preferred] == [(5, (requirement,))]
+    assert decoded(pod()).shape.required is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, ()),
+        ({"resourceClaims": [{"name": "c"}]}, ("resource claims of an unknown kind",)),
+    ],
+)
+def test_unsupported_features_are_named(spec: dict[str, Any], words: tuple[str, ...]) -> None:
+    """What this version cannot honour is said in words, and what does not bind a pod to a place is not."""
+    assert decoded(pod(spec=spec)).shape.unsupported == words
+
+
+def test_sidecars_overhead_and_pod_level() -> None:
+    """Requests follow kube-scheduler: sidecars add up, overhead is added, pod-level amounts replace cpu and memory."""
+    inits = [{"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}]
+    assert requests(pod(spec={"initContainers": inits, "overhead": {"cpu": "250m"}}))["cpu"] == 2250
+    assert requests(pod(spec={"resources": {"requests": {"cpu": "4"}}}))["cpu"] == 4000
+
+
+@pytest.mark.parametrize(
+    ("actual", "allocated", "infeasible", "counted"),
+    [
+        ("1", "1", False, 1000),
+        ("1000m", "1", False, 1000),
+        ("2", "2", False, 2000),
+        ("500m", "500m", False, 1000),
+        ("500m", "750m", False, 1000),
+        ("500m", "750m", True, 750),
+        ("500m", None, True, 500),
+    ],
+)
+def test_resize_in_place(actual: str, allocated: str | None, infeasible: bool, counted: int) -> None:
+    """A bound pod counts with the most of wanted, actual and allocated, unless what it wants is infeasible."""
+    conditions = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}] if infeasible else []
+    status = {"containerStatuses": [status_of("c", actual, allocated)], "conditions": conditions}
+    assert requests(pod(node="n", cpu="1", status=status))["cpu"] == counted
+
+
+def test_resize_ignores_plain_init_containers() -> None:
+    """Only sidecars among the init containers can be resized."""
+    inits = [
+        {"name": "i", "resources": {"requests": {"cpu": "3"}}},
+        {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
+    ]
+    status = {"initContainerStatuses": [status_of("i", "9"), status_of("s", "4")], "containerStatuses": None}
+    assert requests(pod(node="n", cpu="1", spec={"initContainers": inits}, status=status))["cpu"] == 5000
+
+
+def test_identical_pods_share_one_shape() -> None:
+    """Shapes are equal by identity; names, nodes, images and other volumes do not matter."""
+    shapes = ShapeTable()
+    first = decoded(pod("a", spec={"volumes": [{"name": "kube-api-access-1", "projected": {}}]}), shapes)
+    second = decoded(pod("b", node="n", spec={"volumes": [{"name": "kube-api-access-2", "projected": {}}]}), shapes)
+    other = decoded(pod("c", cpu="2"), shapes)
+    assert first.shape is second.shape
+    assert other.shape is not first.shape
+    assert len(shapes) == 2
+
+
+def test_shapes_do_not_leak() -> None:
+    """A shape lives as long as a pod that has it."""
+    shapes = ShapeTable()
+    kept = [decoded(pod(str(n), cpu=str(n + 1)), shapes) for n in range(20)]
+    assert len(shapes) == 20
+    del kept[1:]
+    gc.collect()
+    assert len(shapes) == 1
+
+
+def test_ended_pods_are_kept_only_as_members() -> None:
+    """A pod that ended is forgotten, unless a gang must know how it ended (semantics B6, E3)."""
+    ended = {"phase": "Failed", "reason": "OutOfcpu"}
+    wire = msgspec.json.decode(json.dumps(pod(status=ended)), type=WirePod)
+    assert decode_pod(wire, ShapeTable()) is None
+    member = decoded(pod(status=ended, annotations={"gang.scheduling.koordinator.sh/name": "g"}))
+    assert (member.phase, member.status_reason) == (Phase.FAILED, "OutOfcpu")
+
+
+def test_bad_quantity_names_pod_and_field() -> None:
+    """An amount that is none is a fault that says where it stands."""
+    with pytest.raises(DecodeFault, match=r'Pod ns/p .*cpu.*"much"'):
+        decoded(pod(cpu="much"))
+
+
+def test_node() -> None:
+    """Labels, taints, cordon and allocatable; capacity is not looked at."""
+    body = node(
+        "n",
+        cpu="7500m",
+        labels={"a": "b"},
+        spec={"unschedulable": True, "taints": [{"key": "t", "effect": "NoSchedule"}]},
+    )
+    kept = decode_node(msgspec.json.decode(json.dumps(body), type=WireNode))
+    assert (kept.name, kept.uid, kept.labels, kept.unschedulable) == ("n", "uid-n", {"a": "b"}, True)
+    assert (kept.taints, kept.allocatable) == ((Taint("t", "", "NoSchedule"),), (("cpu", 7500),))
+
+
+def test_node_with_bad_allocatable() -> None:
+    """A node whose amounts make no sense is a fault that names it."""
+    with pytest.raises(DecodeFault, match=r"Node n .*allocatable cpu"):
+        decode_node(msgspec.json.decode(json.dumps(node("n", cpu="x")), type=WireNode))

@@ -1,0 +1,37 @@
+"""The feeds: what is read before anybody takes it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from gangsched.kube.ports import silent
+from gangsched.kube.read.informers import Informers
+from gangsched.model.protocol import Message, NamespacesReplaced, NodesReplaced, PodApplied, PodGone, PodsReplaced
+from tests.unit.kube.fakes import line, node, page, pod, says, serving, streams
+
+
+async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp_path: Path) -> None:
+    """Lists and lines from before `deliver_to` reach the sink once, before what comes later."""
+    told: list[Message] = []
+    async with serving(tmp_path) as (server, client):
+        server.will("GET", "/api/v1/pods", says(page(pod("a"), rv="5")))
+        server.will("GET", "/api/v1/nodes", says(page(node("n"), rv="5")))
+        server.will("GET", "/api/v1/namespaces", says(page(rv="5")))
+        server.will("WATCH", "/api/v1/pods", streams(line("ADDED", pod("b", rv="6")), hold=True))
+        informers = Informers(client, report=silent, restore_signals=lambda: None, sweep_every_s=60.0)
+        assert {"pods", "nodes", "namespaces", "podgroups"} < set(informers.waiting_for())
+        running = asyncio.create_task(informers.run())
+        async with asyncio.timeout(10):
+            await informers.synced()
+            while not informers.stores["pods"].counts.lines:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert informers.waiting_for() == []
+        informers.deliver_to(told.append)
+        informers.stores["pods"].take_line(json.dumps(line("DELETED", pod("a", rv="7"))).encode())
+        running.cancel()
+        await asyncio.wait({running})
+    of_pods = [message for message in told if isinstance(message, PodsReplaced | PodApplied | PodGone)]
+    assert [type(message) for message in of_pods] == [PodsReplaced, PodApplied, PodGone]
+    assert {NodesReplaced, NamespacesReplaced} < {type(message) for message in told}

@@ -1,0 +1,202 @@
+"""The binder: each row of semantics B3, and that no bind is ever left without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gangsched.kube.http.faults import ApiFault, Malformed, Unreachable
+from gangsched.kube.write.binder import Binder, Fate
+from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Message
+from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
+
+BIND = Bind("u1", "ns", "p", "n1")
+
+
+def stored(uid: str = "u1", node: str = "", **more: Any) -> dict[str, Any]:
+    """The pod as a read-back finds it."""
+    meta = {"uid": uid} | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if more.get("deleting") else {})
+    spec: dict[str, Any] = {"nodeName": node} if node else {}
+    return {"metadata": meta, "spec": spec | ({"schedulingGates": [{"name": "g"}]} if more.get("gated") else {})}
+
+
+def answers(post: Answer, *gets: Answer) -> Callable[[Sent], Answer]:
+    """One answer to every POST, the others to GETs in turn."""
+    queue = list(gets)
+    return lambda sent: post if sent.method == "POST" else queue.pop(0)
+
+
+class Desk:
+    """A binder at work in fake time."""
+
+    def __init__(self, answer: Callable[[Sent], Answer] | None, connections: int) -> None:
+        self.time = FakeTime()
+        self.api = FakeRequests(answer)
+        self.outcomes: list[Message] = []
+        self.reports: list[str] = []
+        self.observed: list[float] = []
+        self.binder = Binder(
+            self.api,
+            self.outcomes.append,
+            connections=connections,
+            report=self.reports.append,
+            observe=self.observed.append,
+            now=self.time.now,
+            sleep=self.time.sleep,
+            rng=random.Random(1),
+        )
+
+
+@asynccontextmanager
+async def at_work(answer: Callable[[Sent], Answer] | None = None, connections: int = 4) -> AsyncIterator[Desk]:
+    desk = Desk(answer, connections)
+    task = asyncio.create_task(desk.binder.run())
+    try:
+        yield desk
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+NOT_FOUND = ApiFault(404, "NotFound", 'pods "p" not found')
+CONFLICT = ApiFault(409, "Conflict", "already assigned")
+LOST = Unreachable("No answer.")
+
+
+@pytest.mark.parametrize(
+    ("post", "gets", "outcome"),
+    [
+        ({}, (), Bound("u1", "n1")),
+        (NOT_FOUND, (), BindGone("u1", "n1", 'pods "p" not found')),
+        (CONFLICT, (stored(node="n1"),), Bound("u1", "n1")),
+        (CONFLICT, (stored(node="n2"),), BindGone("u1", "n1", "the pod is bound to n2")),
+        (CONFLICT, (stored(uid="u2"),), BindGone("u1", "n1", "the pod was deleted and another has its name")),
+        (
+            CONFLICT,
+            (stored(uid="u2", node="n1"),),
+            BindGone("u1", "n1", "the pod was deleted and another has its name"),
+        ),
+        (CONFLICT, (stored(deleting=True),), BindGone("u1", "n1", "the pod is being deleted")),
+        (CONFLICT, (stored(gated=True),), BindGone("u1", "n1", "the pod is gated")),
+        (CONFLICT, (stored(),), BindFailed("u1", "n1", "already assigned")),
+        (CONFLICT, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
+        (ApiFault(403, "Forbidden", "no"), (stored(),), BindFailed("u1", "n1", "no")),
+        (ApiFault(422, "Invalid", "odd"), (stored(),), BindFailed("u1", "n1", "odd")),
+        (ApiFault(429, "TooManyRequests", "busy"), (stored(),), BindFailed("u1", "n1", "busy")),
+        (ApiFault(500, "InternalError", "oops"), (stored(),), BindFailed("u1", "n1", "oops")),
+        (ApiFault(500, "InternalError", "oops"), (stored(node="n1"),), Bound("u1", "n1")),
+        (LOST, (stored(node="n1"),), Bound("u1", "n1")),
+        (LOST, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
+    ],
+)
+async def test_outcomes(post: Answer, gets: tuple[Answer, ...], outcome: Message) -> None:
+    """What the API server says decides the outcome; where that is not enough, the pod itself does (B3)."""
+    async with at_work(answers(post, *gets)) as desk:
+        desk.binder.submit([BIND])
+        await desk.binder.idle.wait()
+        assert desk.outcomes == [outcome]
+        assert len(desk.api.of("GET")) == len(gets)
+
+
+@pytest.mark.parametrize(
+    "lost", [LOST, ApiFault(504, "Timeout", "request did not complete"), ApiFault(500, "ServerTimeout", "etcd is slow")]
+)
+@pytest.mark.parametrize(
+    ("second", "gets", "outcome"),
+    [
+        ({}, (), Bound("u1", "n1")),
+        (CONFLICT, (stored(node="n1"),), Bound("u1", "n1")),
+        (CONFLICT, (stored(uid="u2"),), BindGone("u1", "n1", "the pod was deleted and another has its name")),
+        (ApiFault(403, "Forbidden", "no"), (stored(),), BindFailed("u1", "n1", "no")),
+        (NOT_FOUND, (), BindGone("u1", "n1", 'pods "p" not found')),
+    ],
+)
+async def test_a_lost_bind_is_sent_again(
+    lost: ApiFault | Unreachable, second: Answer, gets: tuple[Answer, ...], outcome: Message
+) -> None:
+    """A request without an answer may be carried out after the read-back: only a certain answer ends it (B3)."""
+    posts, reads = [lost, lost, second], [stored(), stored(), *gets]
+    async with at_work(lambda sent: (posts if sent.method == "POST" else reads).pop(0)) as desk:
+        desk.binder.submit([BIND])
+        await settle()
+        assert (desk.outcomes, desk.binder.fate("u1")) == ([], Fate.PENDING)
+        await desk.time.advance(10)
+        assert desk.outcomes == [outcome]
+        assert {sent.body["target"]["name"] for sent in desk.api.of("POST") if sent.body} == {"n1"}
+        assert desk.binder.counts.lost_answers == 2
+
+
+async def test_request() -> None:
+    """The Binding names pod, uid and node."""
+    async with at_work() as desk:
+        desk.binder.submit([BIND])
+        await desk.binder.idle.wait()
+        (sent,) = desk.api.sent
+        assert (sent.method, sent.path) == ("POST", "/api/v1/namespaces/ns/pods/p/binding")
+        assert sent.body == {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u1"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+        }
+
+
+async def test_unknown_fate_is_asked_until_known() -> None:
+    """While the pod cannot be read, there is no outcome, so its room stays taken; then there is exactly one."""
+    gets: tuple[Answer, ...] = (LOST, ApiFault(500, "", "oops"), Malformed("html"), {"metadata": 3}, stored(node="n1"))
+    async with at_work(answers(LOST, *gets)) as desk:
+        desk.binder.submit([BIND])
+        await settle()
+        assert (desk.outcomes, desk.binder.pending, desk.binder.fate("u1")) == ([], 1, Fate.PENDING)
+        assert "Cannot tell whether ns/p is bound" in desk.reports[0]
+        await desk.time.advance(10)
+        assert desk.outcomes == [Bound("u1", "n1")]
+        assert desk.binder.counts.read_back_retries == 4
+        assert len(desk.reports) == 1
+
+
+async def test_connections_bound_what_is_in_flight() -> None:
+    """No more requests than connections at a time, and all are answered in the end."""
+    async with at_work(connections=3) as desk:
+        desk.api.blocked = asyncio.Event()
+        desk.binder.submit([Bind(f"u{n}", "ns", f"p{n}", "n") for n in range(10)])
+        await settle()
+        assert (len(desk.api.sent), desk.binder.pending) == (3, 10)
+        desk.api.blocked.set()
+        await desk.binder.idle.wait()
+        assert sorted(m.uid for m in desk.outcomes if isinstance(m, Bound)) == [f"u{n}" for n in range(10)]
+        assert desk.binder.counts.bound == 10
+        assert len(desk.observed) == 10
+
+
+async def test_fate() -> None:
+    """Others can tell what became of a bind, to keep quiet about a pod that is bound."""
+    fault: list[Answer] = [{}]
+    async with at_work(lambda sent: fault[0] if sent.method == "POST" else stored()) as desk:
+        desk.binder.submit([BIND])
+        assert desk.binder.fate("u1") is Fate.PENDING
+        await desk.binder.idle.wait()
+        assert desk.binder.fate("u1") is Fate.BOUND
+        fault[0] = ApiFault(500, "", "oops")
+        desk.binder.submit([Bind("u2", "ns", "q", "n")])
+        await desk.binder.idle.wait()
+        assert desk.binder.fate("u2") is None
+
+
+async def test_drain_waits_but_not_for_ever() -> None:
+    """Draining gives the binds in flight their time and says how many are left."""
+    async with at_work() as desk:
+        desk.api.blocked = asyncio.Event()
+        desk.binder.submit([BIND])
+        drain = asyncio.create_task(desk.binder.drain(5.0))
+        await desk.time.advance(4.9)
+        assert not drain.done()
+        await desk.time.advance(0.2)
+        assert await drain == 1
+        desk.api.blocked.set()
+        assert await desk.binder.drain(5.0) == 0

@@ -1,0 +1,234 @@
+"""Events: deduplicated, bounded, and last in every queue."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from gangsched.kube.http.faults import ApiFault, Unreachable
+from gangsched.kube.write.recorder import Recorder, cut
+from gangsched.model.protocol import ObjectRef, RecordEvent
+from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
+
+POD = ObjectRef("v1", "Pod", "ns", "p", "u1")
+
+
+class Desk:
+    """A recorder at work in fake time."""
+
+    def __init__(self, answer: Callable[[Sent], Answer] | None, capacity: int) -> None:
+        self.time = FakeTime()
+        self.api = FakeRequests(answer)
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.reports: list[str] = []
+        self.recorder = Recorder(
+            self.api,
+            binds_idle=self.idle,
+            instance="host",
+            capacity=capacity,
+            report=self.reports.append,
+            now=self.time.now,
+            wall=self.time.wall,
+            sleep=self.time.sleep,
+            rng=random.Random(1),
+        )
+
+    def notes(self) -> list[str]:
+        return [sent.body["note"] for sent in self.api.of("POST")]
+
+
+@asynccontextmanager
+async def at_work(answer: Callable[[Sent], Answer] | None = None, capacity: int = 100) -> AsyncIterator[Desk]:
+    desk = Desk(answer, capacity)
+    task = asyncio.create_task(desk.recorder.run())
+    try:
+        yield desk
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def event(note: str = "no room", about: ObjectRef = POD, warning: bool = False) -> RecordEvent:
+    return RecordEvent(about, "FailedScheduling", note, warning=warning)
+
+
+async def test_event() -> None:
+    """An Event has everything events.k8s.io/v1 asks for."""
+    async with at_work() as desk:
+        desk.recorder.record(event(warning=True))
+        assert await desk.recorder.drain(1) == 0
+        (sent,) = desk.api.sent
+        name = sent.body["metadata"].pop("name")
+        assert name.startswith("p.")
+        assert len(name) == 18
+        assert (sent.method, sent.path) == ("POST", "/apis/events.k8s.io/v1/namespaces/ns/events")
+        assert sent.body == {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"namespace": "ns"},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "gangsched",
+            "reportingInstance": "host",
+            "action": "Scheduling",
+            "reason": "FailedScheduling",
+            "type": "Warning",
+            "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "p", "uid": "u1"},
+            "note": "no room",
+        }
+
+
+async def test_cluster_scoped_objects() -> None:
+    """An Event about an object without namespace lives in `default`."""
+    async with at_work() as desk:
+        desk.recorder.record(event(about=ObjectRef("v1", "Node", "", "n", "u")))
+        await desk.recorder.drain(1)
+        (sent,) = desk.api.sent
+        assert sent.path == "/apis/events.k8s.io/v1/namespaces/default/events"
+        assert "namespace" not in sent.body["regarding"]
+
+
+def test_long_notes_are_cut() -> None:
+    """A note fits a kilobyte, also where its characters take several bytes."""
+    assert cut("short") == "short"
+    assert len(cut("ü" * 2000).encode()) <= 1024
+    assert cut("ü" * 2000).endswith("ü…")
+
+
+async def test_repetition_becomes_a_series() -> None:
+    """The same words within ten minutes are one Event; its count is written at most once a minute."""
+    async with at_work() as desk:
+        for _ in range(30):
+            desk.recorder.record(event())
+            await desk.time.advance(10)
+        assert len(desk.api.of("POST")) == 1
+        patches = desk.api.of("PATCH")
+        assert 3 <= len(patches) <= 5
+        created = desk.api.of("POST")[0].body["metadata"]["name"]
+        assert all(patch.path.endswith(f"/{created}") for patch in patches)
+        counts = [patch.body["series"]["count"] for patch in patches]
+        assert counts == sorted(set(counts))
+        await desk.time.advance(75)
+        assert desk.api.of("PATCH")[-1].body["series"] == {
+            "count": 30,
+            "lastObservedTime": "2026-01-01T00:04:50.000000Z",
+        }
+
+
+async def test_other_words_and_later_ones_are_new_events() -> None:
+    """Another note, another object, or the same after ten minutes is an Event of its own."""
+    async with at_work() as desk:
+        desk.recorder.record(event("a"))
+        desk.recorder.record(event("b"))
+        desk.recorder.record(event("a", about=ObjectRef("v1", "Pod", "ns", "q", "u2")))
+        await desk.time.advance(601)
+        desk.recorder.record(event("a"))
+        await desk.recorder.drain(1)
+        assert len({sent.body["metadata"]["name"] for sent in desk.api.of("POST")}) == 4
+
+
+async def test_full_queue_drops_oldest_normal_first() -> None:
+    """What does not fit is dropped and counted, and warnings outlive the rest."""
+    async with at_work(capacity=3) as desk:
+        desk.idle.clear()
+        desk.recorder.record(event("w1", warning=True))
+        for note in ("n1", "n2", "n3"):
+            desk.recorder.record(event(note))
+        desk.recorder.record(event("w2", warning=True))
+        desk.idle.set()
+        await desk.recorder.drain(1)
+        assert sorted(desk.notes()) == ["n3", "w1", "w2"]
+        assert desk.recorder.counts.dropped == 2
+
+
+async def test_never_ahead_of_binds() -> None:
+    """While binds are under way no Event is written, for some seconds at least."""
+    async with at_work() as desk:
+        desk.idle.clear()
+        desk.recorder.record(event())
+        await desk.time.advance(4)
+        assert desk.api.sent == []
+        desk.idle.set()
+        await desk.time.advance(0.25)
+        assert desk.notes() == ["no room"]
+
+
+async def test_gangs_do_not_wait_behind_their_members() -> None:
+    """The Event of a gang is among the first, however many of its members were told before it."""
+    gang = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "u9")
+    async with at_work() as desk:
+        desk.idle.clear()
+        for number in range(50):
+            desk.recorder.record(event(f"pod {number}", warning=True))
+        desk.recorder.record(event("gang", about=gang, warning=True))
+        await settle()
+        desk.idle.set()
+        await settle()
+        assert "gang" in desk.notes()[:4]
+        assert len(desk.notes()) == 51
+
+
+async def test_pods_wait_for_a_pause_in_binding() -> None:
+    """Between two bursts of binds only warnings and Events about groups are written; pods' come when it is quiet."""
+    group = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "u2")
+    async with at_work() as desk:
+        desk.idle.clear()
+        desk.recorder.record(event("pod 1"))
+        desk.recorder.record(event("pod 2"))
+        desk.recorder.record(event("warning", warning=True))
+        for _ in range(5):
+            desk.idle.set()
+            await desk.time.advance(0.12)
+            desk.idle.clear()
+            await desk.time.advance(0.12)
+        assert desk.notes() == ["warning"]
+        desk.idle.set()
+        desk.recorder.record(event("group", about=group))
+        await settle()
+        assert desk.notes() == ["warning", "group"]
+        await desk.time.advance(0.5)
+        assert desk.notes() == ["warning", "group", "pod 1", "pod 2"]
+
+
+async def test_binds_without_a_pause_do_not_silence_events() -> None:
+    """An Event older than some seconds is written whatever goes on, and so are those behind it."""
+    async with at_work() as desk:
+        desk.idle.clear()
+        for number in range(20):
+            desk.recorder.record(event(f"pod {number}"))
+        await desk.time.advance(5.5)
+        assert len(desk.notes()) == 20
+
+
+async def test_slow_write_is_not_queued_again() -> None:
+    """An Event that is still being written when series are swept is not taken for one that has grown."""
+    async with at_work() as desk:
+        desk.api.blocked = asyncio.Event()
+        desk.recorder.record(event())
+        await desk.time.advance(20)
+        desk.api.blocked.set()
+        await desk.time.advance(20)
+        assert [sent.method for sent in desk.api.sent] == ["POST"]
+
+
+async def test_lost_answers_make_no_duplicates() -> None:
+    """A retry carries the same name, and its conflict means that the first try had arrived."""
+    queue: list[Answer] = [Unreachable("No answer."), ApiFault(409, "AlreadyExists", "exists")]
+    async with at_work(lambda sent: queue.pop(0)) as desk:
+        desk.recorder.record(event())
+        await desk.time.advance(2)
+        first, second = desk.api.sent
+        assert first.body == second.body
+        assert (desk.recorder.counts.written, desk.recorder.counts.dropped) == (1, 0)
+
+
+async def test_gives_up_after_a_few_tries() -> None:
+    """An Event that cannot be written is let go, and said so once, and the next ones are still tried."""
+    async with at_work(lambda sent: ApiFault(403, "Forbidden", "no events for you")) as desk:
+        desk.recorder.record(event("a"))
+        desk.recorder.record(event("b"))
+        assert await desk.recorder.drain(1) == 0
+        assert (len(desk.api.sent), desk.recorder.counts.dropped) == (2, 2)
+        assert desk.reports == ["Cannot write Events: no events for you; they are dropped until it works again."]

@@ -1,0 +1,273 @@
+"""Holds, clocks and yields over time: semantics R3, T1 to T3, D1."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from gangsched.core.cycle import plan
+from gangsched.model.objects import Phase, Pod
+from gangsched.model.reasons import Reason
+from tests.builders import NAMESPACE, members, node, pod, pod_group
+from tests.world import World
+
+
+def holder(name: str, number: int, *, wait: str = "30s", **fields: Any) -> list[Pod]:
+    """A NonStrict gang."""
+    return members(name, number, mode="NonStrict", wait=wait, **fields)
+
+
+def crowded(name: str = "g", **fields: Any) -> tuple[World, Pod]:
+    """Four GPUs, two of them taken by another pod; a NonStrict gang of four holds the other two."""
+    world = World(node("a", 4))
+    (other,) = world.create(pod("other", gpus=2, node_name="a"))
+    world.create(holder(name, 4, **fields))
+    world.settle()
+    return world, other
+
+
+def test_holds_survive_rounds_and_are_bound_with_the_rest() -> None:
+    """R3, B1: held members keep their room until the gang is permitted, then all go together."""
+    world, other = crowded()
+    assert world.held() == {"g-0": "a", "g-1": "a"}
+    world.create(members("h", 1))
+    assert not any(name.startswith("h") for name in world.settle().bound())
+    world.delete(other)
+    world.settle()
+    assert set(world.bound()) == {"g-0", "g-1", "g-2", "g-3"}
+    assert not world.held()
+
+
+def test_hold_of_a_deleted_or_gated_pod_is_given_back() -> None:
+    """R3: deleting a held pod, or its being deleted, frees its room at once."""
+    for change in ("gone", "deleting", "gated"):
+        world, _ = crowded()
+        held = next(each for each in world.pods.values() if each.name == "g-0")
+        if change == "gone":
+            world.delete(held)
+        else:
+            world.update(held, **{change: True})
+        assert world.state.cluster.node_of(held.uid) == "", change
+        world.create(pod("tiny", gpus=1, priority=9))
+        assert "tiny" in world.settle().bound(), change
+
+
+def test_hold_is_lost_with_its_node_and_placed_anew() -> None:
+    """R3: a node that goes takes its holds along; the members are placed elsewhere at once."""
+    world = World(node("a", 2), node("b", 4))
+    (other,) = world.create(pod("other", gpus=4, node_name="b"))
+    world.create(holder("g", 4))
+    assert set(world.settle().held().values()) == {"a"}
+    world.delete(other)
+    world.create(pod("again", gpus=3, node_name="b"))
+    world.remove_node("a")
+    world.settle()
+    assert set(world.held().values()) == {"b"}
+
+
+def test_hold_on_a_cordoned_node_is_moved_at_once() -> None:
+    """R3, Q3: a node that is closed gives its holds back without waiting for anything else."""
+    world = World(node("a", 1), node("b", 3))
+    world.create(pod("other", gpus=3, node_name="b"), holder("g", 3))
+    assert world.settle().held() == {"g-0": "a"}
+    world.add_nodes(node("a", 1, unschedulable=True))
+    assert world.settle().held() == {}
+
+
+def test_wait_time_releases_holds_and_marks_every_unbound_member() -> None:
+    """T1, T2: at the wait time, counted from the first hold, the room is free and every member carries the mark."""
+    world, _ = crowded()
+    world.advance(20)
+    assert len(world.held()) == 2
+    world.advance(10.5)
+    assert not world.held()
+    assert {each.name for each in world.pods.values() if each.timed_out} == {"g-0", "g-1", "g-2", "g-3"}
+    assert any("30 s" in message for _, _, message in world.events("TimedOut"))
+
+
+def test_timeout_marks_the_siblings_too() -> None:
+    """T2: every gang of the group is marked and released, whichever one had held."""
+    both = [f"{NAMESPACE}/g", f"{NAMESPACE}/h"]
+    world = World(node("a", 4))
+    world.create(pod("other", gpus=2, node_name="a"), holder("g", 2, groups=both), holder("h", 2, groups=both))
+    world.advance(31)
+    assert not world.held()
+    assert {each.name for each in world.pods.values() if each.timed_out} == {"g-0", "g-1", "h-0", "h-1"}
+
+
+def test_new_holds_do_not_restart_the_clock() -> None:
+    """T1: the clock runs from the first hold on, however many rounds follow."""
+    world, _ = crowded()
+    world.advance(20)
+    world.add_nodes(node("b", 1))
+    world.settle()
+    assert len(world.held()) == 3
+    world.advance(10.5)
+    assert not world.held()
+
+
+def test_clock_stops_when_nothing_is_held_any_more() -> None:
+    """T1: releasing every hold stops the clock; the next hold starts it anew."""
+    world, _ = crowded()
+    world.advance(20)
+    world.remove_node("a")
+    world.settle()
+    assert not world.held()
+    world.advance(20)
+    world.add_nodes(node("b", 4))
+    world.create(pod("second", gpus=1, node_name="b"))
+    world.settle()
+    assert len(world.held()) == 3
+    world.advance(20)
+    assert len(world.held()) == 3
+    world.advance(11)
+    assert not world.held()
+
+
+def test_strict_gang_never_times_out() -> None:
+    """T1: Strict groups hold nothing, so they queue."""
+    world = World(node("a", 1))
+    world.create(members("g", 2, wait="5s"))
+    world.advance(500)
+    assert not any(each.timed_out for each in world.pods.values())
+
+
+def test_wait_time_above_a_quarter_of_an_hour_is_kept() -> None:
+    """I3, T1: there is no upper cap on the wait time."""
+    world = World(node("a", 4))
+    world.create(pod("other", gpus=2, node_name="a"), holder("g", 4, wait="2h"))
+    world.advance(7000)
+    assert world.held()
+    world.advance(300)
+    assert not world.held()
+
+
+def test_timed_out_gang_waits_for_the_user_and_starts_at_once() -> None:
+    """T3: while one member is marked nothing is tried; when the last mark is cleared the gang starts."""
+    world, other = crowded()
+    world.advance(31)
+    world.delete(other)
+    world.advance(200)
+    assert not world.bound()
+    assert world.verdict("ns/g").reason is Reason.TIMED_OUT
+    pods = [each for each in world.pods.values() if each.name.startswith("g")]
+    for each in pods[:3]:
+        world.update(each, timed_out=False)
+    assert not world.settle().bound()
+    world.update(pods[3], timed_out=False)
+    assert len(world.settle().bound()) == 4
+
+
+def test_timed_out_gang_takes_no_room_while_its_marks_are_on_their_way() -> None:
+    """T2, T3: a new member or a look by the safety net starts nothing before the marks are seen."""
+    world, _ = crowded()
+    world.mark_pods = False
+    world.advance(31)
+    world.create(holder("g", 1, first=9, min_member=4))
+    world.advance(100)
+    assert not world.held()
+
+
+def test_deleting_the_marked_pods_starts_anew() -> None:
+    """T3: fresh pods of the gang's name are not held back by the old ones."""
+    world, other = crowded()
+    world.advance(31)
+    world.delete(other, *[each for each in world.pods.values() if each.timed_out])
+    world.create(holder("g", 4))
+    assert len(world.settle().bound()) == 4
+
+
+def test_restart_forgets_holds_and_clocks() -> None:
+    """T1: a restarted scheduler starts afresh."""
+    world, _ = crowded()
+    world.advance(25)
+    world.restart()
+    world.settle()
+    assert len(world.held()) == 2
+    world.advance(25)
+    assert len(world.held()) == 2
+    world.advance(6)
+    assert not world.held()
+
+
+def deadlocked() -> World:
+    """Four GPUs: `h` holds two of the four it needs, then `g`, which goes before it, gets the other two of its four."""
+    world, other = crowded("h", creation_s=2)
+    world.delete(other)
+    world.create(holder("g", 4, creation_s=1))
+    return world
+
+
+def test_deadlock_ends_by_yielding() -> None:
+    """D1: the last-ranked gang gives its room up, the first starts at once; the other waits without holding."""
+    world = deadlocked()
+    assert set(world.settle().bound()) == {"g-0", "g-1", "g-2", "g-3"}
+    assert not world.held()
+    world.add_nodes(node("b", 4))
+    assert len(world.settle().bound()) == 8
+
+
+def test_yield_is_told_in_an_event_that_names_the_beneficiary() -> None:
+    """D1: `Yielded` is told even though the gang gets its next verdict a moment later."""
+    world = deadlocked()
+    world.told()
+    ((about, _, message),) = world.events("Yielded")
+    assert about == "Pod ns/h-0"
+    assert "ns/g" in message
+
+
+def test_nobody_waits_for_a_beneficiary_that_is_gone() -> None:
+    """D1: a group that yielded may go on when its beneficiary is deleted, or holds nothing any more."""
+    for end in ("deleted", "deleted but for its PodGroup", "node gone"):
+        world = deadlocked()
+        if "PodGroup" in end:
+            world.declare(pod_group("g", 4, creation_s=1))
+        while not any(verdict.yields_to for proposal in world.plans for verdict in proposal.verdicts):
+            world.state.refresh(world.now_s)
+            picture = world.state.snapshot()
+            proposal = plan(picture, world.state.ready(world.now_s), now_s=world.now_s)
+            world.plans.append(proposal)
+            if any(verdict.yields_to for verdict in proposal.verdicts):
+                yields = dataclasses.replace(
+                    proposal, verdicts=tuple(verdict for verdict in proposal.verdicts if verdict.yields_to)
+                )
+                world.state.commit(yields, picture, now_s=world.now_s)
+            else:
+                world.state.commit(proposal, picture, now_s=world.now_s)
+        if end.startswith("deleted"):
+            world.delete(*[each for each in world.pods.values() if each.name.startswith("g-")])
+        else:
+            world.remove_node("a")
+            world.settle()
+            world.add_nodes(node("b", 0))
+            world.delete(*[each for each in world.pods.values() if each.name == "g-0"])
+            world.add_nodes(node("b", 4))
+        assert {"h-0", "h-1", "h-2", "h-3"} <= set(world.settle().bound()), end
+
+
+def test_hold_of_a_member_that_was_bound_by_somebody_else_becomes_its_place() -> None:
+    """R3, B4: a held member seen bound elsewhere takes room there, and its hold is gone."""
+    world, _ = crowded()
+    world.add_nodes(node("z", 1, labels={"zone": "z"}))
+    world.create(pod("filler", gpus=1, node_name="z"))
+    held = next(each for each in world.pods.values() if each.name == "g-0")
+    world.update(held, node_name="z", phase=Phase.RUNNING)
+    assert world.state.cluster.node_of(held.uid) == "z"
+    assert "g-0" not in world.held()
+    world.settle()
+    assert "g-1" in world.bound(), "the gang is satisfied now, so what it holds is bound"
+
+
+def test_group_holds_across_a_regrouping_with_its_clock() -> None:
+    """T1, I5: joining a group does not give a gang a new clock."""
+    world, _ = crowded()
+    world.advance(20)
+    lists = [f"{NAMESPACE}/g", f"{NAMESPACE}/h"]
+    changed = holder("g", 4, groups=lists)
+    for each in [each for each in world.pods.values() if each.name.startswith("g-")]:
+        world.update(each, gang_metadata=changed[0].gang_metadata)
+    world.create(holder("h", 1, groups=lists))
+    world.settle()
+    assert world.held()
+    world.advance(10.5)
+    assert not world.held()

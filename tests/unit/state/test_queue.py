@@ -1,0 +1,102 @@
+"""Who is looked at again, and when: semantics Q3, decision 8."""
+
+from __future__ import annotations
+
+from gangsched.core.cycle import Limits
+from gangsched.model.plan import Need
+from gangsched.state.queue import SAFETY_NET_S, Queue
+from tests.builders import members, node, pod, shape, snapshot
+from tests.world import World
+
+
+def test_refused_group_is_not_looked_at_again_for_nothing() -> None:
+    """Q3: as long as nothing changed there is no plan."""
+    world = World(node("a", 1))
+    world.create(members("g", 2))
+    world.told()
+    plans = len(world.plans)
+    world.advance(30)
+    assert len(world.plans) == plans
+
+
+def test_freed_room_starts_a_waiting_gang_at_once() -> None:
+    """Q3: in the very turn after a pod is gone, not after a poll."""
+    world = World(node("a", 8))
+    (old,) = world.create(pod("old", gpus=8, node_name="a"))
+    world.create(members("g", 8))
+    world.told()
+    now_s = world.now_s
+    world.delete(old)
+    assert len(world.settle().bound()) == 8
+    assert world.now_s == now_s
+
+
+def test_node_that_opens_or_grows_wakes() -> None:
+    """Q3: a node that is uncordoned, relabelled or grows is worth a look."""
+    selective = shape(1, node_selector=(("zone", "z"),))
+    for before, after in (
+        (node("a", 8, unschedulable=True), node("a", 8)),
+        (node("a", 1), node("a", 8)),
+        (node("a", 8), node("a", 8, labels={"zone": "z"})),
+    ):
+        world = World(before)
+        kind = selective if after.labels.get("zone") else shape(1)
+        world.create([pod(each.name, of=kind, gang_metadata=each.gang_metadata) for each in members("g", 2)])
+        assert not world.told().bound()
+        world.add_nodes(after)
+        assert len(world.settle().bound()) == 2
+
+
+def test_only_groups_that_may_profit_are_woken() -> None:
+    """Q3: of a thousand gangs that need more than there is, freed room wakes none."""
+    world = World(node("a", 8))
+    (old,) = world.create(pod("old", gpus=2, node_name="a"))
+    for number in range(200):
+        world.create(members(f"big{number}", 9))
+    world.create(members("fits", 8, creation_s=999))
+    world.told()
+    tried = sum(proposal.pods_tried for proposal in world.plans)
+    world.delete(old)
+    world.settle()
+    assert len(world.bound()) == 8
+    assert sum(proposal.pods_tried for proposal in world.plans) - tried < 20
+
+
+def test_safety_net_looks_at_everything_every_minute() -> None:
+    """Q3: whatever was missed is looked at after 60 s."""
+    queue = Queue()
+    assert queue.ready(0.0) == set()
+    queue.activate("g")
+    queue.park("g", ())
+    assert queue.ready(SAFETY_NET_S - 1) == set()
+    assert queue.next_deadline_s() == SAFETY_NET_S
+    assert queue.ready(SAFETY_NET_S) == {"g"}
+
+
+def test_wake_needs_room_for_the_whole_need() -> None:
+    """Q3: a group that needs five pods' room is not woken by room for four."""
+    for free, woken in ((4, set()), (5, {"g"})):
+        queue = Queue()
+        queue.ready(0.0)
+        queue.park("g", (Need(shape(1), 5),))
+        queue.wake(snapshot([node("a", free)]), {"a"})
+        assert queue.ready(1.0) == woken
+
+
+def test_dropped_group_leaves_nothing_behind() -> None:
+    """I6: a group that is gone is in no part of the queue."""
+    queue = Queue()
+    queue.back_off("g", 0.0)
+    queue.wake_at("g", 5.0)
+    queue.drop("g")
+    assert queue.ready(100.0) == set()
+    assert queue.sizes() == {"active": 0, "backoff": 0, "parked": 0}
+
+
+def test_groups_beyond_the_limits_follow_in_the_next_plans() -> None:
+    """Decision 8: what a plan left over is planned next, nobody is lost."""
+    world = World(node("a", 100), limits=Limits(groups=2))
+    for number in range(7):
+        world.create(members(f"g{number}", 3))
+    assert len(world.settle().bound()) == 21
+    assert len(world.plans) >= 4
