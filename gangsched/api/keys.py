@@ -24,6 +24,8 @@ _LEGACY: Final = "pod-group.scheduling.sigs.k8s.io"
 NAME: Final = K + "name"
 TIMEOUT: Final = K + "timeout"
 """Written by us to the unbound pods of a timed-out gang (semantics T2), "true"; never part of a pod's marks."""
+PERMITTED: Final = "gangsched.dev/permitted"
+"""Written by us with the bind of every member of a gang: the stamp of its Permit (semantics B4)."""
 
 
 class Identity(NamedTuple):

@@ -13,6 +13,7 @@ import msgspec
 
 from gangsched.api.problem import quoted
 from gangsched.model.gang import MatchPolicy, Mode
+from gangsched.model.objects import PermitStamp
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -31,6 +32,7 @@ _UNIT_NS: Final = {
 }
 _LONGEST_DURATION: Final = 128
 _LABEL_KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
 _GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
 
 
@@ -120,3 +122,14 @@ def parse_topology(text: str) -> str | None:
     if text and not _LABEL_KEY.fullmatch(text):
         raise BadValue("is not the key of a label")
     return text or None
+
+
+def parse_permit(text: str) -> PermitStamp | None:
+    """The stamp of a Permit, "<min>/<epoch>"; None for any other text, which is then nobody's stamp (semantics B4)."""
+    match = _PERMIT.fullmatch(text)
+    return None if match is None else PermitStamp(int(match[1]), int(match[2]))
+
+
+def format_permit(stamp: PermitStamp) -> str:
+    """The text that `parse_permit` reads."""
+    return f"{stamp.min_member}/{stamp.epoch}"

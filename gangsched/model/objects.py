@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -109,6 +110,16 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
         return f"{DEVICES}/{namespace}/{self.name}" if self.device else f"{namespace}/{self.name}"
 
 
+class PermitStamp(NamedTuple):
+    """That Permit let a pod through with its gang: the gang's minimum then, and which of the gang's Permits it was.
+
+    Every bind of a member carries it as an annotation, so that a restart knows what we started (semantics B4).
+    """
+
+    min_member: int
+    epoch: int
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod. `marks` are the labels and annotations of `api.keys` it carries, as sorted (key, value) pairs.
 
@@ -135,6 +146,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     claims: tuple[ClaimUse, ...] = ()
     status_reason: str = ""
     condition: ScheduledCondition | None = None
+    permitted: PermitStamp | None = None
 
     @property
     def key(self) -> str:

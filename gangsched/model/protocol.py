@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gangsched.model.objects import Namespace, Node, Pod, PodGroup
+from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup
 from gangsched.model.storage import Selection, StorageObject
 
 # --- Events: what the API server said ---------------------------------------------------------------------------
@@ -183,7 +183,8 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
 class Bind(msgspec.Struct, frozen=True, gc=False):
     """Bind this pod to this node; always answered by exactly one Outcome.
 
-    `claims` are carried out first, and the pod is bound when all of them are bound.
+    `claims` are carried out first, and the pod is bound when all of them are bound. `permitted` is the stamp that the
+    bind leaves on the pod, None for a plain pod (semantics B4).
     """
 
     uid: str
@@ -191,6 +192,7 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     name: str
     node: str
     claims: tuple[Selection, ...] = ()
+    permitted: PermitStamp | None = None
 
 
 class SetPodCondition(msgspec.Struct, frozen=True, gc=False):

@@ -18,7 +18,8 @@ from control_plane.api import Object
 from control_plane.checks import Checks
 from structlog.testing import capture_logs
 
-from gangsched.api.keys import SIGS, TIMEOUT, X_K8S
+from gangsched.api.keys import PERMITTED, SIGS, TIMEOUT, X_K8S
+from gangsched.api.values import format_permit
 from gangsched.core.cycle import Limits
 from gangsched.kube.read import store
 from gangsched.kube.read.podgroup_store import PodGroupStore
@@ -194,7 +195,11 @@ class VirtualCluster:
             self._loop.inbox(outcome)
         if isinstance(outcome, Bound):
             told = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
-            self._patch(self._objects[("Pod", key)], {"spec": {"nodeName": bind.node}, "status": told})
+            stamp = {PERMITTED: format_permit(bind.permitted)} if bind.permitted is not None else {}
+            self._patch(
+                self._objects[("Pod", key)],
+                {"metadata": {"annotations": stamp}, "spec": {"nodeName": bind.node}, "status": told},
+            )
             self._patch(self._objects[("Pod", key)], {"status": {"phase": "Running"}})
         if self._one_by_one:
             self._loop.inbox(outcome)

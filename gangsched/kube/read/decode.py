@@ -13,7 +13,8 @@ from functools import lru_cache
 
 import msgspec
 
-from gangsched.api.keys import is_timed_out, pod_marks
+from gangsched.api.keys import PERMITTED, is_timed_out, pod_marks
+from gangsched.api.values import parse_permit
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.read.shapes import ShapeTable, conditions
 from gangsched.kube.read.wire import Meta, PodStatus, WireNamespace, WireNode, WirePod
@@ -65,6 +66,7 @@ def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
         claims=(*_claims(wire), *_devices(wire)) if spec.volumes or spec.resource_claims else (),
         status_reason=status.reason,
         condition=condition,
+        permitted=parse_permit(annotations[PERMITTED]) if PERMITTED in annotations else None,
     )
 
 

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gangsched.api.keys import PERMITTED
+from gangsched.api.values import format_permit
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
 from gangsched.kube.ports import Now, Report, Sink, Sleep, silent
@@ -219,11 +221,15 @@ def pod_path(pod: Any) -> str:
 
 
 def _body(bind: Bind) -> bytes:
+    """The Binding; the API server copies its annotations onto the pod in the same write."""
+    metadata: dict[str, object] = {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid}
+    if bind.permitted is not None:
+        metadata["annotations"] = {PERMITTED: format_permit(bind.permitted)}
     return msgspec.json.encode(
         {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid},
+            "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
         }
     )

@@ -13,7 +13,7 @@ from gangsched.kube.read.decode import DecodeFault, decode_node, decode_pod
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.wire import WireNode, WirePod
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import Phase, Pod, ScheduledCondition, Taint, Toleration
+from gangsched.model.objects import PermitStamp, Phase, Pod, ScheduledCondition, Taint, Toleration
 from tests.unit.kube.fakes import node, pod
 
 
@@ -210,3 +210,12 @@ def test_node_with_bad_allocatable() -> None:
     """A node whose amounts make no sense is a fault that names it."""
     with pytest.raises(DecodeFault, match=r"Node n .*allocatable cpu"):
         decode_node(msgspec.json.decode(json.dumps(node("n", cpu="x")), type=WireNode))
+
+
+@pytest.mark.parametrize(
+    ("text", "stamp"),
+    [("4/2", PermitStamp(4, 2)), ("4", None), ("", None), ("-1/2", None), ("4/2/1", None), ("4/99999999999", None)],
+)
+def test_stamp_of_a_permit_is_read_back(text: str, stamp: PermitStamp | None) -> None:
+    """B4: what a bind wrote says after a restart that we started this member; any other text says nothing."""
+    assert decoded(pod(annotations={"gangsched.dev/permitted": text})).permitted == stamp

@@ -12,6 +12,7 @@ import pytest
 
 from gangsched.kube.http.faults import ApiFault, Malformed, Unreachable
 from gangsched.kube.write.binder import Binder, Fate
+from gangsched.model.objects import PermitStamp
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Message
 from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
 
@@ -200,3 +201,13 @@ async def test_drain_waits_but_not_for_ever() -> None:
         assert await drain == 1
         desk.api.blocked.set()
         assert await desk.binder.drain(5.0) == 0
+
+
+async def test_bind_of_a_member_carries_the_stamp_of_its_permit() -> None:
+    """B4: the stamp is written by the bind itself, so there is no moment in which only one of them is there."""
+    async with at_work() as desk:
+        desk.binder.submit([Bind("u1", "ns", "p", "n1", permitted=PermitStamp(4, 2)), Bind("u2", "ns", "q", "n1")])
+        await settle()
+    bodies = [sent.body for sent in desk.api.sent]
+    assert bodies[0]["metadata"]["annotations"] == {"gangsched.dev/permitted": "4/2"}
+    assert "annotations" not in bodies[1]["metadata"]
