@@ -56,8 +56,8 @@ async def _run(settings: Settings) -> None:
             log.warning(warning)
         handle_signals()
         sweep_every_s = settings.podgroup_sweep_s
-        informers = Informers(client, report=log.warning, restore_signals=handle_signals, sweep_every_s=sweep_every_s)
-        reading = group.create_task(informers.run(), name="feeds")
+        informers = Informers(client, warn=log.warning, restore_signals=handle_signals, sweep_every_s=sweep_every_s)
+        reading = group.create_task(informers.run(), name="informers")
         connection_pool = ConnectionPool(client)
         group.create_task(connection_pool.warm(settings.bind_connections), name="connections")
         daemon_type = await importing

@@ -1,4 +1,4 @@
-"""The composition root: settings and feeds in, a running daemon out, and its orderly end.
+"""The composition root: settings and informers in, a running daemon out, and its orderly end.
 
 Law: everything that decides, writes or tells is made and wired here and nowhere else. If any part ends with an error
 the daemon ends, and a restart recovers from the API objects alone (decision 5). On SIGTERM: stop planning, finish the
@@ -28,8 +28,7 @@ from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.protocol import Message, RecordEvent
-from gangsched.model.protocol import Report as Told
+from gangsched.model.protocol import Message, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs
 from gangsched.state.scheduling import Rules, SchedulingState
@@ -55,12 +54,12 @@ class SystemClock:
 
 
 class Daemon:
-    """All parts of one scheduler but its feeds, made and not started."""
+    """All parts of one scheduler but its informers, made and not started."""
 
     def __init__(
         self, settings: Settings, connection_pool: ConnectionPool, informers: Informers, stopping: asyncio.Event
     ) -> None:
-        """`feeds` run already; `stopping` is set to end the daemon."""
+        """`informers` run already; `stopping` is set to end the daemon."""
         self.settings = settings
         self.informers = informers
         self._stopping = stopping
@@ -73,12 +72,12 @@ class Daemon:
             self._connection_pool,
             self._sink,
             connections=settings.bind_connections,
-            report=self._report,
+            warn=self._warn,
             observe=self.metrics.bind_seconds.observe,
         )
         self.volumes = VolumeBinder(self._connection_pool, self.binder, self._sink)
-        self.status = StatusWriter(self._connection_pool, self.binder, report=self._report)
-        self.recorder = Recorder(self._connection_pool, binds_idle=self.binder.idle, report=self._report)
+        self.status = StatusWriter(self._connection_pool, self.binder, warn=self._warn)
+        self.recorder = Recorder(self._connection_pool, binds_idle=self.binder.idle, warn=self._warn)
         self.loop = Loop(
             self.state,
             Ports(self.volumes, self._tell, SystemClock()),
@@ -168,13 +167,13 @@ class Daemon:
         self.loop.inbox(message)
         self.volumes.take(message)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: Report) -> None:
         if isinstance(told, RecordEvent):
             self.recorder.record(told)
         else:
             self.status.put(told)
 
-    def _report(self, sentence: str) -> None:
+    def _warn(self, sentence: str) -> None:
         self._log.warning(sentence)
 
     def _publish(self) -> None:
@@ -183,7 +182,7 @@ class Daemon:
         for noun, reflector in (informers.reflectors | informers.storage.reflectors).items():
             publish("reflector", noun, reflector.counts)
         for noun, store in (informers.stores | informers.storage.stores).items():
-            publish("mirror", noun, store.counts)
+            publish("store", noun, store.counts)
         publish("volumes", "binds", self.volumes.counts)
         publish("operator", "podgroups", informers.operator.counts)
         publish("binder", "binds", self.binder.counts)

@@ -30,7 +30,7 @@ from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.resources import ResourceVector
 
-__all__ = ["GangDefaults", "GangMark", "GangSpec", "MatchPolicy", "Mode", "Problem", "gang_id", "gang_spec"]
+__all__ = ["GangDefaults", "GangRef", "GangSpec", "MatchPolicy", "Mode", "Problem", "gang_id", "gang_spec"]
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ _DEFAULT: Final = "default"
 _PODS_NAMED: Final = 5
 
 
-class GangMark(NamedTuple):
+class GangRef(NamedTuple):
     """The gang a pod belongs to; `native`: its PodGroup is the one of `scheduling.k8s.io`."""
 
     id: str
@@ -80,26 +80,26 @@ class GangSpec:
     problems: tuple[Problem, ...] = ()
 
 
-def gang_id(pod: Pod) -> GangMark | None:
-    """The gang named by the pod's marks, first one wins; then its native group; None for a plain pod (I2)."""
+def gang_id(pod: Pod) -> GangRef | None:
+    """The gang that the pod's metadata names, else its native group; None for a plain pod (I2)."""
     if not pod.gang_metadata and not pod.native_group:
         return None
-    return _gang_mark(pod.namespace, pod.gang_metadata, pod.native_group)
+    return _gang_ref(pod.namespace, pod.gang_metadata, pod.native_group)
 
 
 @lru_cache(maxsize=65_536)
-def _gang_mark(namespace: str, gang_metadata: keys.Marks, native_group: str) -> GangMark | None:
+def _gang_ref(namespace: str, gang_metadata: keys.GangMetadata, native_group: str) -> GangRef | None:
     named = dict(gang_metadata)
     for identity in keys.IDENTITIES:
         if name := named.get(identity.key):
-            return GangMark(f"{namespace}/{name}", identity.needs_pod_group)
-    return GangMark(f"{namespace}/{native_group}", True, native=True) if native_group else None
+            return GangRef(f"{namespace}/{name}", identity.needs_pod_group)
+    return GangRef(f"{namespace}/{native_group}", True, native=True) if native_group else None
 
 
 def gang_spec(
     gang: str, declared: Sequence[Pod], pod_group: PodGroup | None, *, needs_pod_group: bool, defaults: GangDefaults
 ) -> GangSpec:
-    """The values of gang `gang`; `declared` holds the oldest pod of each distinct `marks` among its members.
+    """The values of gang `gang`; `declared` holds the oldest pod of each distinct `gang_metadata` among its members.
 
     Each value is the oldest pod's; if it states none, the PodGroup's; if that states none, that of the oldest pod which
     does; else the default. Pods that state another value than the one taken are named in a Problem.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-Marks: TypeAlias = tuple[tuple[str, str], ...]
+GangMetadata: TypeAlias = tuple[tuple[str, str], ...]
 
 X_K8S: Final = "scheduling.x-k8s.io"
 SIGS: Final = "scheduling.sigs.k8s.io"
@@ -23,7 +23,7 @@ _LEGACY: Final = "pod-group.scheduling.sigs.k8s.io"
 
 NAME: Final = K + "name"
 TIMEOUT: Final = K + "timeout"
-"""Written by us to the unbound pods of a timed-out gang (semantics T2), "true"; never part of a pod's marks."""
+"""Written by us to the unbound pods of a timed-out gang (semantics T2), "true"; not part of `gang_metadata`."""
 PERMITTED: Final = "gangsched.dev/permitted"
 """Written by us with the bind of every member of a gang: the stamp of its Permit (semantics B4)."""
 
@@ -71,11 +71,11 @@ GANG_LABELS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if id
 GANG_ANNOTATIONS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if not identity.label}
 
 
-def pod_marks(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Marks:
-    """The gang marks of a pod, sorted by key, one entry a key; equal marks are one object.
+def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) -> GangMetadata:
+    """What a pod says about its gang: (key, value) pairs sorted by key, one a key; equal ones are one object.
 
-    An annotation wins over a label of the same key, unless it is empty. An empty identity is no mark; an empty value
-    is kept, because it is a bad value to be told about (semantics E4).
+    An annotation wins over a label of the same key, unless it is empty. An empty identity counts as absent; an
+    empty value is kept, because it is a bad value to be told about (semantics E4).
     """
     if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
         return ()
@@ -87,7 +87,7 @@ def pod_marks(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Mark
     return _interned(tuple(sorted((key, value) for key, value in gang_metadata.items() if value or key in VALUE_KEYS)))
 
 
-def pod_group_marks(annotations: Mapping[str, str]) -> Marks:
+def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
     """The value annotations of a PodGroup (I3), sorted by key; its labels and its identity keys mean nothing."""
     return tuple(sorted((key, value) for key, value in annotations.items() if key in VALUE_KEYS))
 
@@ -98,6 +98,6 @@ def is_timed_out(annotations: Mapping[str, str]) -> bool:
 
 
 @lru_cache(maxsize=65_536)
-def _interned(gang_metadata: Marks) -> Marks:
-    """The first tuple seen that equals `marks`."""
+def _interned(gang_metadata: GangMetadata) -> GangMetadata:
+    """The first tuple seen that equals `gang_metadata`."""
     return gang_metadata

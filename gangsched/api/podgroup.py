@@ -187,7 +187,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
         generation=generation if isinstance(generation := metadata.get("generation"), int) else 0,
         resource_version=str(metadata.get("resourceVersion") or ""),
         deleting=bool(metadata.get("deletionTimestamp")),
-        gang_metadata=keys.pod_group_marks(_texts(metadata.get("annotations"))),
+        gang_metadata=keys.pod_group_metadata(_texts(metadata.get("annotations"))),
         min_member=min_member,
         min_resources=_resources(spec.min_resources or {}, where, problems),
         schedule_timeout_s=spec.schedule_timeout_seconds or None,

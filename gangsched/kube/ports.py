@@ -14,8 +14,8 @@ from gangsched.model.protocol import Message
 Sink: TypeAlias = Callable[[Message], None]
 """Where messages go: synchronous, never blocks, called from the event loop only."""
 
-Report: TypeAlias = Callable[[str], None]
-"""Says one sentence to the operator of the daemon (a log line)."""
+Warn: TypeAlias = Callable[[str], None]
+"""Logs one sentence for the administrator of the daemon."""
 
 Now: TypeAlias = Callable[[], float]
 """Monotonic seconds."""
@@ -33,4 +33,4 @@ def utc_now() -> datetime:
 
 
 def silent(sentence: str) -> None:
-    """Report nothing: for parts that are used without a log."""
+    """Warn of nothing: for parts that are used without a log."""

@@ -121,7 +121,7 @@ class PermitStamp(NamedTuple):
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One pod. `marks` are the labels and annotations of `api.keys` it carries, as sorted (key, value) pairs.
+    """One pod. `gang_metadata` are the labels and annotations of `api.keys` it carries, as sorted (key, value) pairs.
 
     `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch;
     `timed_out` is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name.

@@ -20,7 +20,7 @@ from control_plane.applying import apply, apply_manifests
 from gangsched.kube.http.client import ApiClient, connect
 from gangsched.kube.http.faults import ApiFault, Misconfigured
 from gangsched.kube.read.kopf_watch import OperatorEnded, follow
-from gangsched.kube.read.podgroup_informer import PodGroupOperator
+from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store, nodes, pods
@@ -64,12 +64,12 @@ class Ports:
         self.messages: list[Message] = []
         self.reports: list[str] = []
         report = self.reports.append
-        self.pods = Reflector(client, Store(pods(ShapeTable()), self.messages.append, report), report=report)
-        self.nodes = Reflector(client, Store(nodes(report), self.messages.append, report), report=report)
-        self.operator = PodGroupOperator(client, self.messages.append, report=report)
-        self.binder = Binder(client, self.messages.append, report=report)
-        self.status = StatusWriter(client, self.binder, report=report)
-        self.recorder = Recorder(client, binds_idle=self.binder.idle, report=report)
+        self.pods = Reflector(client, Store(pods(ShapeTable()), self.messages.append, report), warn=report)
+        self.nodes = Reflector(client, Store(nodes(report), self.messages.append, report), warn=report)
+        self.operator = PodGroupInformer(client, self.messages.append, warn=report)
+        self.binder = Binder(client, self.messages.append, warn=report)
+        self.status = StatusWriter(client, self.binder, warn=report)
+        self.recorder = Recorder(client, binds_idle=self.binder.idle, warn=report)
 
     async def until(self, holds: Callable[[], bool], within_s: float = 10.0) -> None:
         async with asyncio.timeout(within_s):

@@ -96,7 +96,7 @@ def test_every_condition_is_explained(condition: str) -> None:
 def metric_names() -> set[str]:
     """The names of all metrics of ours, as a daemon that is put together but not started has them."""
     client = cast("ApiClient", object())
-    informers = Informers(client, report=silent, restore_signals=lambda: None, sweep_every_s=60.0)
+    informers = Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)
     daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event())
     return {
         family.name + ("_total" if family.type == "counter" else "")

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import msgspec
 
-from gangsched.api.keys import PERMITTED, is_timed_out, pod_marks
+from gangsched.api.keys import PERMITTED, is_timed_out, pod_gang_metadata
 from gangsched.api.values import parse_permit
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.read.shapes import ShapeTable, conditions
@@ -29,7 +29,7 @@ class DecodeFault(Fault):
 
 
 def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
-    """The pod, or None for one that ended and carries no gang mark. Raises DecodeFault.
+    """The pod, or None for one that ended and names no gang. Raises DecodeFault.
 
     `condition` is filled in for unbound pods only: that of a bound pod says nothing new.
     """
@@ -37,7 +37,7 @@ def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
     phase = _PHASES.get(status.phase, Phase.UNKNOWN)
     labels = meta.labels or NOTHING
     annotations = meta.annotations or NOTHING
-    gang_metadata = pod_marks(labels, annotations)
+    gang_metadata = pod_gang_metadata(labels, annotations)
     native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
     if phase in TERMINAL and not gang_metadata and not native_group:
         return None
@@ -92,7 +92,7 @@ def decode_namespace(wire: WireNamespace) -> Namespace:
     return Namespace(name=wire.metadata.name, labels=wire.metadata.labels or NOTHING)
 
 
-def node_decoder(report: Callable[[str], None]) -> Callable[[WireNode], Node]:
+def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
     """`decode_node` that also says, once per node, when one has no allocatable resources."""
     empty: set[str] = set()
 
@@ -102,7 +102,7 @@ def node_decoder(report: Callable[[str], None]) -> Callable[[WireNode], Node]:
             empty.discard(node.name)
         elif node.name not in empty:
             empty.add(node.name)
-            report(f"Node {node.name} has no allocatable resources in its status; nothing can be placed on it.")
+            warn(f"Node {node.name} has no allocatable resources in its status; nothing can be placed on it.")
         return node
 
     return decode

@@ -1,7 +1,7 @@
-"""Feeds: everything the daemon reads, and when it has read enough to decide.
+"""Everything that the daemon reads from the API server, and whether all of it was read once.
 
-Law: reading starts before those who use it are there. What comes until then is kept, in order, and given to them first
-(`deliver_to`). What it does *not* do: look into messages.
+Law: reading starts before the state exists. Earlier messages are kept in order and delivered first (`deliver_to`). It
+does *not* look into messages.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from collections.abc import Callable
 from typing import Any
 
 from gangsched.kube.http.client import ApiClient
-from gangsched.kube.ports import Report, Sink
+from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read import store
-from gangsched.kube.read.podgroup_informer import PodGroupOperator
+from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.storage_informers import StorageFeed
+from gangsched.kube.read.storage_informers import StorageInformers
 from gangsched.model.protocol import Message
 
 
 class Informers:
-    """`mirrors` and `reflectors` are by the kind's name in the API, plural; `backlog_bound` is the daemon's to set."""
+    """`stores` and `reflectors` are by resource name; the daemon sets `backlog_bound`."""
 
     def __init__(
-        self, client: ApiClient, *, report: Report, restore_signals: Callable[[], None], sweep_every_s: float
+        self, client: ApiClient, *, warn: Warn, restore_signals: Callable[[], None], sweep_every_s: float
     ) -> None:
-        """For `restore_signals` and `sweep_every_s` see `PodGroupOperator`."""
+        """For `restore_signals` and `sweep_every_s` see `PodGroupInformer`."""
         self.backlog_bound = asyncio.Event()
         self._early: list[Message] = []
         self._sink: Sink = self._early.append
-        kinds: tuple[Any, ...] = (store.pods(ShapeTable()), store.nodes(report), store.namespaces())
-        self.stores = {codec.noun: store.Store(codec, self._take, report) for codec in kinds}
-        self.reflectors = {noun: Reflector(client, each, report=report) for noun, each in self.stores.items()}
-        self.storage = StorageFeed(client, self._take, report=report)
-        self.operator = PodGroupOperator(
+        kinds: tuple[Any, ...] = (store.pods(ShapeTable()), store.nodes(warn), store.namespaces())
+        self.stores = {codec.noun: store.Store(codec, self._take, warn) for codec in kinds}
+        self.reflectors = {noun: Reflector(client, each, warn=warn) for noun, each in self.stores.items()}
+        self.storage = StorageInformers(client, self._take, warn=warn)
+        self.operator = PodGroupInformer(
             client,
             self._take,
-            report=report,
+            warn=warn,
             restore_signals=restore_signals,
             backlog_bound=self.backlog_bound,
             sweep_every_s=sweep_every_s,

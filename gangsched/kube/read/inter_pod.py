@@ -1,4 +1,4 @@
-"""Ties: what of a pod's spec looks at other pods, from the wire to the model.
+"""The terms of a pod's spec about other pods, from the wire to the model.
 
 Law: null and `{}` selectors stay apart (nothing, everything); what the API server leaves out gets the default that
 kube-scheduler 1.36 gives it. A pod without any tie has None.
@@ -25,7 +25,7 @@ HONOR = "Honor"
 DO_NOT_SCHEDULE = "DoNotSchedule"
 
 
-def ties_of(spec: PodSpec) -> InterPodConstraints | None:
+def inter_pod_constraints(spec: PodSpec) -> InterPodConstraints | None:
     """The terms of a pod about other pods, None without any."""
     affinity = spec.affinity or Affinity()
     near, away = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()

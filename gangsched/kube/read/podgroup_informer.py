@@ -21,7 +21,7 @@ from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
-from gangsched.kube.ports import Now, Report, Sink, Sleep
+from gangsched.kube.ports import Now, Sink, Sleep, Warn
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.objects import PodGroup
@@ -49,7 +49,7 @@ def release_signals() -> None:
 
 
 @dataclass(slots=True)
-class OperatorCounts:
+class PodGroupCounts:
     """What happened so far, for metrics."""
 
     starts: int = 0
@@ -58,7 +58,7 @@ class OperatorCounts:
     faults: int = 0
 
 
-class PodGroupOperator:
+class PodGroupInformer:
     """Follows all API groups. `synced` is set once each was listed or found absent; `run` never returns."""
 
     def __init__(
@@ -66,7 +66,7 @@ class PodGroupOperator:
         client: ApiClient,
         sink: Sink,
         *,
-        report: Report,
+        warn: Warn,
         api_groups: tuple[str, ...] = API_GROUPS,
         restore_signals: Callable[[], None] = release_signals,
         backlog_bound: asyncio.Event | None = None,
@@ -80,14 +80,14 @@ class PodGroupOperator:
         `backlog_bound` is set when what was waiting at the start is bound; without one there is nobody to give way to.
         """
         self.synced = asyncio.Event()
-        self.counts = OperatorCounts()
+        self.counts = PodGroupCounts()
         self._sources = [
             PodGroupSource(
                 client,
                 api_group,
-                PodGroupStore(api_group, sink, report),
+                PodGroupStore(api_group, sink, warn),
                 counts=self.counts,
-                report=report,
+                warn=warn,
                 on_listed=self._on_listed,
                 restore_signals=restore_signals,
                 backlog_bound=backlog_bound,
@@ -119,8 +119,8 @@ class PodGroupSource:
         api_group: str,
         store: PodGroupStore,
         *,
-        counts: OperatorCounts,
-        report: Report,
+        counts: PodGroupCounts,
+        warn: Warn,
         on_listed: Callable[[], None],
         restore_signals: Callable[[], None],
         backlog_bound: asyncio.Event | None,
@@ -134,7 +134,7 @@ class PodGroupSource:
         self._client = client
         self._store = store
         self._counts = counts
-        self._report = report
+        self._warn = warn
         self._on_listed = on_listed
         self._restore_signals = restore_signals
         self._backlog_bound = backlog_bound
@@ -265,4 +265,4 @@ class PodGroupSource:
         sentence = f"Cannot follow PodGroups of {self.api_group}: {str(fault).rstrip('.')}; trying again."
         if sentence != self._trouble:
             self._trouble = sentence
-            self._report(sentence)
+            self._warn(sentence)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gangsched.api.podgroup import parse_pod_group
-from gangsched.kube.ports import Report, Sink
+from gangsched.kube.ports import Sink, Warn
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import PodGroupApplied, PodGroupGone, PodGroupsReplaced
 
@@ -19,10 +19,10 @@ from gangsched.model.protocol import PodGroupApplied, PodGroupGone, PodGroupsRep
 class PodGroupStore:
     """Turns what is heard about one API group's PodGroups into messages."""
 
-    def __init__(self, api_group: str, sink: Sink, report: Report) -> None:
+    def __init__(self, api_group: str, sink: Sink, warn: Warn) -> None:
         self.api_group = api_group
         self._sink = sink
-        self._report = report
+        self._warn = warn
         self._known: dict[str, PodGroup] = {}
         self._deleted: dict[str, int] = {}
         self._listed = False
@@ -87,7 +87,7 @@ class PodGroupStore:
         try:
             return parse_pod_group(body, api_group=self.api_group, version=version)
         except ValueError as error:
-            self._report(str(error))
+            self._warn(str(error))
             return None
 
     def _tell(self, listed: dict[str, PodGroup]) -> None:

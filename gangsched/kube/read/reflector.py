@@ -1,9 +1,8 @@
-"""Reflector: LIST, then WATCH, for ever; the mirror sees every page and line in order.
+"""LIST, then WATCH, for ever; the store gets every page and every line in order, as in client-go's Reflector.
 
-Law: a relist replaces (no ghosts), a stream that merely ends is resumed from the last resourceVersion, and whatever
-fails is retried with backoff, never given up. Work on the loop comes in slices of a few milliseconds. What it does
-*not* do: look into objects (see `mirror`), or decide when the caches are good enough (`synced` is set after the first
-list, `answered` also when that is refused).
+Law: a relist replaces everything, a stream that merely ends is resumed from the last resourceVersion, and every fault
+is retried with backoff. Work on the loop comes in slices of a few milliseconds. It does *not* look into objects (see
+`store`) or decide whether enough was read: `synced` is set after the first list, `answered` also when it is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Generic, Protocol
 
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
-from gangsched.kube.ports import Now, Report, Sleep
+from gangsched.kube.ports import Now, Sleep, Warn
 from gangsched.kube.read.store import Store, T, W, WatchError, continue_token
 
 PAGE_LIMIT = 500
@@ -69,14 +68,14 @@ class ReflectorCounts:
 
 
 class Reflector(Generic[W, T]):
-    """Keeps one mirror equal to the API server. `synced` is set once the first list is in; `run` never returns."""
+    """Keeps one store equal to the API server. `synced` is set once the first list is in; `run` never returns."""
 
     def __init__(
         self,
         client: Reads,
         store: Store[W, T],
         *,
-        report: Report,
+        warn: Warn,
         server_timeout_s: int = 300,
         silence_s: float = 100.0,
         now: Now = time.monotonic,
@@ -93,7 +92,7 @@ class Reflector(Generic[W, T]):
         self.counts = ReflectorCounts()
         self._client = client
         self._store: Store[W, T] = store
-        self._report = report
+        self._warn = warn
         self._server_timeout_s = server_timeout_s
         self._silence_s = silence_s
         self._now = now
@@ -118,7 +117,7 @@ class Reflector(Generic[W, T]):
                     continue
             except Silent as silence:
                 self.counts.silences += 1
-                self._report(f"{silence} It is opened again where it stopped.")
+                self._warn(f"{silence} It is opened again where it stopped.")
                 continue
             except Fault as caught:
                 fault = caught
@@ -128,7 +127,7 @@ class Reflector(Generic[W, T]):
             await self._pause(fault)
 
     async def _list(self) -> None:
-        """Read every page; the last one replaces the mirror's contents."""
+        """Read every page; the last one replaces the store's contents."""
         store = self._store
         store.begin_list()
         page = await self._page("")
@@ -200,7 +199,7 @@ class Reflector(Generic[W, T]):
         return useful
 
     async def _take(self, lines: list[bytes]) -> None:
-        """Hand lines to the mirror, letting others run every few milliseconds."""
+        """Hand lines to the store; other tasks run every few milliseconds."""
         slice_ends_s = self._now() + SLICE_S
         for line in lines:
             if not line:
@@ -238,16 +237,16 @@ class Reflector(Generic[W, T]):
         return self._refused is not None and isinstance(fault, ApiFault) and fault.status == NOT_FOUND
 
     def _complain(self, fault: Fault, *, denied: bool) -> None:
-        """Report a trouble when it begins; one that is a matter of course (410) is not reported."""
+        """Warn of a trouble when it begins; one that is a matter of course (410) is not reported."""
         if self._not_served(fault) or (isinstance(fault, ApiFault) and fault.status == GONE):
             return
         fix = "apply manifests/rbac.yaml or renew the credentials" if denied else "trying again"
         sentence = f"Cannot follow {self._store.codec.noun}: {str(fault).rstrip('.')}; {fix}."
         if self._trouble != sentence:
             self._trouble = sentence
-            self._report(sentence)
+            self._warn(sentence)
 
     def _recovered(self) -> None:
         if self._trouble is not None:
             self._trouble = None
-            self._report(f"Following {self._store.codec.noun} again.")
+            self._warn(f"Following {self._store.codec.noun} again.")

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from gangsched.kube.read.inter_pod import ties_of
+from gangsched.kube.read.inter_pod import inter_pod_constraints
 from gangsched.kube.read.wire import (
     Condition,
     Container,
@@ -85,7 +85,7 @@ def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: 
         required=None if required is None else selector_terms(required),
         preferred=tuple(PreferredTerm(p.weight, _term(p.preference)) for p in affinity.preferred or ()),
         tolerations=spec.tolerations or (),
-        inter_pod=ties_of(spec),
+        inter_pod=inter_pod_constraints(spec),
         unsupported=tuple(_unsupported(spec)),
     )
 

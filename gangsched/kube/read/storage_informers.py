@@ -1,4 +1,4 @@
-"""StorageFeed: claims, volumes, classes, CSINodes and ResourceClaims, each followed by a reflector of its own.
+"""StorageInformers: claims, volumes, classes, CSINodes and ResourceClaims, each followed by a reflector of its own.
 
 Law: storage is an extra: `run` never holds up the daemon for a kind that it may not read. That kind is said to be
 unread, pods with claims stay pending for it, and it is asked for again until it is granted.
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gangsched.kube.http.client import ApiClient
-from gangsched.kube.ports import Report, Sink
+from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read import storage
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.store import Store
@@ -19,10 +19,10 @@ from gangsched.model.protocol import StorageUnread
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, StorageObject, Volume
 
 
-class StorageFeed:
-    """`run` never returns. `mirrors` and `reflectors` are by the kind's name in the API, plural."""
+class StorageInformers:
+    """`run` never returns. `stores` and `reflectors` are by resource name."""
 
-    def __init__(self, client: ApiClient, sink: Sink, *, report: Report) -> None:
+    def __init__(self, client: ApiClient, sink: Sink, *, warn: Warn) -> None:
         """`sink` gets Storage messages."""
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
@@ -34,9 +34,9 @@ class StorageFeed:
             (ResourceClaim, storage.resource_claims()),
         )
         for kind, codec in kinds:
-            self.stores[codec.noun] = store = Store(codec, sink, report)
+            self.stores[codec.noun] = store = Store(codec, sink, warn)
             self.reflectors[codec.noun] = Reflector(
-                client, store, report=report, refused=partial(sink, StorageUnread(kind))
+                client, store, warn=warn, refused=partial(sink, StorageUnread(kind))
             )
 
     def waiting_for(self) -> list[str]:

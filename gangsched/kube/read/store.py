@@ -1,4 +1,4 @@
-"""Mirror: the last version of each object of one kind, and the messages that keep the state equal to it.
+"""The last version of each object of one resource, and the messages that keep the state equal to it.
 
 Law: pages and watch lines in, messages out, no awaits and no clock. A list replaces everything; a line changes one
 object; a line that changes nothing we look at says nothing. A first list of many pages is told page by page, because
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from gangsched.kube.http.faults import ApiFault, Malformed
-from gangsched.kube.ports import Report, Sink
+from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read.decode import DecodeFault, decode_namespace, decode_pod, node_decoder
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
@@ -87,7 +87,7 @@ def pods(shapes: ShapeTable) -> Codec[WirePod, Pod]:
     )
 
 
-def nodes(report: Report) -> Codec[WireNode, Node]:
+def nodes(warn: Warn) -> Codec[WireNode, Node]:
     """All nodes of the cluster."""
     return Codec(
         noun="nodes",
@@ -96,7 +96,7 @@ def nodes(report: Report) -> Codec[WireNode, Node]:
         page=msgspec.json.Decoder(Page[WireNode]),
         item=msgspec.json.Decoder(WireNode),
         key=lambda identity: identity.name,
-        convert=node_decoder(report),
+        convert=node_decoder(warn),
         applied=NodeApplied,
         gone=NodeGone,
         replaced=NodesReplaced,
@@ -145,12 +145,12 @@ def continue_token(page: bytes) -> str:
 class Store(Generic[W, T]):
     """See the module. `resource_version` is where a watch continues; "" before the first list."""
 
-    def __init__(self, codec: Codec[W, T], sink: Sink, report: Report) -> None:
+    def __init__(self, codec: Codec[W, T], sink: Sink, warn: Warn) -> None:
         self.codec: Codec[W, T] = codec
         self.resource_version = ""
         self.counts = StoreCounts()
         self._sink = sink
-        self._report = report
+        self._warn = warn
         self._items: dict[str, T] = {}
         self._listing: dict[str, T] = {}
         self._untold: list[str] = []
@@ -282,7 +282,7 @@ class Store(Generic[W, T]):
             self.resource_version = identity.resource_version or self.resource_version
 
     def _complain_about(self, raw: Raw, error: Exception) -> Identity:
-        """Report an object that has wrong types; who it is, as far as that can be read."""
+        """Warn of an object that has wrong types; who it is, as far as that can be read."""
         try:
             found = _identity.decode(raw)
         except msgspec.DecodeError:
@@ -297,7 +297,7 @@ class Store(Generic[W, T]):
         self.counts.bad_objects += 1
         if self._complaints.get(key) != sentence:
             self._complaints[key] = sentence
-            self._report(sentence)
+            self._warn(sentence)
 
 
 def _watch_error(raw: Raw) -> WatchError:

@@ -24,7 +24,7 @@ from gangsched.api.keys import PERMITTED
 from gangsched.api.values import format_permit
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
-from gangsched.kube.ports import Now, Report, Sink, Sleep, silent
+from gangsched.kube.ports import Now, Sink, Sleep, Warn, silent
 from gangsched.kube.read.wire import Ignored
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
@@ -90,7 +90,7 @@ class Binder:
         *,
         connections: int = 96,
         timeout_s: float = 10.0,
-        report: Report = silent,
+        warn: Warn = silent,
         observe: Callable[[float], None] | None = None,
         now: Now = time.monotonic,
         sleep: Sleep = asyncio.sleep,
@@ -102,7 +102,7 @@ class Binder:
         self._sink = sink
         self._connections = connections
         self._timeout_s = timeout_s
-        self._report = report
+        self._warn = warn
         self._observe = observe
         self._now = now
         self._sleep = sleep
@@ -205,7 +205,7 @@ class Binder:
             except msgspec.DecodeError as error:
                 again = Malformed(f"Pod {bind.namespace}/{bind.name} read back is not a pod: {error}.")
             if self.counts.read_back_retries % 100 == 0:
-                self._report(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {again}")
+                self._warn(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {again}")
             self.counts.read_back_retries += 1
             await self._sleep(backoff.next_s(again))
 

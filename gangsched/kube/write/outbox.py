@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import CONFLICT, NOT_FOUND, UNPROCESSABLE, ApiFault, Fault
-from gangsched.kube.ports import Now, Report, Sleep
+from gangsched.kube.ports import Now, Sleep, Warn
 from gangsched.kube.waiting import wait_for_event
 
 K = TypeVar("K", bound=Hashable)
@@ -68,7 +68,7 @@ class Outbox(Generic[K, V]):
         *,
         noun: str,
         binds: Pausing,
-        report: Report,
+        warn: Warn,
         urgent: Callable[[V], bool] = lambda value: True,
         workers: int = 8,
         now: Now = time.monotonic,
@@ -82,7 +82,7 @@ class Outbox(Generic[K, V]):
         self._send = send
         self._noun = noun
         self._binds = binds
-        self._report = report
+        self._warn = warn
         self._workers = workers
         self._urgent = urgent
         self._now = now
@@ -222,7 +222,7 @@ class Outbox(Generic[K, V]):
         sentence = f"Cannot write {self._noun}: {str(fault).rstrip('.')}; {then}."
         if sentence != self._trouble:
             self._trouble = sentence
-            self._report(sentence)
+            self._warn(sentence)
 
     def _settle(self) -> None:
         if not self._orders and not self._in_flight:

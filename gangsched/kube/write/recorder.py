@@ -22,7 +22,7 @@ import msgspec
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import JSON, MERGE_PATCH
 from gangsched.kube.http.faults import CONFLICT, NOT_FOUND, SERVER_ERROR, TOO_MANY_REQUESTS, ApiFault, Fault
-from gangsched.kube.ports import Now, Report, Sleep, Wall, silent, utc_now
+from gangsched.kube.ports import Now, Sleep, Wall, Warn, silent, utc_now
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.status import Requests
 from gangsched.model.protocol import RecordEvent
@@ -83,7 +83,7 @@ class Recorder:
         instance: str | None = None,
         capacity: int = 10_000,
         workers: int = 2,
-        report: Report = silent,
+        warn: Warn = silent,
         now: Now = time.monotonic,
         wall: Wall = utc_now,
         sleep: Sleep = asyncio.sleep,
@@ -101,7 +101,7 @@ class Recorder:
         self._instance = (instance or socket.gethostname())[:128]
         self._capacity = capacity
         self._workers = workers
-        self._report = report
+        self._warn = warn
         self._now = now
         self._wall = wall
         self._sleep = sleep
@@ -290,7 +290,7 @@ class Recorder:
     def _complain(self, fault: Fault) -> None:
         if not self._trouble:
             self._trouble = True
-            self._report(f"Cannot write Events: {str(fault).rstrip('.')}; they are dropped until it works again.")
+            self._warn(f"Cannot write Events: {str(fault).rstrip('.')}; they are dropped until it works again.")
 
 
 def _may_pass(fault: Fault) -> bool:

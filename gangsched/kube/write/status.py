@@ -19,7 +19,7 @@ import msgspec
 from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.http.client import JSON, MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
-from gangsched.kube.ports import Now, Report, Sleep, Wall, silent, utc_now
+from gangsched.kube.ports import Now, Sleep, Wall, Warn, silent, utc_now
 from gangsched.kube.write.binder import Fate, pod_path
 from gangsched.kube.write.outbox import NotYet, Outbox, Pausing
 from gangsched.model.protocol import MarkTimedOut, SetPodCondition, SetPodGroupStatus
@@ -53,7 +53,7 @@ class StatusWriter:
         client: Requests,
         binds: Binds,
         *,
-        report: Report = silent,
+        warn: Warn = silent,
         workers: int = 8,
         now: Now = time.monotonic,
         wall: Wall = utc_now,
@@ -62,7 +62,7 @@ class StatusWriter:
     ) -> None:
         def outbox(send: Callable[[Any], Any], noun: str, workers: int, **more: Any) -> Outbox[Any, Any]:
             return Outbox(
-                send, noun=noun, binds=binds, report=report, workers=workers, now=now, sleep=sleep, rng=rng, **more
+                send, noun=noun, binds=binds, warn=warn, workers=workers, now=now, sleep=sleep, rng=rng, **more
             )
 
         pods = PodWords(client, binds, now=now, wall=wall)

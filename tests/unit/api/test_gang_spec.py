@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangsched.api import keys
-from gangsched.api.gang_spec import GangDefaults, GangMark, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
+from gangsched.api.gang_spec import GangDefaults, GangRef, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
 from gangsched.api.values import (
     BadValue,
     parse_allow_shared,
@@ -87,8 +87,8 @@ def test_plain_pod_is_in_no_gang() -> None:
 def test_first_identity_wins(stronger: keys.Identity, weaker: keys.Identity) -> None:
     """I2: of several names the first in the table counts, and it says whether a PodGroup must exist."""
     gang_metadata = {stronger.key: "strong", weaker.key: "weak"}
-    assert gang_id(pod(gang_metadata=gang_metadata)) == GangMark("ns/strong", stronger.needs_pod_group)
-    assert gang_id(pod(gang_metadata={weaker.key: "weak"})) == GangMark("ns/weak", weaker.needs_pod_group)
+    assert gang_id(pod(gang_metadata=gang_metadata)) == GangRef("ns/strong", stronger.needs_pod_group)
+    assert gang_id(pod(gang_metadata={weaker.key: "weak"})) == GangRef("ns/weak", weaker.needs_pod_group)
 
 
 def test_only_the_first_two_names_need_a_pod_group() -> None:
@@ -98,8 +98,8 @@ def test_only_the_first_two_names_need_a_pod_group() -> None:
 
 def test_native_group_is_the_last_identity() -> None:
     """I2: spec.schedulingGroup names a native PodGroup, unless a mark names a gang."""
-    assert gang_id(pod(native_group="n")) == GangMark("ns/n", True, native=True)
-    assert gang_id(pod(gang_metadata={keys.NAME: "g"}, native_group="n")) == GangMark("ns/g", False)
+    assert gang_id(pod(native_group="n")) == GangRef("ns/n", True, native=True)
+    assert gang_id(pod(gang_metadata={keys.NAME: "g"}, native_group="n")) == GangRef("ns/g", False)
 
 
 def test_missing_pod_group_keeps_a_gang_waiting() -> None:

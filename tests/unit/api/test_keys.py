@@ -13,8 +13,8 @@ from gangsched.api.keys import (
     TIMEOUT,
     VALUE_KEYS,
     is_timed_out,
-    pod_group_marks,
-    pod_marks,
+    pod_gang_metadata,
+    pod_group_metadata,
 )
 
 ANY_KEY = st.sampled_from(sorted(GANG_LABELS | GANG_ANNOTATIONS | {TIMEOUT, "app"}))
@@ -23,44 +23,44 @@ TEXTS = st.dictionaries(ANY_KEY, st.sampled_from(["", "a", "b"]))
 
 def test_plain_pod_has_no_marks() -> None:
     """I2: labels and annotations of others are nothing to us, nor is our own timeout annotation."""
-    assert pod_marks({"app": "web"}, {"note": "x", TIMEOUT: "true"}) == ()
+    assert pod_gang_metadata({"app": "web"}, {"note": "x", TIMEOUT: "true"}) == ()
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
 def test_identity_counts_only_where_its_era_put_it(identity: tuple[str, bool, bool]) -> None:
     """I2: an identity key is a label or an annotation, not either."""
     key, label, _ = identity
-    assert pod_marks({key: "g"} if label else {}, {} if label else {key: "g"}) == ((key, "g"),)
-    assert pod_marks({} if label else {key: "g"}, {key: "g"} if label else {}) == ()
+    assert pod_gang_metadata({key: "g"} if label else {}, {} if label else {key: "g"}) == ((key, "g"),)
+    assert pod_gang_metadata({} if label else {key: "g"}, {key: "g"} if label else {}) == ()
 
 
 @pytest.mark.parametrize("key", sorted(VALUE_KEYS))
 def test_value_counts_in_either_place_and_the_annotation_wins(key: str) -> None:
     """I3: values are annotations or labels; of two, the annotation is the one that can hold every value."""
-    assert pod_marks({key: "1"}, {}) == pod_marks({}, {key: "1"}) == ((key, "1"),)
-    assert pod_marks({key: "1"}, {key: "2"}) == ((key, "2"),)
-    assert pod_marks({key: "1"}, {key: ""}) == ((key, "1"),)
-    assert pod_marks({}, {key: ""}) == ((key, ""),)
+    assert pod_gang_metadata({key: "1"}, {}) == pod_gang_metadata({}, {key: "1"}) == ((key, "1"),)
+    assert pod_gang_metadata({key: "1"}, {key: "2"}) == ((key, "2"),)
+    assert pod_gang_metadata({key: "1"}, {key: ""}) == ((key, "1"),)
+    assert pod_gang_metadata({}, {key: ""}) == ((key, ""),)
 
 
 def test_empty_identity_is_no_mark() -> None:
     """I2: the first non-empty name wins, so an empty one is as good as none."""
-    assert pod_marks({"pod-group/name": ""}, {NAME: ""}) == ()
+    assert pod_gang_metadata({"pod-group/name": ""}, {NAME: ""}) == ()
 
 
 @given(TEXTS, TEXTS)
 def test_marks_are_sorted_unique_and_ours(labels: dict[str, str], annotations: dict[str, str]) -> None:
     """Marks are one entry a key, in order, of the keys in the table, and one object however often they are made."""
-    gang_metadata = pod_marks(labels, annotations)
+    gang_metadata = pod_gang_metadata(labels, annotations)
     names = [key for key, _ in gang_metadata]
     assert names == sorted(set(names))
     assert set(names) <= GANG_LABELS | GANG_ANNOTATIONS
-    assert pod_marks(dict(reversed(labels.items())), annotations) is gang_metadata
+    assert pod_gang_metadata(dict(reversed(labels.items())), annotations) is gang_metadata
 
 
 def test_pod_group_carries_values_but_no_identity() -> None:
     """I3: a PodGroup's annotations give values; it has its own name."""
-    assert pod_group_marks({MIN[0]: "3", NAME: "other", "app": "x"}) == ((MIN[0], "3"),)
+    assert pod_group_metadata({MIN[0]: "3", NAME: "other", "app": "x"}) == ((MIN[0], "3"),)
 
 
 def test_timed_out_is_exactly_true() -> None:

@@ -1,4 +1,4 @@
-"""The feeds: what is read before anybody takes it."""
+"""Informers: what is read before anybody takes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp
         server.will("GET", "/api/v1/nodes", says(page(node("n"), rv="5")))
         server.will("GET", "/api/v1/namespaces", says(page(rv="5")))
         server.will("WATCH", "/api/v1/pods", streams(line("ADDED", pod("b", rv="6")), hold=True))
-        informers = Informers(client, report=silent, restore_signals=lambda: None, sweep_every_s=60.0)
+        informers = Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)
         assert {"pods", "nodes", "namespaces", "podgroups"} < set(informers.waiting_for())
         running = asyncio.create_task(informers.run())
         async with asyncio.timeout(10):

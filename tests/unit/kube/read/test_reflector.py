@@ -78,7 +78,7 @@ async def reflecting(
         run = Run(server)
         store = Store(pods(ShapeTable()), run.sink, run.reports.append)
         reflector = Reflector(
-            client, store, report=run.reports.append, silence_s=silence_s, sleep=run.sleep, rng=random.Random(1)
+            client, store, warn=run.reports.append, silence_s=silence_s, sleep=run.sleep, rng=random.Random(1)
         )
         task = asyncio.create_task(reflector.run())
         try:
@@ -124,7 +124,7 @@ async def test_the_next_page_is_asked_for_before_the_last_one_is_decoded() -> No
     """The server works on a page while we work on the one before it."""
     client = Pages()
     store = Store(pods(ShapeTable()), lambda message: client.log.append("told"), client.log.append)
-    task = asyncio.create_task(Reflector(client, store, report=client.log.append).run())
+    task = asyncio.create_task(Reflector(client, store, warn=client.log.append).run())
     async with asyncio.timeout(10):
         while "watched" not in client.log:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -147,7 +147,7 @@ async def test_a_page_of_garbage_leaves_no_request_behind() -> None:
 
     client.request = request  # type: ignore[method-assign]
     store = Store(pods(ShapeTable()), lambda message: None, client.log.append)
-    task = asyncio.create_task(Reflector(client, store, report=client.log.append).run())
+    task = asyncio.create_task(Reflector(client, store, warn=client.log.append).run())
     async with asyncio.timeout(10):
         while "watched" not in client.log:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -337,7 +337,7 @@ async def test_request_that_never_answers(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, client):
         server.will("GET", PODS, never)
         messages: list[Message] = []
-        reflector = Reflector(client, Store(pods(ShapeTable()), messages.append, print), report=print)
+        reflector = Reflector(client, Store(pods(ShapeTable()), messages.append, print), warn=print)
         task = asyncio.create_task(reflector.run())
         await asyncio.sleep(0.05)
         assert not reflector.synced.is_set()

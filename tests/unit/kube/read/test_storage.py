@@ -12,7 +12,7 @@ import pytest
 from gangsched.kube.read import storage
 from gangsched.kube.read.decode import DecodeFault, decode_pod
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.storage_informers import StorageFeed
+from gangsched.kube.read.storage_informers import StorageInformers
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
 from gangsched.kube.read.store import Store
 from gangsched.kube.read.wire import WirePod
@@ -226,7 +226,7 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         for path in (storage.VOLUMES, storage.CLASSES, storage.CSI_NODES):  # ResourceClaims are answered by 404
             server.will("GET", path, says(page()))
             server.will("WATCH", path, streams(hold=True))
-        feed = StorageFeed(client, said.append, report=messages.append)
+        feed = StorageInformers(client, said.append, warn=messages.append)
         assert feed.waiting_for() == [
             "persistentvolumeclaims",
             "persistentvolumes",

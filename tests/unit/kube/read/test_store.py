@@ -1,4 +1,4 @@
-"""The mirror: pages and lines in, messages out."""
+"""The store: pages and lines in, messages out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.kube.fakes import bookmark, compact, line, node, page, pod, stat
 
 
 class Watched:
-    """A mirror of pods with what it said."""
+    """A store of pods with what it said."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

@@ -45,7 +45,7 @@ class Desk:
             self.api,
             self.outcomes.append,
             connections=connections,
-            report=self.reports.append,
+            warn=self.reports.append,
             observe=self.observed.append,
             now=self.time.now,
             sleep=self.time.sleep,

@@ -29,7 +29,7 @@ class Desk:
             binds_idle=self.idle,
             instance="host",
             capacity=capacity,
-            report=self.reports.append,
+            warn=self.reports.append,
             now=self.time.now,
             wall=self.time.wall,
             sleep=self.time.sleep,

@@ -43,7 +43,7 @@ class Desk:
         self.writer = StatusWriter(
             self.api,
             self.binds,
-            report=self.reports.append,
+            warn=self.reports.append,
             now=self.time.now,
             wall=self.time.wall,
             sleep=self.time.sleep,
