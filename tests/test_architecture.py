@@ -95,6 +95,34 @@ def test_no_file_grows_without_end() -> None:
     assert {path: count for path, count in lines.items() if count > LONGEST_FILE} == {}
 
 
+NAMED_OTHERWISE = {
+    "control_plane/test_build.py",  # hack/control-plane/build.py, a script beside the package control_plane
+    "core/filter/test_members.py",
+    "core/test_devices.py",
+    "core/test_score_preferences.py",
+    "core/test_timeout_and_yield.py",
+    "core/test_volumes.py",
+    "state/test_binding.py",
+    "state/test_holds.py",
+    "state/test_native.py",
+    "state/test_volumes.py",
+}
+"""Unit tests that are not named for a module of that place."""
+
+
+def test_every_unit_test_stands_where_its_module_stands() -> None:
+    """tests/unit/<package>/test_<module>.py tests gangsched/<package>/<module>.py; bench and control_plane likewise."""
+    homes = (PACKAGE, ROOT, ROOT / "hack" / "control-plane")
+    unit = ROOT / "tests" / "unit"
+    tests = {path.relative_to(unit) for path in unit.rglob("test_*.py")}
+    homeless = {
+        str(test)
+        for test in tests
+        if not any((home / test.parent / f"{test.stem.removeprefix('test_')}.py").is_file() for home in homes)
+    }
+    assert homeless == NAMED_OTHERWISE
+
+
 def test_every_folder_with_code_is_a_package() -> None:
     """import-linter sees packages only: a folder without `__init__.py` would escape the contracts."""
     folders = {path.parent for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts}

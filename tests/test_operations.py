@@ -25,7 +25,7 @@ from gangsched.state.status import DEGRADED, INVALID_GANG, TIMED_OUT
 from tests.builders import members, node
 from tests.world import World
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "docs" / "operations.md").read_text()
 
 

@@ -1,21 +1,14 @@
-"""The benchmarks of planning, in a small form: they run, say what they measured, and believe nothing unproved."""
+"""bench.packing in a small form: every policy fills both clusters, and a gang is placed whole."""
 
 import csv
-import json
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import clusters, completeness, packing, plan
-
-SEED = 3
-
-
-def figures(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The JSON objects printed, one a line."""
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+from bench import clusters, packing
+from tests.unit.bench.printed import figures
 
 
 def write(path: Path, *rows: dict[str, Any]) -> str:
@@ -25,29 +18,6 @@ def write(path: Path, *rows: dict[str, Any]) -> str:
         table.writeheader()
         table.writerows(rows)
     return str(path)
-
-
-def test_plans_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every case is placed whole by `plan` and by the naive loop, and both are timed."""
-    plan.main(["--part", "50", "--repeat", "1", "--json"])
-    found = figures(capsys)
-    assert [(row["pods"], row["nodes"]) for row in found] == [(20, 100), (20, 100), (2, 20), (2, 100)]
-    assert all(row["plan_ms"] > 0 and row["naive_ms"] > 0 for row in found)
-
-
-def test_a_plan_that_leaves_pods_out_is_no_figure() -> None:
-    """A case that does not fit ends the benchmark instead of being timed."""
-    gang = clusters.gang("g", clusters.pods("p", clusters.shape(gpu=8), 2))
-    too_large = plan.Case("two", [clusters.node("n", gpu=8)], clusters.group("g", gang), 1.0)
-    with pytest.raises(SystemExit, match="was to be placed whole"):
-        plan.measure(too_large, repeat=1)
-
-
-def test_feasible_cases_are_found(capsys: pytest.CaptureFixture[str]) -> None:
-    """The share of gangs that the exhaustive solver places is counted, and none is placed that it does not."""
-    completeness.main(["--cases", "50", "--seed", str(SEED), "--json"])
-    (found,) = figures(capsys)
-    assert (found["feasible"], found["found"], found["unsound"]) == (50, 50, 0)
 
 
 def test_clusters_are_filled(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -90,5 +60,5 @@ def test_a_gang_is_placed_whole_or_not_at_all() -> None:
     before = ledger.free.copy()
     arrival = (clusters.shape(cpu=1000, memory=2**30, gpu=5),) * 2
     for place in packing.POLICIES.values():
-        assert place(arrival, ledger, random.Random(SEED)) is None
+        assert place(arrival, ledger, random.Random(3)) is None
         assert (ledger.free == before).all()

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "hack" / "control-plane" / "build.py"
+SOURCE = Path(__file__).resolve().parents[3] / "hack" / "control-plane" / "build.py"
 #: Stands in for Go: tells a version, and "builds" a file that says which package it is.
 FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go${FAKE_GO_VERSION:-1.26.1} linux/amd64"; exit 0; fi

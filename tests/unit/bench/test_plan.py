@@ -1,0 +1,22 @@
+"""bench.plan in a small form: it times whole plans and nothing else."""
+
+import pytest
+
+from bench import clusters, plan
+from tests.unit.bench.printed import figures
+
+
+def test_plans_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every case is placed whole by `plan` and by the naive loop, and both are timed."""
+    plan.main(["--part", "50", "--repeat", "1", "--json"])
+    found = figures(capsys)
+    assert [(row["pods"], row["nodes"]) for row in found] == [(20, 100), (20, 100), (2, 20), (2, 100)]
+    assert all(row["plan_ms"] > 0 and row["naive_ms"] > 0 for row in found)
+
+
+def test_a_plan_that_leaves_pods_out_is_no_figure() -> None:
+    """A case that does not fit ends the benchmark instead of being timed."""
+    gang = clusters.gang("g", clusters.pods("p", clusters.shape(gpu=8), 2))
+    too_large = plan.Case("two", [clusters.node("n", gpu=8)], clusters.group("g", gang), 1.0)
+    with pytest.raises(SystemExit, match="was to be placed whole"):
+        plan.measure(too_large, repeat=1)

@@ -1,0 +1,72 @@
+"""Metrics: every series from the start, under the promised names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gangsched.model.plan import RoundOutcome
+from gangsched.model.reasons import Reason
+from gangsched.telemetry.metrics import Metrics
+from tests.unit.telemetry.seen import samples
+
+
+def test_series_exist_before_anything_happened() -> None:
+    """A dashboard sees zeros, not gaps, for everything that has not happened yet."""
+    shown = samples(Metrics())
+    assert shown["gangsched_cycles_total"] == 0
+    assert all(shown[f"gangsched_verdicts_total{{reason={reason}}}"] == 0 for reason in Reason)
+    assert all(shown[f"gangsched_rounds_total{{outcome={outcome}}}"] == 0 for outcome in RoundOutcome)
+    assert all(shown[f"gangsched_binds_total{{result={result}}}"] == 0 for result in ("bound", "gone", "failed"))
+    assert all(shown[f"gangsched_queue_groups{{part={part}}}"] == 0 for part in ("active", "backoff", "parked"))
+
+
+def test_counting_is_shown_under_the_promised_names() -> None:
+    """What is counted appears with our prefix, its unit and its label."""
+    metrics = Metrics()
+    metrics.cycles.inc()
+    metrics.cycle_seconds.observe(0.004)
+    metrics.verdicts[Reason.UNSCHEDULABLE].inc()
+    metrics.binds["bound"].inc(5)
+    metrics.queue_groups["parked"].set(2)
+    metrics.holds.set(7)
+    shown = samples(metrics)
+    assert shown["gangsched_cycles_total"] == 1
+    assert shown["gangsched_cycle_seconds_bucket{le=0.005}"] == 1
+    assert shown["gangsched_cycle_seconds_bucket{le=0.002}"] == 0
+    assert shown["gangsched_verdicts_total{reason=Unschedulable}"] == 1
+    assert shown["gangsched_binds_total{result=bound}"] == 5
+    assert shown["gangsched_queue_groups{part=parked}"] == 2
+    assert shown["gangsched_holds"] == 7
+
+
+def test_every_metric_of_ours_has_the_prefix() -> None:
+    """Nothing of ours collides with another program's metrics; the rest is Python's own."""
+    names = {name.split("{")[0] for name in samples(Metrics())}
+    assert {name for name in names if not name.startswith(("gangsched_", "process_", "python_"))} == set()
+
+
+def test_two_daemons_in_one_process_do_not_share_numbers() -> None:
+    """The registry is private, so that a simulator may run several daemons."""
+    first, second = Metrics(), Metrics()
+    first.cycles.inc()
+    assert samples(second)["gangsched_cycles_total"] == 0
+
+
+@dataclass
+class Counts:
+    """Plain counters as their owners keep them."""
+
+    lists: int = 0
+    lost_answers: int = 0
+
+
+def test_published_counters_are_read_when_scraped() -> None:
+    """A dataclass of integers becomes metrics by part, and later increments are seen."""
+    metrics, pods, nodes = Metrics(), Counts(), Counts(lists=2)
+    metrics.publish("reflector", "pods", pods)
+    metrics.publish("reflector", "nodes", nodes)
+    pods.lost_answers += 3
+    shown = samples(metrics)
+    assert shown["gangsched_reflector_lost_answers_total{part=pods}"] == 3
+    assert shown["gangsched_reflector_lists_total{part=nodes}"] == 2
+    assert shown["gangsched_reflector_lists_total{part=pods}"] == 0
