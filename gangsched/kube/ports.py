@@ -1,4 +1,4 @@
-"""The shapes of what is handed in: where messages go, and what stands in for time.
+"""The shapes of what is handed in: the API server, where messages go, and what stands in for time.
 
 Law: types only. The defaults a daemon uses are named here once, so that every class of the package takes the same.
 """
@@ -7,9 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from gangsched.model.protocol import Message
+
+
+class RestClient(Protocol):
+    """One API server, as those who write to it need it; `ApiClient` and `ConnectionPool` are such."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        timeout_s: float = 10.0,
+    ) -> bytes:
+        """Send one request; the answer's body. Raises ApiFault, Unreachable or Malformed."""
+
 
 Sink: TypeAlias = Callable[[Message], None]
 """Where messages go: synchronous, never blocks, called from the event loop only."""

@@ -9,11 +9,12 @@ serve them, and without it they count as absent or unread.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from gangsched.kube.http.faults import FORBIDDEN, UNAUTHORIZED, ApiFault, Fault, Misconfigured
+from gangsched.kube.http.faults import FORBIDDEN, UNAUTHORIZED, ApiFault, Fault, Malformed, Misconfigured
+from gangsched.kube.ports import RestClient
 
 PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -81,18 +82,21 @@ NATIVE_POD_GROUPS = (
 )
 
 
-class Requests(Protocol):
-    """What of the client is needed here."""
+class _Decision(msgspec.Struct):
+    allowed: bool = False
 
-    async def request_json(self, method: str, path: str, body: bytes | None = None) -> Any:
-        """Send one request; the decoded answer."""
 
+class _Review(msgspec.Struct):
+    status: _Decision
+
+
+_decoder = msgspec.json.Decoder(_Review)
 
 #: Reviews asked for at a time: each needs a connection, and opening one costs more than a review.
 AT_A_TIME = 4
 
 
-async def check_permissions(client: Requests) -> str:
+async def check_permissions(client: RestClient) -> str:
     """Raise Misconfigured naming every permission that is missing; returns what the lack of `VOLUMES` means, or ""."""
     asked = (*PERMISSIONS, *VOLUMES)
     turn = asyncio.Semaphore(AT_A_TIME)
@@ -111,7 +115,7 @@ async def check_permissions(client: Requests) -> str:
     return f"Pods with persistent volume claims have to wait. {sentence}" if missing else ""
 
 
-async def _granted(client: Requests, permission: Permission, turn: asyncio.Semaphore) -> bool:
+async def _granted(client: RestClient, permission: Permission, turn: asyncio.Semaphore) -> bool:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -125,5 +129,8 @@ async def _granted(client: Requests, permission: Permission, turn: asyncio.Semap
         },
     }
     async with turn:
-        answer = await client.request_json("POST", PATH, msgspec.json.encode(review))
-    return bool(answer.get("status", {}).get("allowed"))
+        answer = await client.request("POST", PATH, msgspec.json.encode(review))
+    try:
+        return _decoder.decode(answer).status.allowed
+    except msgspec.DecodeError as error:
+        raise Malformed(f"The answer to a SelfSubjectAccessReview is not one: {error}.") from error

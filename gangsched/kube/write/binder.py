@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from gangsched.api.keys import PERMITTED
 from gangsched.api.values import format_permit
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
-from gangsched.kube.ports import Now, Sink, Sleep, Warn, silent
+from gangsched.kube.ports import Now, RestClient, Sink, Sleep, Warn, silent
 from gangsched.kube.read.wire import Ignored
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
@@ -32,13 +32,6 @@ from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 REMEMBERED_BOUND = 50_000
 UNDECIDED = frozenset({"Timeout", "ServerTimeout"})
 """Status reasons of a server that gave up waiting for its own storage, which may still write."""
-
-
-class Requests(Protocol):
-    """What of the client is needed here."""
-
-    async def request(self, method: str, path: str, body: bytes | None = None, *, timeout_s: float) -> bytes:
-        """Send one request; the answer's body."""
 
 
 class Fate(Enum):
@@ -85,7 +78,7 @@ class Binder:
 
     def __init__(
         self,
-        client: Requests,
+        client: RestClient,
         sink: Sink,
         *,
         connections: int = 96,

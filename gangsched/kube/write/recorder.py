@@ -22,9 +22,8 @@ import msgspec
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import JSON, MERGE_PATCH
 from gangsched.kube.http.faults import CONFLICT, NOT_FOUND, SERVER_ERROR, TOO_MANY_REQUESTS, ApiFault, Fault
-from gangsched.kube.ports import Now, Sleep, Wall, Warn, silent, utc_now
+from gangsched.kube.ports import Now, RestClient, Sleep, Wall, Warn, silent, utc_now
 from gangsched.kube.waiting import wait_for_event
-from gangsched.kube.write.status import Requests
 from gangsched.model.protocol import RecordEvent
 
 CONTROLLER = "gangsched"
@@ -77,7 +76,7 @@ class Recorder:
 
     def __init__(
         self,
-        client: Requests,
+        client: RestClient,
         *,
         binds_idle: asyncio.Event,
         instance: str | None = None,

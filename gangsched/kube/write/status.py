@@ -17,9 +17,9 @@ from typing import Any, Protocol
 import msgspec
 
 from gangsched.api.keys import NATIVE, TIMEOUT
-from gangsched.kube.http.client import JSON, MERGE_PATCH, STRATEGIC_PATCH
+from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
-from gangsched.kube.ports import Now, Sleep, Wall, Warn, silent, utc_now
+from gangsched.kube.ports import Now, RestClient, Sleep, Wall, Warn, silent, utc_now
 from gangsched.kube.write.binder import Fate, pod_path
 from gangsched.kube.write.outbox import NotYet, Outbox, Pausing
 from gangsched.model.protocol import MarkTimedOut, SetPodCondition, SetPodGroupStatus
@@ -27,15 +27,6 @@ from gangsched.model.protocol import MarkTimedOut, SetPodCondition, SetPodGroupS
 REMEMBERED = 50_000
 UNCHANGED_FOR_S = 60.0
 NO_SUBRESOURCE_FOR_S = 600.0
-
-
-class Requests(Protocol):
-    """What of the client is needed here."""
-
-    async def request(
-        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 10.0
-    ) -> bytes:
-        """Send one request; the answer's body."""
 
 
 class Binds(Pausing, Protocol):
@@ -50,7 +41,7 @@ class StatusWriter:
 
     def __init__(
         self,
-        client: Requests,
+        client: RestClient,
         binds: Binds,
         *,
         warn: Warn = silent,
@@ -104,7 +95,7 @@ class StatusWriter:
 class PodWords:
     """Writes conditions and annotations of pods, by PATCH of pods/status."""
 
-    def __init__(self, client: Requests, binds: Binds, *, now: Now, wall: Wall) -> None:
+    def __init__(self, client: RestClient, binds: Binds, *, now: Now, wall: Wall) -> None:
         self._client = client
         self._binds = binds
         self._now = now
@@ -152,7 +143,7 @@ class PodWords:
 class PodGroupWords:
     """Writes the status of PodGroups: through the status subresource, or into the object where there is none."""
 
-    def __init__(self, client: Requests, *, now: Now, wall: Wall) -> None:
+    def __init__(self, client: RestClient, *, now: Now, wall: Wall) -> None:
         self._client = client
         self._now = now
         self._wall = wall

@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gangsched.kube.http.client import JSON, MERGE_PATCH, STRATEGIC_PATCH
+from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import CONFLICT, ApiFault, Fault
-from gangsched.kube.ports import Now, Sink, Sleep
+from gangsched.kube.ports import Now, RestClient, Sink, Sleep
 from gangsched.kube.read.storage import SELECTED_NODE, VOLUMES, decode_claim, decode_resource_claim
 from gangsched.kube.read.storage_wire import WireClaim, WireResourceClaim
 from gangsched.kube.waiting import wait_for_event
@@ -43,15 +43,6 @@ from gangsched.model.storage import Claim, Selection, Volume, storage_key
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PATCH_TRIES = 3
-
-
-class Requests(Protocol):
-    """What of the client is needed here."""
-
-    async def request(
-        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float
-    ) -> bytes:
-        """Send one request; the answer's body."""
 
 
 class Binds(Protocol):
@@ -90,7 +81,7 @@ class VolumeBinder:
 
     def __init__(
         self,
-        client: Requests,
+        client: RestClient,
         binds: Binds,
         sink: Sink,
         *,
