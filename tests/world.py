@@ -16,22 +16,16 @@ from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledConditi
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.protocol import (
     Action,
+    Applied,
     Bind,
     BindFailed,
     BindGone,
     Bound,
+    Gone,
     MarkTimedOut,
     Message,
-    NodeApplied,
-    NodeGone,
-    NodesReplaced,
-    PodApplied,
-    PodGone,
-    PodGroupApplied,
-    PodGroupGone,
-    PodGroupsReplaced,
-    PodsReplaced,
     RecordEvent,
+    Replaced,
     Report,
     SetPodCondition,
     SetPodGroupStatus,
@@ -73,44 +67,44 @@ class World:
         """Nodes appear or change."""
         for each in nodes:
             self.nodes[each.name] = each
-            self.say(NodeApplied(each))
+            self.say(Applied(each))
 
     def remove_node(self, name: str) -> None:
         """A node goes away."""
         self.nodes.pop(name, None)
-        self.say(NodeGone(name))
+        self.say(Gone(Node, name))
 
     def create(self, *pods: Pod | Iterable[Pod]) -> list[Pod]:
         """Pods appear."""
         flat = [pod for each in pods for pod in ([each] if isinstance(each, Pod) else each)]
         for pod in flat:
             self.pods[pod.uid] = pod
-            self.say(PodApplied(pod))
+            self.say(Applied(pod))
         return flat
 
     def update(self, pod: Pod, **changes: Any) -> Pod:
         """A pod changes in the API; the watch tells."""
         changed = msgspec.structs.replace(self.pods[pod.uid], **changes)
         self.pods[pod.uid] = changed
-        self.say(PodApplied(changed))
+        self.say(Applied(changed))
         return changed
 
     def delete(self, *pods: Pod) -> None:
         """Pods go away."""
         for pod in pods:
             if self.pods.pop(pod.uid, None) is not None:
-                self.say(PodGone(pod.uid))
+                self.say(Gone(Pod, pod.uid))
 
     def declare(self, *pod_groups: PodGroup) -> None:
         """PodGroups appear or change."""
         for each in pod_groups:
             self.pod_groups[each.api_group, each.id] = each
-            self.say(PodGroupApplied(each))
+            self.say(Applied(each))
 
     def withdraw(self, pod_group: PodGroup) -> None:
         """A PodGroup is deleted."""
         self.pod_groups.pop((pod_group.api_group, pod_group.id), None)
-        self.say(PodGroupGone(pod_group.api_group, pod_group.namespace, pod_group.name, pod_group.uid))
+        self.say(Gone(PodGroup, pod_group.id, pod_group.api_group, pod_group.uid))
 
     def restart(self) -> None:
         """The daemon dies and another starts, knowing only what the API server lists."""
@@ -120,8 +114,8 @@ class World:
         self.state = SchedulingState(self.rules)
         for api_group in sorted({api_group for api_group, _ in self.pod_groups}):
             listed = tuple(each for (of, _), each in self.pod_groups.items() if of == api_group)
-            self.say(PodGroupsReplaced(api_group, listed))
-        self.say(NodesReplaced(tuple(self.nodes.values())), PodsReplaced(tuple(self.pods.values())))
+            self.say(Replaced(PodGroup, listed, api_group))
+        self.say(Replaced(Node, tuple(self.nodes.values())), Replaced(Pod, tuple(self.pods.values())))
 
     # --- what gangsched does ----------------------------------------------------------------------------------------
 
@@ -250,5 +244,5 @@ class World:
         else:
             self.pods[bind.uid] = msgspec.structs.replace(pod, node_name=bind.node, phase=Phase.RUNNING)
             if self.show_binds:
-                self.say(PodApplied(self.pods[bind.uid]))
+                self.say(Applied(self.pods[bind.uid]))
             self.say(Bound(bind.uid, bind.node))

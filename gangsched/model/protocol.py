@@ -7,136 +7,52 @@ arrive; Actions are carried out by the shell in any order, and answered by Outco
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup
 from gangsched.model.storage import Selection, StorageObject
 
+Object: TypeAlias = Pod | Node | Namespace | PodGroup | StorageObject
+
 # --- Events: what the API server said ---------------------------------------------------------------------------
 
 
-class PodApplied(msgspec.Struct, frozen=True, gc=False):
-    """A pod was added or changed."""
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """An object was added or changed."""
 
-    pod: Pod
-
-
-class PodGone(msgspec.Struct, frozen=True, gc=False):
-    """A pod was deleted (or left the reflector's selection by ending)."""
-
-    uid: str
+    item: Object
 
 
-class PodsReplaced(msgspec.Struct, frozen=True):
-    """A full list: every pod not in it is gone."""
+class Gone(msgspec.Struct, frozen=True, gc=False):
+    """An object of that kind was deleted.
 
-    pods: tuple[Pod, ...]
+    `key` is a pod's uid, a PodGroup's `id`, a claim's `key`, the name of anything else. Of a PodGroup, `api_group` says
+    which API group it was of, and `uid` guards against a late message about one since recreated ("" = any).
+    """
 
-
-class NodeApplied(msgspec.Struct, frozen=True, gc=False):
-    """A node was added or changed."""
-
-    node: Node
-
-
-class NodeGone(msgspec.Struct, frozen=True, gc=False):
-    """A node was deleted."""
-
-    name: str
-
-
-class NodesReplaced(msgspec.Struct, frozen=True):
-    """A full list: every node not in it is gone."""
-
-    nodes: tuple[Node, ...]
-
-
-class NamespaceApplied(msgspec.Struct, frozen=True, gc=False):
-    """A namespace was added or changed."""
-
-    namespace: Namespace
-
-
-class NamespaceGone(msgspec.Struct, frozen=True, gc=False):
-    """A namespace was deleted."""
-
-    name: str
-
-
-class NamespacesReplaced(msgspec.Struct, frozen=True):
-    """A full list: every namespace not in it is gone."""
-
-    namespaces: tuple[Namespace, ...]
-
-
-class StorageApplied(msgspec.Struct, frozen=True, gc=False):
-    """A claim, volume, storage class or CSINode was added or changed."""
-
-    item: StorageObject
-
-
-class StorageGone(msgspec.Struct, frozen=True, gc=False):
-    """An object of that kind was deleted; `key` as in `storage_key`."""
-
-    kind: type[StorageObject]
+    kind: type[Object]
     key: str
+    api_group: str = ""
+    uid: str = ""
 
 
-class StorageReplaced(msgspec.Struct, frozen=True):
-    """A full list: every object of that kind not in it is gone."""
+class Replaced(msgspec.Struct, frozen=True):
+    """A full list: every object of that kind (and `api_group`, of PodGroups) that is not in it is gone."""
 
-    kind: type[StorageObject]
-    items: tuple[StorageObject, ...]
+    kind: type[Object]
+    items: tuple[Any, ...]
+    api_group: str = ""
 
 
-class StorageUnread(msgspec.Struct, frozen=True, gc=False):
+class Unread(msgspec.Struct, frozen=True, gc=False):
     """Objects of that kind cannot be read (any more): the API server refuses, or does not know them."""
 
     kind: type[StorageObject]
 
 
-class PodGroupApplied(msgspec.Struct, frozen=True):
-    """A PodGroup was added or changed."""
-
-    pod_group: PodGroup
-
-
-class PodGroupGone(msgspec.Struct, frozen=True):
-    """A PodGroup was deleted. `uid` guards against a late message about an object since recreated ("" = any)."""
-
-    api_group: str
-    namespace: str
-    name: str
-    uid: str = ""
-
-
-class PodGroupsReplaced(msgspec.Struct, frozen=True):
-    """A full list of one API group's PodGroups: every other PodGroup of that API group is gone."""
-
-    api_group: str
-    pod_groups: tuple[PodGroup, ...]
-
-
-Event: TypeAlias = (
-    PodApplied
-    | PodGone
-    | PodsReplaced
-    | NodeApplied
-    | NodeGone
-    | NodesReplaced
-    | NamespaceApplied
-    | NamespaceGone
-    | NamespacesReplaced
-    | StorageApplied
-    | StorageGone
-    | StorageReplaced
-    | StorageUnread
-    | PodGroupApplied
-    | PodGroupGone
-    | PodGroupsReplaced
-)
+Event: TypeAlias = Applied | Gone | Replaced | Unread
 
 # --- Outcomes: how our own orders ended ---------------------------------------------------------------------------
 

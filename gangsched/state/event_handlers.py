@@ -11,29 +11,18 @@ from typing import assert_never
 
 from gangsched.api.gang_spec import gang_id
 from gangsched.model.gang import Placement
-from gangsched.model.objects import Node, Phase, Pod, PodGroup
+from gangsched.model.objects import Namespace, Node, Phase, Pod, PodGroup
 from gangsched.model.protocol import (
+    Applied,
     BindFailed,
     BindGone,
     Bound,
+    Gone,
     Message,
-    NamespaceApplied,
-    NamespaceGone,
-    NamespacesReplaced,
-    NodeApplied,
-    NodeGone,
-    NodesReplaced,
-    PodApplied,
-    PodGone,
-    PodGroupApplied,
-    PodGroupGone,
-    PodGroupsReplaced,
-    PodsReplaced,
+    Object,
     RecordEvent,
-    StorageApplied,
-    StorageGone,
-    StorageReplaced,
-    StorageUnread,
+    Replaced,
+    Unread,
 )
 from gangsched.model.reasons import EventReason
 from gangsched.state.cluster import Cluster
@@ -73,47 +62,67 @@ class EventHandlers:
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Take in one message; returns Events that are due whatever is decided next."""
         match message:
-            case PodApplied(pod=pod):
-                return self._apply_pod(pod, now_s)
-            case PodGone(uid=uid):
-                self._drop_pod(uid)
-            case PodsReplaced(pods=pods):
-                listed = {pod.uid for pod in pods}
-                for uid in {*self._gang_of, *self._cluster.occupants(), *self._cluster.storage_cache.named()} - listed:
-                    self._drop_pod(uid)
-                self._revive(listed)
-                return tuple(event for pod in pods for event in self._apply_pod(pod, now_s))
-            case NodeApplied(node=node):
-                self._cluster.apply_node(node)
-            case NodeGone(name=name):
-                self._drop_node(name)
-            case NodesReplaced(nodes=nodes):
-                self._replace_nodes(nodes)
-            case NamespaceApplied(namespace=namespace):
-                self._cluster.apply_namespace(namespace)
-            case NamespaceGone(name=name):
-                self._cluster.drop_namespace(name)
-            case NamespacesReplaced(namespaces=namespaces):
-                self._cluster.replace_namespaces(namespaces)
-            case StorageApplied(item=item):
-                self._helped(self._cluster.storage_cache.apply(item))
-            case StorageGone(kind=kind, key=key):
-                self._helped(self._cluster.storage_cache.drop(kind, key))
-            case StorageReplaced(kind=kind, items=items):
-                self._helped(self._cluster.storage_cache.replace(kind, items))
-            case StorageUnread(kind=kind):
+            case Applied(item=item):
+                return self._applied(item, now_s)
+            case Gone():
+                self._gone(message)
+            case Replaced():
+                return self._replaced(message, now_s)
+            case Unread(kind=kind):
                 self._helped(self._cluster.storage_cache.miss(kind))
-            case PodGroupApplied(pod_group=pod_group):
-                self._apply_pod_group(pod_group)
-            case PodGroupGone(api_group=api_group, namespace=namespace, name=name, uid=uid):
-                self._drop_pod_group(api_group, f"{namespace}/{name}", uid)
-            case PodGroupsReplaced(api_group=api_group, pod_groups=pod_groups):
-                self._replace_pod_groups(api_group, pod_groups)
             case Bound() | BindGone() | BindFailed():
                 return self._outcome(message, now_s)
             case _:
                 assert_never(message)
         return ()
+
+    def _applied(self, item: Object, now_s: float) -> tuple[RecordEvent, ...]:
+        match item:
+            case Pod():
+                return self._apply_pod(item, now_s)
+            case Node():
+                self._cluster.apply_node(item)
+            case Namespace():
+                self._cluster.apply_namespace(item)
+            case PodGroup():
+                self._apply_pod_group(item)
+            case _:
+                self._helped(self._cluster.storage_cache.apply(item))
+        return ()
+
+    def _gone(self, message: Gone) -> None:
+        kind, key = message.kind, message.key
+        if kind is Pod:
+            self._drop_pod(key)
+        elif kind is Node:
+            self._drop_node(key)
+        elif kind is Namespace:
+            self._cluster.drop_namespace(key)
+        elif kind is PodGroup:
+            self._drop_pod_group(message.api_group, key, message.uid)
+        else:
+            self._helped(self._cluster.storage_cache.drop(kind, key))
+
+    def _replaced(self, message: Replaced, now_s: float) -> tuple[RecordEvent, ...]:
+        kind, items = message.kind, message.items
+        if kind is Pod:
+            return self._replace_pods(items, now_s)
+        if kind is Node:
+            self._replace_nodes(items)
+        elif kind is Namespace:
+            self._cluster.replace_namespaces(items)
+        elif kind is PodGroup:
+            self._replace_pod_groups(message.api_group, items)
+        else:
+            self._helped(self._cluster.storage_cache.replace(kind, items))
+        return ()
+
+    def _replace_pods(self, pods: tuple[Pod, ...], now_s: float) -> tuple[RecordEvent, ...]:
+        listed = {pod.uid for pod in pods}
+        for uid in {*self._gang_of, *self._cluster.occupants(), *self._cluster.storage_cache.named()} - listed:
+            self._drop_pod(uid)
+        self._revive(listed)
+        return tuple(event for pod in pods for event in self._apply_pod(pod, now_s))
 
     def _helped(self, uids: Iterable[str]) -> None:
         """Something changed about the claims of these pods: their groups are looked at again (semantics Q3)."""

@@ -50,14 +50,14 @@ class StorageCache:
         self._to_change(type(item))[key] = item
         return self._helped(type(item), key)
 
-    def drop(self, kind: type[StorageObject], key: str) -> set[str]:
+    def drop(self, kind: type, key: str) -> set[str]:
         """An object is gone."""
         if key not in self._kinds[kind]:
             return set()
         del self._to_change(kind)[key]
         return self._helped(kind, key)
 
-    def replace(self, kind: type[StorageObject], items: Iterable[StorageObject]) -> set[str]:
+    def replace(self, kind: type, items: Iterable[StorageObject]) -> set[str]:
         """These objects of a kind and no others."""
         listed = {storage_key(item): item for item in items}
         if listed == self._kinds[kind] and kind not in self._unread:
@@ -75,7 +75,7 @@ class StorageCache:
         self._photo = None
         return set(self._waiting)
 
-    def _to_change(self, kind: type[StorageObject]) -> dict[str, Any]:
+    def _to_change(self, kind: type) -> dict[str, Any]:
         """A kind's objects, copied if a photograph shows them."""
         if kind in self._shown:
             self._kinds[kind] = dict(self._kinds[kind])
@@ -83,7 +83,7 @@ class StorageCache:
         self._photo = None
         return self._kinds[kind]
 
-    def _helped(self, kind: type[StorageObject], key: str) -> set[str]:
+    def _helped(self, kind: type, key: str) -> set[str]:
         """A claim matters to the pods that name it, anything else to all that name claims."""
         return self._waiting & self._namers.get(key, set()) if kind in {Claim, ResourceClaim} else set(self._waiting)
 

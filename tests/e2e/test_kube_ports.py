@@ -27,22 +27,19 @@ from gangsched.kube.read.store import Store, nodes, pods
 from gangsched.kube.write.binder import Binder
 from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.status import StatusWriter
-from gangsched.model.objects import Pod, PodGroup
+from gangsched.model.objects import Node, Pod, PodGroup
 from gangsched.model.protocol import (
+    Applied,
     Bind,
     BindFailed,
     BindGone,
     Bound,
+    Gone,
     MarkTimedOut,
     Message,
-    NodesReplaced,
     ObjectRef,
-    PodApplied,
-    PodGroupApplied,
-    PodGroupGone,
-    PodGroupsReplaced,
-    PodsReplaced,
     RecordEvent,
+    Replaced,
     SetPodCondition,
     SetPodGroupStatus,
 )
@@ -80,10 +77,10 @@ class Ports:
         """The last version of a pod that was seen."""
         found = None
         for message in self.messages:
-            if isinstance(message, PodApplied) and message.pod.name == name:
-                found = message.pod
-            elif isinstance(message, PodsReplaced):
-                found = next((pod for pod in message.pods if pod.name == name), None)
+            if isinstance(message, Applied) and isinstance(message.item, Pod) and message.item.name == name:
+                found = message.item
+            elif isinstance(message, Replaced) and message.kind is Pod:
+                found = next((pod for pod in message.items if pod.name == name), None)
         return found
 
     def pod_groups(self, api_group: str) -> dict[str, PodGroup]:
@@ -91,12 +88,12 @@ class Ports:
         held: dict[str, PodGroup] = {}
         for message in self.messages:
             match message:
-                case PodGroupsReplaced(api_group=of, pod_groups=all_of_them) if of == api_group:
+                case Replaced(api_group=of, items=all_of_them) if of == api_group:
                     held = {found.name: found for found in all_of_them}
-                case PodGroupApplied(pod_group=found) if found.api_group == api_group:
+                case Applied(item=PodGroup() as found) if found.api_group == api_group:
                     held[found.name] = found
-                case PodGroupGone(api_group=of, name=name) if of == api_group:
-                    held.pop(name, None)
+                case Gone(api_group=of, key=key) if of == api_group:
+                    held.pop(key.partition("/")[2], None)
         return held
 
 
@@ -206,7 +203,7 @@ async def test_pods_from_creation_to_binding(control_plane: ControlPlane) -> Non
         conditions = (await stored(client, f"{PODS}/a"))["status"]["conditions"]
         assert [(c["type"], c["status"]) for c in conditions] == [("PodScheduled", "True")]
         await delete(client, f"{PODS}/a")
-        await ports.until(lambda: any(type(m).__name__ == "PodGone" for m in ports.messages))
+        await ports.until(lambda: any(isinstance(m, Gone) and m.kind is Pod for m in ports.messages))
         assert ports.reports == []
 
 
@@ -283,7 +280,7 @@ async def _instant(seconds: float) -> None:
 async def test_definition_that_comes_and_goes(control_plane: ControlPlane) -> None:
     """A definition installed later is served within ten seconds; one that is removed takes its PodGroups along."""
     async with at_work(control_plane.kubeconfig) as ports:
-        assert PodGroupsReplaced(X_K8S, ()) in ports.messages
+        assert Replaced(PodGroup, (), X_K8S) in ports.messages
         path = f"/apis/{X_K8S}/v1alpha1/namespaces/default/podgroups"
         async with defined(control_plane, ports.client, definition(X_K8S)):
             await create(ports.client, path, _pod_group(X_K8S, "g", 3))
@@ -421,6 +418,6 @@ async def test_server_that_goes_away_and_comes_back(control_plane: ControlPlane)
         assert await ports.binder.drain(15) == 0
         await create_pod(ports.client, "after")
         await ports.until(lambda: ports.pod("after") is not None, within_s=15)
-        assert any(isinstance(message, NodesReplaced) for message in ports.messages)
+        assert any(isinstance(message, Replaced) and message.kind is Node for message in ports.messages)
         assert await ports.status.drain(15) == 0
         await delete(ports.client, f"{PODS}/before", f"{PODS}/after")

@@ -18,7 +18,7 @@ from gangsched.kube.read import storage, store
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.objects import Pod
-from gangsched.model.protocol import Message, PodApplied
+from gangsched.model.protocol import Applied, Message
 from gangsched.state.scheduling import Rules, SchedulingState
 from tests.parity.kube_scheduler import Answer
 from tests.parity.pods import Object
@@ -55,7 +55,7 @@ class Ours:
             pod = self._pods.codec.convert(self._pods.codec.item.decode(json.dumps(body).encode()))
             assert pod is not None
             pods[f"pod:{pod.key}"] = pod
-            self._apply(PodApplied(pod))
+            self._apply(Applied(pod))
         self._state.refresh(NOW_S)
         ready = [group for group in self._state.ready(NOW_S) if any(gang.pending for gang in group.gangs)]
         proposal = plan(self._state.snapshot(), ready, now_s=NOW_S)

@@ -14,7 +14,7 @@ from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Mode
 from gangsched.model.objects import Phase, Pod
-from gangsched.model.protocol import Message, NodeApplied, PodApplied, PodGroupApplied
+from gangsched.model.protocol import Applied, Message
 from gangsched.model.reasons import Reason
 from tests.builders import NAMESPACE, members, node, pod, pod_group, shape, snapshot
 from tests.properties import promises
@@ -46,7 +46,7 @@ gangs = st.lists(
 def history_of(drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]]) -> list[list[Message]]:
     """For each object the messages about it, in their order: created, and for some changed or gone again."""
     told: list[list[Message]] = [
-        [NodeApplied(node(f"n{n}", gpus, cpu_milli=cpu_milli)), NodeApplied(node(f"n{n}", gpus, unschedulable=closed))]
+        [Applied(node(f"n{n}", gpus, cpu_milli=cpu_milli)), Applied(node(f"n{n}", gpus, unschedulable=closed))]
         for n, (gpus, cpu_milli, closed) in enumerate(nodes)
     ]
     paired = [f"{NAMESPACE}/g{n}" for n, each in enumerate(drawn) if each["paired"]]
@@ -75,10 +75,10 @@ def history_of(drawn: list[dict[str, Any]], nodes: list[tuple[int, int, bool]]) 
             )
             for i, one in enumerate(pods)
         ]
-        told += [[PodApplied(_gated(one)), PodApplied(one)] for one in pods]
+        told += [[Applied(_gated(one)), Applied(one)] for one in pods]
         if each["declared"]:
             versions = [pod_group(f"g{n}", 9), pod_group(f"g{n}", least, generation=2)]
-            told.append([PodGroupApplied(version) for version in versions])
+            told.append([Applied(version) for version in versions])
     return told
 
 
@@ -111,8 +111,8 @@ def test_order_of_events_does_not_change_the_verdicts(
             world.say(message)
             world.state.refresh(world.now_s)
         for message in [message for each in told for message in each[-1:]]:
-            if isinstance(message, PodApplied):
-                world.pods[message.pod.uid] = message.pod
+            if isinstance(message, Applied) and isinstance(message.item, Pod):
+                world.pods[message.item.uid] = message.item
         world.settle()
         verdicts = {name: record.verdict for name, record in world.state.registry.groups.items()}
         told_of = {name: (each.reason, each.message, each.notes) for name, each in verdicts.items() if each}

@@ -9,7 +9,7 @@ import pytest
 
 from gangsched.core.cycle import Limits
 from gangsched.loop import MESSAGES_PER_TURN, Loop, Ports
-from gangsched.model.protocol import Bind, Bound, NodeApplied, PodApplied, RecordEvent, Report, SetPodCondition
+from gangsched.model.protocol import Applied, Bind, Bound, RecordEvent, Report, SetPodCondition
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.telemetry.metrics import Metrics
 from tests.builders import members, node, pod
@@ -49,7 +49,7 @@ class Bench:
 def bench() -> Bench:
     """A loop with one node of eight GPUs."""
     made = Bench()
-    made.loop.inbox(NodeApplied(node("a", 8)))
+    made.loop.inbox(Applied(node("a", 8)))
     return made
 
 
@@ -63,7 +63,7 @@ async def until(true: Callable[[], object]) -> None:
 def test_turn_takes_in_plans_and_binds(bench: Bench) -> None:
     """A turn that planned says that there may be more to do; one with nothing to do says so."""
     for each in members("g", 2):
-        bench.loop.inbox(PodApplied(each))
+        bench.loop.inbox(Applied(each))
     assert bench.loop.turn()
     assert len(bench.binds) == 2
     assert not bench.loop.turn()
@@ -72,7 +72,7 @@ def test_turn_takes_in_plans_and_binds(bench: Bench) -> None:
 def test_nothing_is_planned_before_the_caches_are_complete(bench: Bench) -> None:
     """A half-known cluster must not be planned on: pods that take room might be missing."""
     bench.is_ready = False
-    bench.loop.inbox(PodApplied(pod("p")))
+    bench.loop.inbox(Applied(pod("p")))
     bench.loop.turn()
     assert not bench.binds
     bench.is_ready = True
@@ -83,7 +83,7 @@ def test_nothing_is_planned_before_the_caches_are_complete(bench: Bench) -> None
 def test_intake_is_bounded_and_nothing_is_planned_in_the_middle_of_a_burst(bench: Bench) -> None:
     """Many messages are taken in over several turns, so that probes and binds are served in between."""
     for number in range(MESSAGES_PER_TURN + 1):
-        bench.loop.inbox(PodApplied(pod(f"p{number}", gpus=0)))
+        bench.loop.inbox(Applied(pod(f"p{number}", gpus=0)))
     assert bench.loop.turn()
     assert not bench.binds
     bench.loop.turn()
@@ -94,7 +94,7 @@ async def test_message_wakes_the_loop(bench: Bench) -> None:
     """A sleeping loop plans as soon as a message comes."""
     running = asyncio.create_task(bench.loop.run())
     await until(lambda: bench.state.cluster.node_names)
-    bench.loop.inbox(PodApplied(pod("p")))
+    bench.loop.inbox(Applied(pod("p")))
     await until(lambda: bench.binds)
     bench.loop.stop()
     await running
@@ -113,7 +113,7 @@ async def test_messages_that_come_one_by_one_are_taken_in_together(bench: Bench)
     bench.loop.turn = counted  # type: ignore[method-assign]
     running = asyncio.create_task(bench.loop.run())
     for number in range(100):
-        bench.loop.inbox(PodApplied(pod(f"p{number}", gpus=0)))
+        bench.loop.inbox(Applied(pod(f"p{number}", gpus=0)))
         await asyncio.sleep(0)
     await until(lambda: len(bench.binds) == 100)
     assert turns < 50
@@ -124,7 +124,7 @@ async def test_messages_that_come_one_by_one_are_taken_in_together(bench: Bench)
 async def test_deadline_wakes_the_loop(bench: Bench) -> None:
     """What has settled is told without any message coming."""
     running = asyncio.create_task(bench.loop.run())
-    bench.loop.inbox(PodApplied(pod("big", gpus=9)))
+    bench.loop.inbox(Applied(pod("big", gpus=9)))
     await until(lambda: bench.state.next_deadline_s(bench.now) and not bench.state.queue.sizes()["active"])
     assert not bench.told
     bench.now += 0.25
@@ -139,7 +139,7 @@ async def test_stop_ends_the_loop_and_plans_no_more(bench: Bench) -> None:
     running = asyncio.create_task(bench.loop.run())
     await until(lambda: bench.state.cluster.node_names)
     bench.loop.stop()
-    bench.loop.inbox(PodApplied(pod("late")))
+    bench.loop.inbox(Applied(pod("late")))
     async with asyncio.timeout(5):
         await running
     assert not bench.binds
@@ -147,8 +147,8 @@ async def test_stop_ends_the_loop_and_plans_no_more(bench: Bench) -> None:
 
 def test_drain_takes_in_late_outcomes_and_tells_everything(bench: Bench) -> None:
     """What binds under way came to, and verdicts that have not settled, are told before the daemon ends."""
-    bench.loop.inbox(PodApplied(pod("p", uid="p")))
-    bench.loop.inbox(PodApplied(pod("big", gpus=9)))
+    bench.loop.inbox(Applied(pod("p", uid="p")))
+    bench.loop.inbox(Applied(pod("big", gpus=9)))
     bench.loop.turn()
     bench.loop.stop()
     bench.loop.inbox(Bound("p", "a"))

@@ -13,7 +13,7 @@ from typing import Any
 from gangsched.api.podgroup import parse_pod_group
 from gangsched.kube.ports import Sink, Warn
 from gangsched.model.objects import PodGroup
-from gangsched.model.protocol import PodGroupApplied, PodGroupGone, PodGroupsReplaced
+from gangsched.model.protocol import Applied, Gone, Replaced
 
 
 class PodGroupStore:
@@ -42,7 +42,7 @@ class PodGroupStore:
         if self._deleted.get(pod_group.uid, -1) >= at:
             return
         self._known[pod_group.uid] = pod_group
-        self._sink(PodGroupApplied(pod_group))
+        self._sink(Applied(pod_group))
 
     def gone(self, body: Mapping[str, Any]) -> None:
         """The stream saw an object deleted."""
@@ -51,7 +51,7 @@ class PodGroupStore:
         self._deleted[uid] = revision(str(metadata.get("resourceVersion", "")))
         known = self._known.pop(uid, None)
         if known is not None:
-            self._sink(PodGroupGone(self.api_group, known.namespace, known.name, uid))
+            self._sink(Gone(PodGroup, known.id, self.api_group, uid))
 
     def read(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
         """One object of a list, for `replace`; None (reported) for one that is no PodGroup."""
@@ -96,7 +96,7 @@ class PodGroupStore:
         self._known = listed
         if changed or not self._listed:
             self._listed = True
-            self._sink(PodGroupsReplaced(self.api_group, tuple(listed.values())))
+            self._sink(Replaced(PodGroup, tuple(listed.values()), self.api_group))
 
 
 def revision(resource_version: str) -> int:

@@ -7,7 +7,6 @@ Law: as in `decode`: an object becomes a value or a `DecodeFault` that names it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 
@@ -19,18 +18,8 @@ from gangsched.kube.read.store import Codec, T, W
 from gangsched.kube.read.wire import Amounts, Identity, Line, Meta, Page
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import DEVICES, NOTHING
-from gangsched.model.protocol import StorageApplied, StorageGone, StorageReplaced
 from gangsched.model.resources import QuantityError, parse_quantity
-from gangsched.model.storage import (
-    RESOURCES,
-    Claim,
-    ClaimRef,
-    CsiNode,
-    ResourceClaim,
-    StorageClass,
-    StorageObject,
-    Volume,
-)
+from gangsched.model.storage import Claim, ClaimRef, CsiNode, ResourceClaim, StorageClass, Volume
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -163,19 +152,17 @@ def resource_claims() -> Codec[WireResourceClaim, ResourceClaim]:
 
 
 def _codec(
-    path: str, wire: type[W], kind: type[StorageObject], convert: Callable[[W], T], key: Callable[[Identity], str]
+    path: str, wire: type[W], kind: type[T], convert: Callable[[W], T], key: Callable[[Identity], str]
 ) -> Codec[W, T]:
     return Codec(
-        noun=RESOURCES[kind],
+        kind=kind,
+        noun=path.rpartition("/")[2],
         path=path,
         line=msgspec.json.Decoder(Line[wire]),  # type: ignore[valid-type]
         page=msgspec.json.Decoder(Page[wire]),  # type: ignore[valid-type]
         item=msgspec.json.Decoder(wire),
         key=key,
         convert=convert,
-        applied=StorageApplied,  # type: ignore[arg-type]
-        gone=partial(StorageGone, kind),
-        replaced=partial(StorageReplaced, kind),
     )
 
 

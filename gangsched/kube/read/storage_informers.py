@@ -15,8 +15,7 @@ from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read import storage
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.store import Store
-from gangsched.model.protocol import StorageUnread
-from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, StorageObject, Volume
+from gangsched.model.protocol import Unread
 
 
 class StorageInformers:
@@ -26,18 +25,16 @@ class StorageInformers:
         """`sink` gets Storage messages."""
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
-        kinds: tuple[tuple[type[StorageObject], Any], ...] = (
-            (Claim, storage.claims()),
-            (Volume, storage.volumes()),
-            (StorageClass, storage.classes()),
-            (CsiNode, storage.csi_nodes()),
-            (ResourceClaim, storage.resource_claims()),
+        codecs: tuple[Any, ...] = (
+            storage.claims(),
+            storage.volumes(),
+            storage.classes(),
+            storage.csi_nodes(),
+            storage.resource_claims(),
         )
-        for kind, codec in kinds:
+        for codec in codecs:
             self.stores[codec.noun] = store = Store(codec, sink, warn)
-            self.reflectors[codec.noun] = Reflector(
-                client, store, warn=warn, refused=partial(sink, StorageUnread(kind))
-            )
+            self.reflectors[codec.noun] = Reflector(client, store, warn=warn, refused=partial(sink, Unread(codec.kind)))
 
     def waiting_for(self) -> list[str]:
         """The kinds that the API server has neither listed nor refused yet."""

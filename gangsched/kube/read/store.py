@@ -23,18 +23,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
 from gangsched.kube.read.wire import ErrorStatus, Identified, Identity, Line, Page, WireNamespace, WireNode, WirePod
 from gangsched.model.objects import Namespace, Node, Pod
-from gangsched.model.protocol import (
-    Message,
-    NamespaceApplied,
-    NamespaceGone,
-    NamespacesReplaced,
-    NodeApplied,
-    NodeGone,
-    NodesReplaced,
-    PodApplied,
-    PodGone,
-    PodsReplaced,
-)
+from gangsched.model.protocol import Applied, Gone, Replaced
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 
 W = TypeVar(
@@ -59,6 +48,7 @@ class WatchError(ApiFault):
 class Codec(Generic[W, T]):
     """How one kind of object is found, decoded and talked about. `convert` gives None for what is not kept."""
 
+    kind: type[T]
     noun: str
     path: str
     line: msgspec.json.Decoder[Line[W]]
@@ -66,14 +56,12 @@ class Codec(Generic[W, T]):
     item: msgspec.json.Decoder[W]
     key: Callable[[Identity], str]
     convert: Callable[[W], T | None]
-    applied: Callable[[T], Message]
-    gone: Callable[[str], Message]
-    replaced: Callable[[tuple[T, ...]], Message]
 
 
 def pods(shapes: ShapeTable) -> Codec[WirePod, Pod]:
     """All pods of the cluster, ended ones too: a selector would hide how a gang's members ended (semantics B6, E3)."""
     return Codec(
+        kind=Pod,
         noun="pods",
         path="/api/v1/pods",
         line=msgspec.json.Decoder(Line[WirePod]),
@@ -81,15 +69,13 @@ def pods(shapes: ShapeTable) -> Codec[WirePod, Pod]:
         item=msgspec.json.Decoder(WirePod),
         key=lambda identity: identity.uid,
         convert=lambda wire: decode_pod(wire, shapes),
-        applied=PodApplied,
-        gone=PodGone,
-        replaced=PodsReplaced,
     )
 
 
 def nodes(warn: Warn) -> Codec[WireNode, Node]:
     """All nodes of the cluster."""
     return Codec(
+        kind=Node,
         noun="nodes",
         path="/api/v1/nodes",
         line=msgspec.json.Decoder(Line[WireNode]),
@@ -97,15 +83,13 @@ def nodes(warn: Warn) -> Codec[WireNode, Node]:
         item=msgspec.json.Decoder(WireNode),
         key=lambda identity: identity.name,
         convert=node_decoder(warn),
-        applied=NodeApplied,
-        gone=NodeGone,
-        replaced=NodesReplaced,
     )
 
 
 def namespaces() -> Codec[WireNamespace, Namespace]:
     """All namespaces: their labels decide whom an inter-pod affinity term means."""
     return Codec(
+        kind=Namespace,
         noun="namespaces",
         path="/api/v1/namespaces",
         line=msgspec.json.Decoder(Line[WireNamespace]),
@@ -113,9 +97,6 @@ def namespaces() -> Codec[WireNamespace, Namespace]:
         item=msgspec.json.Decoder(WireNamespace),
         key=lambda identity: identity.name,
         convert=decode_namespace,
-        applied=NamespaceApplied,
-        gone=NamespaceGone,
-        replaced=NamespacesReplaced,
     )
 
 
@@ -185,7 +166,7 @@ class Store(Generic[W, T]):
             self._listing = {}
             self._untold.clear()
             if not all_told:
-                self._sink(self.codec.replaced(tuple(self._items.values())))
+                self._sink(Replaced(self.codec.kind, tuple(self._items.values())))
         return meta.continue_token
 
     def _tell_page(self) -> None:
@@ -193,7 +174,7 @@ class Store(Generic[W, T]):
             item = self._listing[key]
             if self._items.get(key) is not item:
                 self._items[key] = item
-                self._sink(self.codec.applied(item))
+                self._sink(Applied(item))
         self._untold.clear()
 
     def take_line(self, raw: bytes) -> None:
@@ -227,12 +208,12 @@ class Store(Generic[W, T]):
             self.counts.unchanged += 1
         else:
             self._items[key] = item
-            self._sink(self.codec.applied(item))
+            self._sink(Applied(item))
 
     def _remove(self, key: str) -> None:
         self._complaints.pop(key, None)
         if self._items.pop(key, None) is not None:
-            self._sink(self.codec.gone(key))
+            self._sink(Gone(self.codec.kind, key))
 
     def _list_item(self, wire: W) -> None:
         key = self.codec.key(wire.metadata)

@@ -24,22 +24,9 @@ from gangsched.kube.read.storage import SELECTED_NODE, VOLUMES, decode_claim, de
 from gangsched.kube.read.storage_wire import WireClaim, WireResourceClaim
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.inter_pod import selects
-from gangsched.model.protocol import (
-    Bind,
-    BindFailed,
-    BindGone,
-    Message,
-    NodeApplied,
-    NodeGone,
-    NodesReplaced,
-    PodApplied,
-    PodGone,
-    PodsReplaced,
-    StorageApplied,
-    StorageGone,
-    StorageReplaced,
-)
-from gangsched.model.storage import Claim, Selection, Volume, storage_key
+from gangsched.model.objects import Node, Pod
+from gangsched.model.protocol import Applied, Bind, BindFailed, BindGone, Gone, Message, Replaced
+from gangsched.model.storage import Claim, Selection, Volume
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PATCH_TRIES = 3
@@ -124,42 +111,42 @@ class VolumeBinder:
 
     def take(self, message: Message) -> None:
         """Learn what became of claims, volumes, nodes and pods; what does not matter here is passed over."""
-        if not self._waits and type(message) is PodApplied:  # nearly all there are
+        if not self._waits and isinstance(message, Applied) and isinstance(message.item, Pod):  # nearly all there are
             return
         match message:
-            case PodApplied(pod=pod) if pod.deleting or not pod.live:
+            case Applied(item=Pod() as pod) if pod.deleting or not pod.live:
                 self._pod_gone(pod.uid)
-            case PodGone(uid=uid):
+            case Gone(kind=kind, key=uid) if kind is Pod:
                 self._pod_gone(uid)
-            case PodsReplaced(pods=pods):
+            case Replaced(kind=kind, items=pods) if kind is Pod:
                 for uid in self._waits.keys() - {pod.uid for pod in pods}:
                     self._pod_gone(uid)
-            case StorageApplied(item=Claim() as claim):
+            case Applied(item=Claim() as claim):
                 self._claims[claim.key] = claim
                 self._wake(claim.key)
-            case StorageApplied(item=Volume() as volume):
+            case Applied(item=Volume() as volume):
                 self._volumes[volume.name] = volume
                 self._wake(volume.name)
                 if volume.claim is not None:
                     self._wake(f"{volume.claim.namespace}/{volume.claim.name}")
-            case StorageGone(kind=kind, key=key) if kind is Claim:
+            case Gone(kind=kind, key=key) if kind is Claim:
                 self._claims.pop(key, None)
                 self._wake(key)
-            case StorageGone(kind=kind, key=key) if kind is Volume:
+            case Gone(kind=kind, key=key) if kind is Volume:
                 self._volumes.pop(key, None)
                 self._wake(key)
-            case StorageReplaced(kind=kind, items=items) if kind is Claim:
-                self._claims = {storage_key(item): item for item in items if isinstance(item, Claim)}
+            case Replaced(kind=kind, items=items) if kind is Claim:
+                self._claims = {claim.key: claim for claim in items}
                 self._wake(*self._waiting)
-            case StorageReplaced(kind=kind, items=items) if kind is Volume:
-                self._volumes = {item.name: item for item in items if isinstance(item, Volume)}
+            case Replaced(kind=kind, items=items) if kind is Volume:
+                self._volumes = {volume.name: volume for volume in items}
                 self._wake(*self._waiting)
-            case NodeApplied(node=node):
+            case Applied(item=Node() as node):
                 self._labels[node.name] = node.labels
-            case NodeGone(name=name):
+            case Gone(kind=kind, key=name) if kind is Node:
                 self._labels.pop(name, None)
                 self._wake(*self._waiting)
-            case NodesReplaced(nodes=nodes):
+            case Replaced(kind=kind, items=nodes) if kind is Node:
                 self._labels = {node.name: node.labels for node in nodes}
                 self._wake(*self._waiting)
             case _:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from gangsched.core.cycle import plan
-from gangsched.model.objects import Phase
-from gangsched.model.protocol import BindGone, Bound, NodeApplied, NodeGone, PodApplied, PodGone, PodsReplaced
+from gangsched.model.objects import Node, Phase, Pod
+from gangsched.model.protocol import Applied, BindGone, Bound, Gone, Replaced
 from gangsched.model.reasons import Reason
 from tests.builders import gang_metadata, members, node, pod, pod_group, running
 from tests.world import World
@@ -31,7 +31,7 @@ def test_plan_is_refused_when_a_member_went_meanwhile() -> None:
     world = World(node("a", 8))
     gone, *_ = world.create(members("g", 3), members("h", 2))
     made = half_committed(world)
-    world.say(PodGone(gone.uid))
+    world.say(Gone(Pod, gone.uid))
     assert {action.name for action in commit(world, made)} == {"h-0", "h-1"}  # type: ignore[attr-defined]
     del world.pods[gone.uid]
     world.settle()
@@ -53,9 +53,9 @@ def test_plan_is_refused_when_the_pod_group_changed_meanwhile() -> None:
 def test_plan_is_refused_when_a_node_went_or_closed_meanwhile() -> None:
     """B2: a node that is gone, cordoned or full since the snapshot refuses what was planned for it."""
     for change in (
-        [NodeGone("a")],
-        [NodeApplied(node("a", 8, unschedulable=True))],
-        [PodApplied(pod("foreign", gpus=8, node_name="a", scheduler_name="other"))],
+        [Gone(Node, "a")],
+        [Applied(node("a", 8, unschedulable=True))],
+        [Applied(pod("foreign", gpus=8, node_name="a", scheduler_name="other"))],
     ):
         world = World(node("a", 8))
         world.create(members("g", 2))
@@ -238,7 +238,7 @@ def test_full_list_that_shows_a_gone_member_brings_it_back() -> None:
     world.create(members("g", 3))
     world.settle()
     world.fate = lambda _: "bound"
-    world.say(PodsReplaced(tuple(world.pods.values())))
+    world.say(Replaced(Pod, tuple(world.pods.values())))
     assert len(world.settle().bound()) == 3
 
 
@@ -267,7 +267,7 @@ def test_bound_answer_before_or_after_the_watch_is_the_same() -> None:
         world.show_binds = show_first
         (one,) = world.create(pod("p"))
         world.settle()
-        world.say(PodApplied(world.pods[one.uid]))
+        world.say(Applied(world.pods[one.uid]))
         world.create(pod("q"), pod("r"))
         assert len(world.settle().bound()) == 2
 

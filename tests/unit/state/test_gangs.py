@@ -9,8 +9,8 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.model.gang import Mode
-from gangsched.model.objects import Phase
-from gangsched.model.protocol import PodApplied, PodGroupsReplaced, PodsReplaced
+from gangsched.model.objects import Phase, Pod, PodGroup
+from gangsched.model.protocol import Applied, Replaced
 from gangsched.model.reasons import Reason
 from tests.builders import NAMESPACE, gang_metadata, members, node, pod, pod_group, running
 from tests.world import World
@@ -334,7 +334,7 @@ def test_relist_replaces_what_was_known() -> None:
     world.declare(pod_group("g", 2))
     pods = world.create(members("g", 2, pod_group=True), [pod("other", node_name="a", gpus=2)])
     world.settle()
-    world.say(PodsReplaced(tuple(world.pods[each.uid] for each in pods[:1])), PodGroupsReplaced(keys.X_K8S, ()))
+    world.say(Replaced(Pod, tuple(world.pods[each.uid] for each in pods[:1])), Replaced(PodGroup, (), keys.X_K8S))
     world.settle()
     record = world.state.registry.gangs["ns/g"]
     assert list(record.members) == [pods[0].uid]
@@ -376,7 +376,7 @@ def test_member_relabelled_after_its_bind_was_answered_is_not_bound_twice() -> N
     (moving,) = world.create(members("g", 1))
     world.settle()
     world.say(
-        PodApplied(
+        Applied(
             msgspec.structs.replace(
                 world.pods[moving.uid],
                 node_name="",

@@ -8,7 +8,7 @@ import msgspec
 
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Pod
-from gangsched.model.protocol import StorageApplied, StorageGone, StorageReplaced, StorageUnread
+from gangsched.model.protocol import Applied, Gone, Replaced, Unread
 from gangsched.model.storage import NO_PROVISIONER, Claim, ResourceClaim, StorageClass, StorageObject, Volume
 from tests.builders import NAMESPACE, gang_metadata, node, pod
 from tests.world import World
@@ -19,7 +19,7 @@ LOCAL = StorageClass(name="local", provisioner=NO_PROVISIONER, waits=True)
 
 def has(world: World, *items: StorageObject) -> None:
     """These objects appear or change."""
-    world.say(*map(StorageApplied, items))
+    world.say(*map(Applied, items))
 
 
 def claim(name: str, **fields: Any) -> Claim:
@@ -132,11 +132,11 @@ def test_a_list_forgets_what_is_not_in_it() -> None:
     world = World(node("n0"))
     known = claim("c", volume_name="v", bound=True)
     has(world, Volume(name="v"), known)
-    world.say(StorageReplaced(Claim, ()))
+    world.say(Replaced(Claim, ()))
     world.create(gang("g", "c"))
     world.told()
     assert world.bound() == {}
-    world.say(StorageReplaced(Claim, (known,)), StorageGone(Volume, "v"))
+    world.say(Replaced(Claim, (known,)), Gone(Volume, "v"))
     world.settle()
     assert world.bound() == {}
     has(world, Volume(name="v"))
@@ -148,16 +148,16 @@ def test_what_cannot_be_read_is_not_taken_for_absent() -> None:
     """Without the right to read a kind, pods with claims say so and wait; others run; once granted, all run."""
     world = World(node("n0"))
     known = claim("c", volume_name="v", bound=True)
-    world.say(StorageUnread(Claim), StorageUnread(StorageClass))
+    world.say(Unread(Claim), Unread(StorageClass))
     (waiting,) = world.create(gang("g", "c"))
     world.create(pod("plain"))
     world.told()
     assert world.bound() == {"plain": "n0"}
     assert "this scheduler may not read persistentvolumeclaims, storageclasses" in world.condition(waiting)[1]
-    world.say(StorageReplaced(Claim, (known,)), StorageReplaced(Volume, (Volume(name="v"),)))
+    world.say(Replaced(Claim, (known,)), Replaced(Volume, (Volume(name="v"),)))
     world.settle()
     assert world.bound() == {"plain": "n0"}
-    world.say(StorageReplaced(StorageClass, ()))
+    world.say(Replaced(StorageClass, ()))
     world.settle()
     assert world.bound() == {"plain": "n0", "g-c": "n0"}
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from gangsched.kube.ports import silent
 from gangsched.kube.read.informers import Informers
-from gangsched.model.protocol import Message, NamespacesReplaced, NodesReplaced, PodApplied, PodGone, PodsReplaced
+from gangsched.model.objects import Namespace, Node, Pod
+from gangsched.model.protocol import Applied, Gone, Message, Replaced
 from tests.unit.kube.fakes import line, node, page, pod, says, serving, streams
 
 
@@ -32,6 +33,8 @@ async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp
         informers.stores["pods"].take_line(json.dumps(line("DELETED", pod("a", rv="7"))).encode())
         running.cancel()
         await asyncio.wait({running})
-    of_pods = [message for message in told if isinstance(message, PodsReplaced | PodApplied | PodGone)]
-    assert [type(message) for message in of_pods] == [PodsReplaced, PodApplied, PodGone]
-    assert {NodesReplaced, NamespacesReplaced} < {type(message) for message in told}
+    of_pods = [
+        message for message in told if Pod in {getattr(message, "kind", None), type(getattr(message, "item", None))}
+    ]
+    assert [type(message) for message in of_pods] == [Replaced, Applied, Gone]
+    assert {Node, Namespace} < {message.kind for message in told if isinstance(message, Replaced)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangsched.kube.read.podgroup_store import PodGroupStore, revision
-from gangsched.model.protocol import Message, PodGroupApplied, PodGroupGone, PodGroupsReplaced
+from gangsched.model.objects import PodGroup
+from gangsched.model.protocol import Applied, Gone, Message, Replaced
 
 GROUP = "scheduling.x-k8s.io"
 
@@ -34,11 +35,11 @@ class Kept:
         short = []
         for message in self.messages:
             match message:
-                case PodGroupApplied(pod_group=found):
+                case Applied(item=PodGroup() as found):
                     short.append(f"+{found.name}@{found.resource_version}")
-                case PodGroupGone(name=name):
-                    short.append(f"-{name}")
-                case PodGroupsReplaced(pod_groups=found_all):
+                case Gone(key=key):
+                    short.append(f"-{key.partition('/')[2]}")
+                case Replaced(items=found_all):
                     short.append("=" + ",".join(sorted(f"{g.name}@{g.resource_version}" for g in found_all)))
         self.messages.clear()
         return short

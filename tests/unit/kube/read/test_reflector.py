@@ -14,7 +14,8 @@ from aiohttp import web
 from gangsched.kube.read.reflector import LineSplitter, Reflector
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store, pods
-from gangsched.model.protocol import Message, PodApplied, PodGone, PodsReplaced
+from gangsched.model.objects import Pod
+from gangsched.model.protocol import Applied, Gone, Message, Replaced
 from tests.unit.kube.fakes import (
     FakeServer,
     Handler,
@@ -59,11 +60,11 @@ class Run:
         held: dict[str, str] = {}
         for message in self.messages:
             match message:
-                case PodsReplaced(pods=found):
+                case Replaced(kind=kind, items=found) if kind is Pod:
                     held = {p.uid: p.name for p in found}
-                case PodApplied(pod=one):
+                case Applied(item=Pod() as one):
                     held[one.uid] = one.name
-                case PodGone(uid=uid):
+                case Gone(kind=kind, key=uid) if kind is Pod:
                     held.pop(uid, None)
         return set(held.values())
 
@@ -201,7 +202,7 @@ async def test_gone_in_the_middle_of_a_list_starts_it_again(tmp_path: Path) -> N
     async with reflecting(tmp_path, lists, [streams(hold=True)]) as run:
         await run.until(lambda: run.names() == {"a"})
         assert [query.get("limit") for query in run.server.queries("GET", PODS)] == ["500", "500", None]
-        assert isinstance(run.messages[-1], PodsReplaced)
+        assert isinstance(run.messages[-1], Replaced)
 
 
 async def test_broken_connection_resumes(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from gangsched.kube.read.store import Store
 from gangsched.kube.read.wire import WirePod
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm
-from gangsched.model.protocol import Message, StorageApplied, StorageGone, StorageReplaced, StorageUnread
+from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 from gangsched.model.storage import Claim, ClaimRef, CsiNode, ResourceClaim, StorageClass, Volume
 from tests.unit.kube.fakes import page, says, serving, status, streams
 
@@ -208,12 +208,12 @@ def test_each_kind_is_followed_by_its_own_key() -> None:
     store.take_line(msgspec.json.encode({"type": "DELETED", "object": item}))
     known = Claim(namespace="ns", name="c", resource_version="2")
     assert said == [
-        StorageReplaced(Claim, (known,)),
-        StorageApplied(msgspec.structs.replace(known, volume_name="v")),
-        StorageGone(Claim, "ns/c"),
+        Replaced(Claim, (known,)),
+        Applied(msgspec.structs.replace(known, volume_name="v")),
+        Gone(Claim, "ns/c"),
     ]
     for codec, kind in ((storage.volumes(), Volume), (storage.classes(), StorageClass), (storage.csi_nodes(), CsiNode)):
-        assert codec.replaced(()) == StorageReplaced(kind, ())
+        assert codec.kind is kind
 
 
 async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         async with asyncio.timeout(10):
             await feed.answered()
         assert feed.waiting_for() == []
-        assert StorageUnread(Claim) in said
-        assert StorageUnread(ResourceClaim) in said
-        read = {message.kind for message in said if isinstance(message, StorageReplaced)}
+        assert Unread(Claim) in said
+        assert Unread(ResourceClaim) in said
+        read = {message.kind for message in said if isinstance(message, Replaced)}
         assert read == {Volume, StorageClass, CsiNode}
         (sentence,) = messages  # an API that is not served is no trouble
         assert sentence.startswith("Cannot follow persistentvolumeclaims")

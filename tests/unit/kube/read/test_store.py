@@ -12,7 +12,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store, WatchError, continue_token, nodes, pods
 from gangsched.kube.read.wire import WirePod
 from gangsched.model.objects import Pod
-from gangsched.model.protocol import Message, NodeApplied, NodesReplaced, PodApplied, PodGone, PodsReplaced
+from gangsched.model.protocol import Applied, Gone, Message, Replaced
 from tests.unit.kube.fakes import bookmark, compact, line, node, page, pod, status
 
 
@@ -35,11 +35,11 @@ class Watched:
         short = []
         for message in self.messages:
             match message:
-                case PodsReplaced(pods=found):
+                case Replaced(kind=kind, items=found) if kind is Pod:
                     short.append("=" + ",".join(sorted(p.name for p in found)))
-                case PodApplied(pod=found):
+                case Applied(item=Pod() as found):
                     short.append(f"+{found.name}@{found.node_name}")
-                case PodGone(uid=uid):
+                case Gone(kind=kind, key=uid) if kind is Pod:
                     short.append(f"-{uid}")
         self.messages.clear()
         return short
@@ -169,9 +169,9 @@ def test_node_without_allocatable_is_told_once() -> None:
     store.add_page(json.dumps(page(node("a"), node("b", cpu=None))).encode())
     store.take_line(json.dumps(line("MODIFIED", node("b", cpu=None, labels={"x": "y"}))).encode())
     first, second = messages
-    assert isinstance(first, NodesReplaced)
-    assert isinstance(second, NodeApplied)
-    assert [len(found.allocatable) for found in (*first.nodes, second.node)] == [1, 0, 0]
+    assert isinstance(first, Replaced)
+    assert isinstance(second, Applied)
+    assert [len(found.allocatable) for found in (*first.items, second.item)] == [1, 0, 0]
     assert reports == ["Node b has no allocatable resources in its status; nothing can be placed on it."]
 
 

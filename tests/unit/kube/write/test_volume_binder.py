@@ -13,20 +13,8 @@ import pytest
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import Node, NodeSelectorTerm
-from gangsched.model.protocol import (
-    Bind,
-    BindFailed,
-    BindGone,
-    Message,
-    NodeApplied,
-    NodeGone,
-    PodApplied,
-    PodGone,
-    PodsReplaced,
-    StorageApplied,
-    StorageGone,
-)
+from gangsched.model.objects import Node, NodeSelectorTerm, Pod
+from gangsched.model.protocol import Applied, Bind, BindFailed, BindGone, Gone, Message, Replaced
 from gangsched.model.storage import Claim, ClaimRef, Selection, Volume
 from tests.builders import pod
 from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
@@ -51,7 +39,7 @@ class Stage:
         self.binder = VolumeBinder(
             requests, self, self.outcomes.append, now=self.time.now, sleep=self.time.sleep, timeout_s=600.0
         )
-        self.tell(NodeApplied(Node(name="n0", labels={"zone": "b"})), StorageApplied(CLAIM), StorageApplied(VOLUME))
+        self.tell(Applied(Node(name="n0", labels={"zone": "b"})), Applied(CLAIM), Applied(VOLUME))
 
     def submit(self, binds: Any) -> None:
         """As the binder behind it takes them."""
@@ -100,10 +88,10 @@ async def test_a_claim_is_selected_then_awaited_then_the_pod_is_bound() -> None:
             }
         }
         assert (made.passed, made.outcomes, made.binder.pending) == ([], [], 1)
-        made.tell(StorageApplied(msgspec.structs.replace(DONE, volume_name="new")))
+        made.tell(Applied(msgspec.structs.replace(DONE, volume_name="new")))
         await settle()
         assert made.passed == []
-        made.tell(StorageApplied(Volume(name="new", claim=ClaimRef("ns", "c", "claim-1"))))
+        made.tell(Applied(Volume(name="new", claim=ClaimRef("ns", "c", "claim-1"))))
         await settle()
         assert made.passed == [Bind("p", "ns", "p", "n0")]
         assert (made.outcomes, made.binder.pending) == ([], 0)
@@ -127,7 +115,7 @@ async def test_a_volume_is_kept_for_its_claim() -> None:
             "uid": "claim-1",
             "resourceVersion": "5",
         }
-        made.tell(StorageApplied(DONE))
+        made.tell(Applied(DONE))
         await settle()
         assert [bind.uid for bind in made.passed] == ["p"]
 
@@ -138,28 +126,28 @@ async def test_another_members_claim_is_only_awaited() -> None:
         await made.bind(SELECTED, uid="p")
         await made.bind(msgspec.structs.replace(SELECTED, node=""), uid="q")
         assert len(made.requests.sent) == 1
-        made.tell(StorageApplied(DONE))
+        made.tell(Applied(DONE))
         await settle()
         assert {bind.uid for bind in made.passed} == {"p", "q"}
 
 
 FAILURES: dict[str, tuple[list[Message], str]] = {
     "provisioner gave up": (
-        [StorageApplied(msgspec.structs.replace(CLAIM, resource_version="8"))],
+        [Applied(msgspec.structs.replace(CLAIM, resource_version="8"))],
         'provisioning failed for PVC "c"',
     ),
-    "claim deleted": ([StorageGone(Claim, "ns/c")], 'persistentvolumeclaim "c" not found'),
+    "claim deleted": ([Gone(Claim, "ns/c")], 'persistentvolumeclaim "c" not found'),
     "claim recreated": (
-        [StorageApplied(msgspec.structs.replace(CLAIM, uid="claim-2"))],
+        [Applied(msgspec.structs.replace(CLAIM, uid="claim-2"))],
         'persistentvolumeclaim "c" not found',
     ),
     "claim being deleted": (
-        [StorageApplied(msgspec.structs.replace(CLAIM, deleting=True, resource_version="8"))],
+        [Applied(msgspec.structs.replace(CLAIM, deleting=True, resource_version="8"))],
         'persistentvolumeclaim "c" is being deleted',
     ),
-    "node gone": ([NodeGone("n0")], 'node "n0" is gone'),
+    "node gone": ([Gone(Node, "n0")], 'node "n0" is gone'),
     "volume elsewhere": (
-        [StorageApplied(msgspec.structs.replace(VOLUME, required=ZONE_A)), StorageApplied(DONE)],
+        [Applied(msgspec.structs.replace(VOLUME, required=ZONE_A)), Applied(DONE)],
         'pv "v" node affinity doesn\'t match node "n0"',
     ),
 }
@@ -180,10 +168,10 @@ async def test_what_cannot_come_is_answered_at_once(case: str) -> None:
 async def test_a_claim_that_is_selected_already_is_not_written() -> None:
     """After a restart a gang finds its claims as it left them, and only waits."""
     async with stage() as made:
-        made.tell(StorageApplied(msgspec.structs.replace(CLAIM, selected_node="n0")))
+        made.tell(Applied(msgspec.structs.replace(CLAIM, selected_node="n0")))
         await made.bind(SELECTED)
         assert (made.requests.sent, made.binder.pending) == ([], 1)
-        made.tell(StorageApplied(VOLUME), StorageApplied(DONE))
+        made.tell(Applied(VOLUME), Applied(DONE))
         await settle()
         assert [bind.uid for bind in made.passed] == ["p"]
 
@@ -191,8 +179,8 @@ async def test_a_claim_that_is_selected_already_is_not_written() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (StorageGone(Volume, "v"), 'pv "v" is gone'),
-        (StorageApplied(msgspec.structs.replace(VOLUME, resource_version="8")), 'ClaimRef got reset for pv "v"'),
+        (Gone(Volume, "v"), 'pv "v" is gone'),
+        (Applied(msgspec.structs.replace(VOLUME, resource_version="8")), 'ClaimRef got reset for pv "v"'),
     ],
 )
 async def test_a_given_volume_that_is_taken_away(message: Message, reason: str) -> None:
@@ -208,7 +196,7 @@ async def test_news_from_before_our_write_is_no_failure() -> None:
     """A claim seen without our annotation, but older than our write, has not been refused."""
     async with stage() as made:
         await made.bind(SELECTED)
-        made.tell(StorageApplied(msgspec.structs.replace(CLAIM, resource_version="6", request_bytes=1)))
+        made.tell(Applied(msgspec.structs.replace(CLAIM, resource_version="6", request_bytes=1)))
         await settle()
         assert (made.outcomes, made.binder.pending) == ([], 1)
 
@@ -225,7 +213,7 @@ async def test_patience_ends() -> None:
         assert failed.message == "binding volumes: claim ns/c was not bound within 600 s"
 
 
-@pytest.mark.parametrize("message", [PodGone("p"), PodsReplaced(()), PodApplied(pod("p", uid="p", deleting=True))])
+@pytest.mark.parametrize("message", [Gone(Pod, "p"), Replaced(Pod, ()), Applied(pod("p", uid="p", deleting=True))])
 async def test_a_deleted_pod_waits_for_nothing(message: Message) -> None:
     """Its bind is gone at once, however long the provisioner takes and whichever way we learn of it."""
     async with stage() as made:
@@ -285,7 +273,7 @@ async def test_a_pod_is_entered_in_its_resource_claim_before_it_is_bound() -> No
     async with stage(answer) as made:
         await made.bind(DEVICE, SELECTED)
         assert [sent.path for sent in made.requests.sent] == [CLAIM_PATH]
-        made.tell(StorageApplied(VOLUME), StorageApplied(DONE))
+        made.tell(Applied(VOLUME), Applied(DONE))
         await settle()
         sent = made.requests.sent[1]
         assert sent.path == "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/d/status"
