@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from bench import clusters
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
 from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
+from tests import builders
 
 Amounts = tuple[int, ...]
 RESOURCES = ("cpu", "memory", "gpu", "pods")
@@ -108,7 +108,7 @@ def _tight(rng: random.Random, asks: Sequence[Amounts]) -> list[Amounts]:
 
 def _case(free: Sequence[Amounts], gangs: Sequence[tuple[int, list[Amounts]]]) -> Case:
     nodes = tuple(
-        clusters.node(f"n{index}", cpu=cpu, memory=memory, gpu=gpu, pods=pods)
+        builders.node(f"n{index}", cpu_milli=cpu, memory_bytes=memory, gpus=gpu, pods=pods)
         for index, (cpu, memory, gpu, pods) in enumerate(free)
     )
     shapes = {ask: _shape(ask) for _, asks in gangs for ask in asks}
@@ -116,15 +116,15 @@ def _case(free: Sequence[Amounts], gangs: Sequence[tuple[int, list[Amounts]]]) -
     for index, (minimum, asks) in enumerate(gangs):
         members: list[Pod] = []
         for number, ask in enumerate(sorted(asks, reverse=True, key=lambda a: (a[2], a[0], a[1]))):
-            members += clusters.pods(f"g{index}-{number}", shapes[ask], 1)
-        made.append(clusters.gang(f"g{index}", members, minimum=minimum))
+            members += builders.pods(f"g{index}-{number}", shapes[ask], 1)
+        made.append(builders.gang(f"ns/g{index}", members, min_member=minimum))
     plain = tuple((minimum, tuple(asks)) for minimum, asks in gangs)
-    return Case(nodes, clusters.group("group", *made), tuple(free), plain)
+    return Case(nodes, builders.group(*made), tuple(free), plain)
 
 
 def _shape(ask: Amounts) -> Shape:
     cpu, memory, gpu, _ = ask
-    return clusters.shape(cpu=cpu, memory=memory, gpu=gpu)
+    return builders.shape(cpu_milli=cpu, memory_bytes=memory, gpus=gpu)
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ def measure(wanted: int, seed: int) -> Result:
         if result.feasible == wanted:
             break
         possible = exhaustive(case)
-        snapshot = clusters.snapshot(case.nodes)
+        snapshot = builders.snapshot(case.nodes)
         started, started_cpu = time.perf_counter(), time.process_time()
         verdict = plan(snapshot, [case.group], now_s=0.0).verdicts[0]
         took_ms = (time.perf_counter() - started) * 1e3

@@ -38,13 +38,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import clusters
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.resources import CPU, MEMORY
 from gangsched.model.snapshot import Ints, Snapshot
+from tests import builders
 
 GIB = 2**30
 LARGE = 8
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def report(trace: Trace, *, seeds: int, misses: int, as_json: bool) -> None:
     """Print the means over all seeds for each policy."""
-    total = sum(dict(node.allocatable).get(clusters.GPU, 0) for node in trace.nodes)
+    total = sum(dict(node.allocatable).get(builders.GPU, 0) for node in trace.nodes)
     for policy, place in POLICIES.items():
         filled = [fill(trace, place, seed=seed, misses=misses) for seed in range(1, seeds + 1)]
         churned = [churn(trace, place, seed=seed) for seed in range(1, seeds + 1)]
@@ -113,7 +113,7 @@ def report(trace: Trace, *, seeds: int, misses: int, as_json: bool) -> None:
 def fill(trace: Trace, place: Place, *, seed: int, misses: int) -> int:
     """GPUs allocated when the `misses`-th gang of 8 GPUs is turned away."""
     draws, inter_pod = random.Random(seed), random.Random(-seed)
-    ledger = clusters.ledger(trace.nodes)
+    ledger = builders.ledger(trace.nodes)
     used = 0
     while misses:
         arrival = draws.choice(trace.arrivals)
@@ -130,8 +130,8 @@ def churn(trace: Trace, place: Place, *, seed: int) -> tuple[float, float]:
     The unit of time is the mean running time. Half of the arrivals only bring the cluster into its usual state.
     """
     draws, inter_pod = random.Random(seed), random.Random(-seed)
-    ledger = clusters.ledger(trace.nodes)
-    total = sum(dict(node.allocatable).get(clusters.GPU, 0) for node in trace.nodes)
+    ledger = builders.ledger(trace.nodes)
+    total = sum(dict(node.allocatable).get(builders.GPU, 0) for node in trace.nodes)
     rate = total / statistics.mean(map(size, trace.arrivals))
     now, used, area, counted_from = 0.0, 0, 0.0, 0.0
     large, away = 0, 0
@@ -146,7 +146,7 @@ def churn(trace: Trace, place: Place, *, seed: int) -> tuple[float, float]:
             over, _, gone = heapq.heappop(running)
             area, now = area + used * (over - now), over
             for shape, node in gone:
-                ledger.release(clusters.pods("p", shape, 1)[0], node)
+                ledger.release(builders.pods("p", shape, 1)[0], node)
                 used -= gpus(shape)
         area, now = area + used * (then - now), then
         placed = place(arrival, ledger, inter_pod)
@@ -166,7 +166,7 @@ def size(arrival: Arrival) -> int:
 
 def gpus(shape: Shape) -> int:
     """GPUs that one pod asks for."""
-    return dict(shape.requests).get(clusters.GPU, 0)
+    return dict(shape.requests).get(builders.GPU, 0)
 
 
 # --- policies -------------------------------------------------------------------------------------------------------
@@ -174,10 +174,10 @@ def gpus(shape: Shape) -> int:
 
 def gangsched(arrival: Arrival, ledger: Ledger, _: random.Random) -> Placed | None:
     """What the scheduler does with one Strict gang, in a plan of its own."""
-    members = [pod for number, shape in enumerate(arrival) for pod in clusters.pods(f"p{number}", shape, 1)]
-    gang = clusters.gang("g", members)
+    members = [pod for number, shape in enumerate(arrival) for pod in builders.pods(f"p{number}", shape, 1)]
+    gang = builders.gang("ns/g", members)
     now = Snapshot(ledger.table, ledger.resources, ledger.allocatable, ledger.free)
-    trial, round_ = run_round(clusters.group("g", gang), [gang], Ledger(now))
+    trial, round_ = run_round(builders.group(gang), [gang], Ledger(now))
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
     for placement in trial.placements:
@@ -195,7 +195,7 @@ def one_by_one(pick: Pick, arrival: Arrival, ledger: Ledger, inter_pod: random.R
             ledger.rollback(mark)
             return None
         node = pick(shape, feasible, ledger, inter_pod)
-        ledger.reserve(clusters.pods("p", shape, 1), np.array([node]), np.array([1]))
+        ledger.reserve(builders.pods("p", shape, 1), np.array([node]), np.array([1]))
         placed.append((shape, ledger.table.names[node]))
     return placed
 
@@ -215,7 +215,7 @@ def least_allocated(shape: Shape, feasible: Ints, ledger: Ledger, inter_pod: ran
 
 def best_fit(_: Shape, feasible: Ints, ledger: Ledger, __: random.Random) -> int:
     """The fewest GPUs left over; the first such node."""
-    return int(feasible[np.argmin(ledger.free[ledger.resources[clusters.GPU], feasible])])
+    return int(feasible[np.argmin(ledger.free[ledger.resources[builders.GPU], feasible])])
 
 
 def first_fit(_: Shape, feasible: Ints, __: Ledger, ___: random.Random) -> int:
@@ -237,8 +237,12 @@ POLICIES: Mapping[str, Place] = {
 def openb(nodes: Path, pods: Path) -> Trace:
     """GPU nodes and whole-GPU pods of the openb trace."""
     made = tuple(
-        clusters.node(
-            row["sn"], cpu=int(row["cpu_milli"]), memory=int(row["memory_mib"]) * 2**20, gpu=int(row["gpu"]), pods=256
+        builders.node(
+            row["sn"],
+            cpu_milli=int(row["cpu_milli"]),
+            memory_bytes=int(row["memory_mib"]) * 2**20,
+            gpus=int(row["gpu"]),
+            pods=256,
         )
         for row in rows(nodes)
     )
@@ -247,7 +251,7 @@ def openb(nodes: Path, pods: Path) -> Trace:
     for row in rows(pods):
         cpu, memory, gpu = int(row["cpu_milli"]), int(row["memory_mib"]) * 2**20, int(row["num_gpu"])
         if gpu and int(row["gpu_milli"]) == 1000:
-            shape = shapes.setdefault((cpu, memory, gpu), clusters.shape(cpu=cpu, memory=memory, gpu=gpu))
+            shape = shapes.setdefault((cpu, memory, gpu), builders.shape(cpu_milli=cpu, memory_bytes=memory, gpus=gpu))
             arrivals.append((shape,))
     return Trace("openb", made, tuple(arrivals))
 
@@ -256,10 +260,12 @@ def philly(jobs: Path) -> Trace:
     """Jobs of the Philly trace on the assumed cluster."""
     sizes = [8] * 231 + [2] * 321
     made = tuple(
-        clusters.node(f"node-{n:03}", cpu=8_000 * size, memory=64 * GIB * size, gpu=size)
+        builders.node(f"node-{n:03}", cpu_milli=8_000 * size, memory_bytes=64 * GIB * size, gpus=size)
         for n, size in enumerate(sizes)
     )
-    shapes = {size: clusters.shape(cpu=8_000 * size, memory=64 * GIB * size, gpu=size) for size in range(1, 9)}
+    shapes = {
+        size: builders.shape(cpu_milli=8_000 * size, memory_bytes=64 * GIB * size, gpus=size) for size in range(1, 9)
+    }
     arrivals = []
     for row in rows(jobs):
         whole, rest = divmod(int(row["num_gpus"]), 8)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from bench import clusters
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
@@ -28,6 +27,7 @@ from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement,
 from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import NodeTable, Snapshot
+from tests import builders
 
 GIB = 2**30
 HOSTNAME = "kubernetes.io/hostname"
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def measure(case: Case, *, repeat: int) -> Mapping[str, str | float]:
     """The figures of one case; a plan that does not place everything is an error, not a figure."""
     pending = [pod for gang in case.group.gangs for pod in gang.pending]
-    first = clusters.snapshot(case.nodes)
+    first = builders.snapshot(case.nodes)
     cold_ms, _ = _ms(lambda: _plan(first, case.group))
     times = []
     for _ in range(repeat):
@@ -86,57 +86,65 @@ def measure(case: Case, *, repeat: int) -> Mapping[str, str | float]:
 
 def identical(part: int = 1) -> Case:
     """1,000 identical pods on 5,000 nodes of 8 GPUs."""
-    one = clusters.shape(cpu=4_000, memory=32 * GIB, gpu=1)
+    one = builders.shape(cpu_milli=4_000, memory_bytes=32 * GIB, gpus=1)
     pods, nodes = 1_000 // part, large_cluster(part)
-    gang = clusters.gang("identical", clusters.pods("p", one, pods))
-    return Case(f"{pods:,} identical pods, {len(nodes):,} nodes", nodes, clusters.group("g", gang), 5.0)
+    gang = builders.gang("ns/identical", builders.pods("p", one, pods))
+    return Case(f"{pods:,} identical pods, {len(nodes):,} nodes", nodes, builders.group(gang), 5.0)
 
 
 def ten_shapes(part: int = 1) -> Case:
     """1,000 pods of ten shapes, with and without GPUs, on the same nodes."""
-    kinds = [clusters.shape(cpu=(1 + n) * 1_000, memory=(4 + n) * GIB, gpu=(0, 1, 2, 4, 8)[n % 5]) for n in range(10)]
-    members = [pod for n, kind in enumerate(kinds) for pod in clusters.pods(f"s{n}", kind, 100 // part)]
-    gang, nodes = clusters.gang("ten", members), large_cluster(part)
-    return Case(f"{len(members):,} pods of 10 shapes, {len(nodes):,} nodes", nodes, clusters.group("g", gang), 20.0)
+    kinds = [
+        builders.shape(cpu_milli=(1 + n) * 1_000, memory_bytes=(4 + n) * GIB, gpus=(0, 1, 2, 4, 8)[n % 5])
+        for n in range(10)
+    ]
+    members = [pod for n, kind in enumerate(kinds) for pod in builders.pods(f"s{n}", kind, 100 // part)]
+    gang, nodes = builders.gang("ns/ten", members), large_cluster(part)
+    return Case(f"{len(members):,} pods of 10 shapes, {len(nodes):,} nodes", nodes, builders.group(gang), 20.0)
 
 
 def apart(part: int = 1) -> Case:
     """100 pods, no two of them on one node, on 1,000 nodes."""
     term = PodTerm(HOSTNAME, (Requirement("app", "In", ("apart",)),))
     kind = Shape(
-        requests=clusters.shape(cpu=4_000, memory=32 * GIB, gpu=1).requests,
+        requests=builders.shape(cpu_milli=4_000, memory_bytes=32 * GIB, gpus=1).requests,
         inter_pod=InterPodConstraints(anti_affinity=(term,)),
     )
-    members = [structs.replace(pod, labels={"app": "apart"}) for pod in clusters.pods("p", kind, 100 // part)]
+    members = [structs.replace(pod, labels={"app": "apart"}) for pod in builders.pods("p", kind, 100 // part)]
     nodes = [
-        clusters.node(f"node-{n:04}", labels={HOSTNAME: f"node-{n:04}"}, cpu=96_000, memory=768 * GIB, gpu=8)
+        builders.node(
+            f"node-{n:04}", labels={HOSTNAME: f"node-{n:04}"}, cpu_milli=96_000, memory_bytes=768 * GIB, gpus=8
+        )
         for n in range(1_000 // part)
     ]
-    group = clusters.group("g", clusters.gang("apart", members))
+    group = builders.group(builders.gang("ns/apart", members))
     return Case(f"{len(members)} pods with anti-affinity, {len(nodes):,} nodes", nodes, group, 50.0)
 
 
 def close_together(part: int = 1) -> Case:
     """64 pods of 8 GPUs on 5,000 labelled nodes: one GPU product and one zone of several, if any has the room."""
     nodes = [
-        clusters.node(
+        builders.node(
             f"node-{n:04}",
-            cpu=96_000,
-            memory=768 * GIB,
-            gpu=8,
+            cpu_milli=96_000,
+            memory_bytes=768 * GIB,
+            gpus=8,
             labels={PRODUCT_LABEL: f"product-{n % 4}", CLIQUE: f"clique-{n // 18}", ZONE: f"zone-{n // 1_000}"},
         )
         for n in range(5_000 // part)
     ]
     pods = -(-64 // part)
-    gang = clusters.gang("close", clusters.pods("p", clusters.shape(cpu=8_000, memory=64 * GIB, gpu=8), pods))
-    return Case(f"{pods} pods of 8 GPUs, {len(nodes):,} nodes with topology", nodes, clusters.group("g", gang), 20.0)
+    gang = builders.gang(
+        "ns/close", builders.pods("p", builders.shape(cpu_milli=8_000, memory_bytes=64 * GIB, gpus=8), pods)
+    )
+    return Case(f"{pods} pods of 8 GPUs, {len(nodes):,} nodes with topology", nodes, builders.group(gang), 20.0)
 
 
 def large_cluster(part: int = 1) -> list[Node]:
     """5,000 nodes: four in five with 8 GPUs, the others with none."""
     return [
-        clusters.node(f"node-{n:04}", cpu=96_000, memory=768 * GIB, gpu=8 if n % 5 else 0) for n in range(5_000 // part)
+        builders.node(f"node-{n:04}", cpu_milli=96_000, memory_bytes=768 * GIB, gpus=8 if n % 5 else 0)
+        for n in range(5_000 // part)
     ]
 
 

@@ -1,7 +1,8 @@
-"""Nodes, pods, gangs and groups in a line each; for tests of `core` and `state`.
+"""Builders of nodes, pods, gangs and groups, for tests and for the benchmarks that call `core` directly.
 
-Law: a builder makes a value of `gangsched.model` and fills in what a test does not care about. Pods made with the same
-amounts share one `Shape`, as the decoder makes them.
+Law: a builder makes a value of `gangsched.model` and fills in what its caller does not care about. Pods made with the
+same amounts share one `Shape`, as the decoder makes them. JSON objects of the API have builders of their own, in
+`control_plane.objects`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from gangsched.api import keys
+from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement
 from gangsched.model.objects import Node, Phase, Pod, PodGroup, Shape, Taint
 from gangsched.model.plan import Plan, Verdict
@@ -76,7 +78,7 @@ def gang_metadata(  # one parameter a value of semantics I3
     policy: str = "",
     pod_group: bool = False,
 ) -> tuple[tuple[str, str], ...]:
-    """The marks of a member of `gang`: by annotation, or by the label that needs a PodGroup object."""
+    """The gang metadata of a member of `gang`: by annotation, or by the label that needs a PodGroup object."""
     listed = groups if isinstance(groups, str) else str(list(groups)).replace("'", '"') if groups else ""
     stated = {
         (POD_GROUP_LABEL if pod_group else keys.NAME): gang,
@@ -100,6 +102,11 @@ def pod(name: str, *, gpus: int = 1, cpu_milli: int = 0, of: Shape | None = None
         "uid": uid or f"{name}#{next(_serial)}",
     }
     return Pod(name=name, **{**given, **fields})
+
+
+def pods(name: str, of: Shape, number: int) -> list[Pod]:
+    """`number` plain pods of one shape, named `name-0000` and so on."""
+    return [pod(f"{name}-{index:04}", of=of) for index in range(number)]
 
 
 def members(gang: str, number: int, *, gpus: int = 1, pod_group: bool = False, **rest: Any) -> list[Pod]:
@@ -139,13 +146,18 @@ def running(pod: Pod, node: str = "") -> Pod:
 
 
 def snapshot(nodes: Iterable[Node], placed: Iterable[tuple[Pod, str]] = ()) -> Snapshot:
-    """The picture of a cluster with these pods on it (held pods among them)."""
+    """The snapshot of a cluster with these pods on it, held pods among them."""
     cluster = Cluster()
     for each in nodes:
         cluster.apply_node(each)
     for each_pod, name in placed:
         cluster.occupy(each_pod, name)
     return cluster.snapshot()
+
+
+def ledger(nodes: Iterable[Node]) -> Ledger:
+    """The ledger of an empty cluster."""
+    return Ledger(snapshot(nodes))
 
 
 def gang(gang_id: str, pending: Sequence[Pod] = (), min_member: int | None = None, **fields: Any) -> Gang:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench import clusters, packing
+from bench import packing
+from tests import builders
 from tests.unit.bench.printed import figures
 
 
@@ -56,9 +57,9 @@ def test_a_trace_that_is_not_there_is_skipped(capsys: pytest.CaptureFixture[str]
 
 def test_a_gang_is_placed_whole_or_not_at_all() -> None:
     """The baselines, too, take back a gang whose last pod found no node."""
-    ledger = clusters.ledger([clusters.node("n", cpu=64_000, memory=2**40, gpu=8)])
+    ledger = builders.ledger([builders.node("n", cpu_milli=64_000, memory_bytes=2**40, gpus=8)])
     before = ledger.free.copy()
-    arrival = (clusters.shape(cpu=1000, memory=2**30, gpu=5),) * 2
+    arrival = (builders.shape(cpu_milli=1000, memory_bytes=2**30, gpus=5),) * 2
     for place in packing.POLICIES.values():
         assert place(arrival, ledger, random.Random(3)) is None
         assert (ledger.free == before).all()

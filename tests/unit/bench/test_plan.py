@@ -2,7 +2,8 @@
 
 import pytest
 
-from bench import clusters, plan
+from bench import plan
+from tests import builders
 from tests.unit.bench.printed import figures
 
 
@@ -16,7 +17,7 @@ def test_plans_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_plan_that_leaves_pods_out_is_no_figure() -> None:
     """A case that does not fit ends the benchmark instead of being timed."""
-    gang = clusters.gang("g", clusters.pods("p", clusters.shape(gpu=8), 2))
-    too_large = plan.Case("two", [clusters.node("n", gpu=8)], clusters.group("g", gang), 1.0)
+    gang = builders.gang("ns/g", builders.pods("p", builders.shape(gpus=8), 2))
+    too_large = plan.Case("two", [builders.node("n", gpus=8)], builders.group(gang), 1.0)
     with pytest.raises(SystemExit, match="was to be placed whole"):
         plan.measure(too_large, repeat=1)

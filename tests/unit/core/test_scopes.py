@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench import clusters
 from gangsched.core.cycle import plan
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import scopes
@@ -16,28 +15,29 @@ from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import Node, NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
+from tests import builders
 
 CLIQUE, RACK, ZONE = GpuPolicy().topology_keys
 PRODUCT, SHARING = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
-ONE, EIGHT = clusters.shape(cpu=1000, gpu=1), clusters.shape(cpu=1000, gpu=8)
-CPU_ONLY = clusters.shape(cpu=1000)
+ONE, EIGHT = builders.shape(cpu_milli=1000, gpus=1), builders.shape(cpu_milli=1000, gpus=8)
+CPU_ONLY = builders.shape(cpu_milli=1000, gpus=0)
 
 
 def node(name: str, gpu: int = 8, **labels: str) -> Node:
     """A node with `zone`, `rack`, `clique`, `product` or `sharing` labels."""
     keys = {"zone": ZONE, "rack": RACK, "clique": CLIQUE, "product": PRODUCT, "sharing": SHARING}
-    return clusters.node(name, cpu=64_000, gpu=gpu, labels={keys[key]: value for key, value in labels.items()})
+    return builders.node(name, cpu_milli=64_000, gpus=gpu, labels={keys[key]: value for key, value in labels.items()})
 
 
 def gang(shape: Shape, count: int, constraints: PlacementConstraints | None = None, **values: object) -> Gang:
     """A Strict gang of identical members."""
-    made = clusters.gang("g", clusters.pods("p", shape, count))
+    made = builders.gang("ns/g", builders.pods("p", shape, count))
     return replace(made, constraints=constraints or PlacementConstraints(), **values)  # type: ignore[arg-type]
 
 
 def decided(nodes: list[Node], *gangs: Gang, policy: GpuPolicy | None = None) -> Verdict:
     """The verdict on one group on an empty cluster."""
-    return plan(clusters.snapshot(nodes), [clusters.group("g", *gangs)], now_s=0.0, policy=policy).verdicts[0]
+    return plan(builders.snapshot(nodes), [builders.group(*gangs)], now_s=0.0, policy=policy).verdicts[0]
 
 
 def where(verdict: Verdict) -> list[str]:
@@ -119,9 +119,9 @@ def test_the_tightest_domain_that_is_enough() -> None:
 def test_a_domain_can_be_required(mode: Mode) -> None:
     """With topology: <label> every member is in one domain, members without GPUs too, or none of them starts."""
     nodes = [node("a", rack="r0"), node("b", rack="r1"), node("c", rack="r1"), node("d", gpu=0)]
-    members = [*clusters.pods("p", EIGHT, 2), *clusters.pods("launcher", CPU_ONLY, 1)]
+    members = [*builders.pods("p", EIGHT, 2), *builders.pods("launcher", CPU_ONLY, 1)]
     constraints = PlacementConstraints(topology=RACK)
-    fits = replace(clusters.gang("g", members), constraints=constraints, mode=mode)
+    fits = replace(builders.gang("ns/g", members), constraints=constraints, mode=mode)
     assert where(decided(nodes, fits)) == ["b", "c"]
     assert not decided(nodes, gang(EIGHT, 3, constraints, mode=mode)).binds
 
@@ -135,8 +135,10 @@ def test_a_required_label_that_no_node_has() -> None:
 
 def mixed(minimum: int, constraints: PlacementConstraints | None = None) -> Gang:
     """Two members of 3 GPUs and two of 2: they fit on two nodes of 5 GPUs, but not on two of 4."""
-    members = [*clusters.pods("large", clusters.shape(gpu=3), 2), *clusters.pods("small", clusters.shape(gpu=2), 2)]
-    return replace(clusters.gang("g", members, minimum=minimum), constraints=constraints or PlacementConstraints())
+    members = [*builders.pods("large", builders.shape(gpus=3), 2), *builders.pods("small", builders.shape(gpus=2), 2)]
+    return replace(
+        builders.gang("ns/g", members, min_member=minimum), constraints=constraints or PlacementConstraints()
+    )
 
 
 @pytest.mark.parametrize("sizes", [(5, 4), (4, 5)])
@@ -188,18 +190,18 @@ def test_attempts_leave_no_trace() -> None:
     nodes = [node(f"n{n}", zone="z", rack=f"r{n % 2}", clique=f"k{n}", product=f"p{n % 3}") for n in range(6)]
     verdict = decided(nodes, gang(EIGHT, 6))
     assert len(where(verdict)) == 6
-    ledger = clusters.ledger(nodes)
-    refused = gang(clusters.shape(cpu=1, gpu=5), 7)
-    for scope in scopes(clusters.group("g", refused), [refused], ledger):
+    ledger = builders.ledger(nodes)
+    refused = gang(builders.shape(cpu_milli=1, gpus=5), 7)
+    for scope in scopes(builders.group(refused), [refused], ledger):
         with ledger.within(scope):
             pass
-    assert np.array_equal(ledger.free, clusters.ledger(nodes).free)
+    assert np.array_equal(ledger.free, builders.ledger(nodes).free)
     assert ledger.scope.accelerated is None
 
 
 def test_a_gang_without_wishes_or_accelerators_is_tried_once() -> None:
     """CPU gangs, and those that one node takes whole, cost no more than before."""
     nodes = [node("a", rack="r0", product="x"), node("b", rack="r1", product="y")]
-    ledger: Ledger = clusters.ledger(nodes)
+    ledger: Ledger = builders.ledger(nodes)
     for wanted in (gang(CPU_ONLY, 5), gang(ONE, 8)):
-        assert len(list(scopes(clusters.group("g", wanted), [wanted], ledger))) == 1
+        assert len(list(scopes(builders.group(wanted), [wanted], ledger))) == 1

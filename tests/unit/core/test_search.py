@@ -6,7 +6,6 @@ import random
 import numpy as np
 import pytest
 
-from bench import clusters
 from bench.completeness import cases, exhaustive, sound
 from gangsched.core import search
 from gangsched.core.cycle import Limits, plan
@@ -17,6 +16,7 @@ from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Ints
+from tests import builders
 
 SEED = 20
 GIB = 2**30
@@ -24,22 +24,28 @@ GIB = 2**30
 
 def decided(nodes: list[Node], *groups: Group, limits: Limits | None = None) -> list[Verdict]:
     """The verdicts of one plan on an empty cluster."""
-    return list(plan(clusters.snapshot(nodes), groups, now_s=0.0, limits=limits).verdicts)
+    return list(plan(builders.snapshot(nodes), groups, now_s=0.0, limits=limits).verdicts)
 
 
 def crossing(name: str = "x") -> tuple[list[Node], Group]:
     """The larger pod fits both nodes, the smaller only one: the usual order takes the wrong one first."""
-    large, small = clusters.shape(cpu=4000, memory=1 * GIB), clusters.shape(cpu=3000, memory=8 * GIB)
-    gang = clusters.gang(name, [*clusters.pods("large", large, 1), *clusters.pods("small", small, 1)])
-    nodes = [clusters.node("a", cpu=4000, memory=8 * GIB), clusters.node("b", cpu=6000, memory=4 * GIB)]
-    return nodes, clusters.group(name, gang)
+    large, small = (
+        builders.shape(cpu_milli=4000, memory_bytes=1 * GIB, gpus=0),
+        builders.shape(cpu_milli=3000, memory_bytes=8 * GIB, gpus=0),
+    )
+    gang = builders.gang(f"ns/{name}", [*builders.pods("large", large, 1), *builders.pods("small", small, 1)])
+    nodes = [
+        builders.node("a", cpu_milli=4000, memory_bytes=8 * GIB, gpus=0),
+        builders.node("b", cpu_milli=6000, memory_bytes=4 * GIB, gpus=0),
+    ]
+    return nodes, builders.group(gang)
 
 
 def hard(shapes: int, nodes: int, seed: int) -> tuple[list[Node], Group]:
     """Every sum fits exactly: nodes cut to measure for random pods of many shapes, one unit moved to another node."""
     rng = random.Random(seed)
     asks = [(rng.randint(900, 4000), rng.randint(900, 4000)) for _ in range(shapes)]
-    kinds = [clusters.shape(cpu=cpu, memory=memory) for cpu, memory in asks]
+    kinds = [builders.shape(cpu_milli=cpu, memory_bytes=memory, gpus=0) for cpu, memory in asks]
     wanted = [0] * shapes
     made = []
     for n in range(nodes):
@@ -47,9 +53,9 @@ def hard(shapes: int, nodes: int, seed: int) -> tuple[list[Node], Group]:
         for index in chosen:
             wanted[index] += 1
         cpu, memory = (sum(asks[index][r] for index in chosen) for r in (0, 1))
-        made.append(clusters.node(f"n{n:03}", cpu=cpu - (n == 0) + (n == 1), memory=memory))
-    members = [pod for index, kind in enumerate(kinds) for pod in clusters.pods(f"s{index}", kind, wanted[index])]
-    return made, clusters.group("hard", clusters.gang("hard", members))
+        made.append(builders.node(f"n{n:03}", cpu_milli=cpu - (n == 0) + (n == 1), memory_bytes=memory, gpus=0))
+    members = [pod for index, kind in enumerate(kinds) for pod in builders.pods(f"s{index}", kind, wanted[index])]
+    return made, builders.group(builders.gang("ns/hard", members))
 
 
 def test_everything_that_fits_is_found() -> None:
@@ -77,35 +83,41 @@ def test_another_order_helps() -> None:
 def test_gangs_of_one_group_make_room_for_each_other() -> None:
     """Two gangs of a group are placed together where one after the other would not do."""
     nodes, joint = crossing()
-    first, second = (clusters.gang(f"g{index}", [pod]) for index, pod in enumerate(joint.gangs[0].pending))
-    assert decided(nodes, clusters.group("pair", first, second))[0].reason is Reason.SCHEDULED
+    first, second = (builders.gang(f"ns/g{index}", [pod]) for index, pod in enumerate(joint.gangs[0].pending))
+    assert decided(nodes, builders.group(first, second))[0].reason is Reason.SCHEDULED
 
 
 def test_only_the_minimum_must_fit() -> None:
     """When the largest member is in the way, the minimum is made of the others, and it is told why it has no node."""
-    large, small = clusters.shape(cpu=4000), clusters.shape(cpu=2000)
-    gang = clusters.gang("g", [*clusters.pods("large", large, 1), *clusters.pods("small", small, 2)], minimum=2)
-    verdict = decided([clusters.node("a", cpu=4000)], clusters.group("g", gang))[0]
+    large, small = builders.shape(cpu_milli=4000, gpus=0), builders.shape(cpu_milli=2000, gpus=0)
+    gang = builders.gang("ns/g", [*builders.pods("large", large, 1), *builders.pods("small", small, 2)], min_member=2)
+    verdict = decided([builders.node("a", cpu_milli=4000, gpus=0)], builders.group(gang))[0]
     assert [placement.pod.name for placement in verdict.binds] == ["small-0000", "small-0001"]
-    assert [(note.uid, note.reason) for note in verdict.notes] == [("large-0000", Reason.UNSCHEDULABLE)]
+    assert [(note.uid, note.reason) for note in verdict.notes] == [(gang.pending[0].uid, Reason.UNSCHEDULABLE)]
 
 
 def test_a_strict_group_never_holds() -> None:
     """Where the members that would be enough fail one after the other, the group is searched for, not held in part."""
-    small, large = clusters.shape(cpu=4000, memory=5), clusters.shape(cpu=6000, memory=4)
-    first = clusters.gang("g0", clusters.pods("first", small, 1))
-    members = [*clusters.pods("large", large, 4), *clusters.pods("small", small, 2)]
-    nodes = [clusters.node(name, cpu=cpu, memory=14) for name, cpu in (("a", 8000), ("b", 5000), ("c", 9000))]
-    assert decided(nodes, clusters.group("g", first, clusters.gang("g1", members, minimum=3)))[0].binds
-    verdict = decided(nodes, clusters.group("g", first, clusters.gang("g1", members, minimum=4)))[0]
+    small, large = (
+        builders.shape(cpu_milli=4000, memory_bytes=5, gpus=0),
+        builders.shape(cpu_milli=6000, memory_bytes=4, gpus=0),
+    )
+    first = builders.gang("ns/g0", builders.pods("first", small, 1))
+    members = [*builders.pods("large", large, 4), *builders.pods("small", small, 2)]
+    nodes = [
+        builders.node(name, cpu_milli=cpu, memory_bytes=14, gpus=0)
+        for name, cpu in (("a", 8000), ("b", 5000), ("c", 9000))
+    ]
+    assert decided(nodes, builders.group(first, builders.gang("ns/g1", members, min_member=3)))[0].binds
+    verdict = decided(nodes, builders.group(first, builders.gang("ns/g1", members, min_member=4)))[0]
     assert (verdict.reason, verdict.holds) == (Reason.UNSCHEDULABLE, ())
 
 
 def test_members_above_the_minimum_come_along() -> None:
     """After a search has found the minimum, the other members that fit go with it."""
     nodes, group = crossing()
-    spare = clusters.pods("spare", clusters.shape(cpu=1), 3)
-    verdict = decided(nodes, clusters.group("g", *group.gangs, clusters.gang("spare", spare, minimum=1)))[0]
+    spare = builders.pods("spare", builders.shape(cpu_milli=1, gpus=0), 3)
+    verdict = decided(nodes, builders.group(*group.gangs, builders.gang("ns/spare", spare, min_member=1)))[0]
     assert len(verdict.binds) == 5
 
 
@@ -120,7 +132,7 @@ def test_avoided_nodes_stay_avoided() -> None:
 def test_ledger_is_exact_after_a_search(found: bool) -> None:
     """A found group takes exactly its requests; one that was searched for in vain leaves no trace."""
     nodes, group = crossing() if found else hard(6, 12, SEED)
-    ledger = clusters.ledger(nodes)
+    ledger = builders.ledger(nodes)
     before = ledger.free.copy()
     assert (search.find(group, group.gangs, ledger, place_run) is not None) is found
     taken = sum(dict(pod.shape.requests)["cpu"] for pod in group.gangs[0].pending) if found else 0
@@ -140,7 +152,7 @@ def fresh_room(ledger: Ledger, shape: Shape) -> Ints:
 def test_work_is_bounded(nodes: int) -> None:
     """A hard case that does not fit costs a bounded number of steps, whatever its size."""
     made, group = hard(6, nodes, SEED)
-    ledger = clusters.ledger(made)
+    ledger = builders.ledger(made)
     _, round_ = run_round(group, group.gangs, ledger)
     assert round_.outcome is RoundOutcome.REFUSED
     assert 0 < ledger.search_steps <= search.STEPS + 4 * 6 * search.ORDER_STEPS + len(made)
@@ -148,10 +160,18 @@ def test_work_is_bounded(nodes: int) -> None:
 
 def test_arithmetic_ends_hopeless_cases() -> None:
     """A group that asks for more than the sum of what is free is not searched for."""
-    large, small = clusters.shape(cpu=4000, memory=8), clusters.shape(cpu=3000, memory=9)
-    gang = clusters.gang("g", [*clusters.pods("a", large, 2), *clusters.pods("b", small, 1)])
-    ledger = clusters.ledger([clusters.node("n", cpu=8000, memory=24), clusters.node("m", cpu=2999, memory=99)])
-    assert search.find(clusters.group("g", gang), [gang], ledger, place_run) is None
+    large, small = (
+        builders.shape(cpu_milli=4000, memory_bytes=8, gpus=0),
+        builders.shape(cpu_milli=3000, memory_bytes=9, gpus=0),
+    )
+    gang = builders.gang("ns/g", [*builders.pods("a", large, 2), *builders.pods("b", small, 1)])
+    ledger = builders.ledger(
+        [
+            builders.node("n", cpu_milli=8000, memory_bytes=24, gpus=0),
+            builders.node("m", cpu_milli=2999, memory_bytes=99, gpus=0),
+        ]
+    )
+    assert search.find(builders.group(gang), [gang], ledger, place_run) is None
     assert ledger.search_steps == 0
 
 
@@ -160,14 +180,14 @@ def test_a_full_plan_leaves_the_rest_for_the_next() -> None:
     made, group = hard(6, 12, SEED)
     groups = [Group(id=f"ns/{name}", gangs=group.gangs) for name in "abc"]
     limits = Limits(search_steps=1)
-    planned = plan(clusters.snapshot(made), groups, now_s=0.0, limits=limits)
+    planned = plan(builders.snapshot(made), groups, now_s=0.0, limits=limits)
     assert [verdict.group for verdict in planned.verdicts] == ["ns/a"]
     assert planned.left == ("ns/b", "ns/c")
 
 
 def test_one_shape_needs_no_search() -> None:
     """For identical members the usual order is exact, so nothing more is tried."""
-    gang: Gang = clusters.gang("g", clusters.pods("p", clusters.shape(cpu=3000), 3))
-    ledger = clusters.ledger([clusters.node("n", cpu=8000)])
-    assert search.find(clusters.group("g", gang), [gang], ledger, place_run) is None
+    gang: Gang = builders.gang("ns/g", builders.pods("p", builders.shape(cpu_milli=3000, gpus=0), 3))
+    ledger = builders.ledger([builders.node("n", cpu_milli=8000, gpus=0)])
+    assert search.find(builders.group(gang), [gang], ledger, place_run) is None
     assert ledger.search_steps == 0
