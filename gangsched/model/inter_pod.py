@@ -1,8 +1,8 @@
-"""Ties: what of a pod looks at the other pods around it.
+"""Inter-pod constraints: what of a pod looks at other pods.
 
 Law: these are the terms as the pod states them. A term without namespaces means the namespace of the pod that states
-it, which is not part of a term, so that equal pods of several namespaces share one `Shape`. Who is around is in
-`model.population`; what follows from it is decided in `core.filter`.
+it, which is not part of a term, so that equal pods of several namespaces share one `Shape`. `model.pods_by_node` has
+the pods that are there; `core.filter` and `core.preferences` decide what follows.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Spread(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Everything about a pod that looks at other pods. A shape without any has `ties` None."""
+    """Everything about a pod that looks at other pods. A shape without any has `inter_pod` None."""
 
     ports: tuple[HostPort, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
@@ -112,8 +112,8 @@ class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return bool(self.ports or self.affinity or self.anti_affinity or self.spread)
 
     @property
-    def pulls(self) -> bool:
-        """Whether a pod with these, once it runs, matters to others by its terms and not just by its labels."""
+    def has_terms(self) -> bool:
+        """Whether a pod with these affects others by its terms too, not by its labels alone."""
         return bool(self.affinity or self.anti_affinity or self.preferred)
 
     @property

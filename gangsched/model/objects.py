@@ -70,7 +70,7 @@ class Shape:
     Compared and hashed by identity: the decoder interns shapes, so masks can be cached per shape.
     `requests` holds no zero entries and always counts the pod itself (`pods`: 1).
     `required` is None when the pod states no required node affinity; an empty tuple matches no node.
-    `ties` are its terms about other pods, None if it has none. Labels are not part of it: they differ within a gang.
+    `inter_pod` is what looks at other pods, None without any. Labels are not part of it: they differ within a gang.
     `unsupported` names, in words for people, features of the pod that this version cannot honour yet.
     """
 

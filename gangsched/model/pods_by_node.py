@@ -1,8 +1,8 @@
-"""Population: which pods are on which node, and the questions that filters ask about them.
+"""Which pods are on which node, and the questions that filters ask about them.
 
-Law: a population never changes. A question is a pure function of the pods on one node; its answers are remembered per
+Law: a `PodsByNode` never changes. A question is a pure function of the pods on one node; its answers are remembered per
 node by version, so that asking again after a few pods have moved looks at the nodes of those pods only. The memo is
-shared by all populations of one node table; a version is never used for two different sets of pods.
+shared by all of one node table; a version is never used for two different sets of pods.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from gangsched.model.objects import Pod, Shape
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Residents: TypeAlias = Mapping[str, Pod]
-Crowd: TypeAlias = tuple[Shape, str]
-"""Pods of one shape in one namespace."""
+TermOwner: TypeAlias = tuple[Shape, str]
+"""Pods of one shape in one namespace that state inter-pod terms; the namespace says which pods the terms mean."""
 
 MEMO_LIMIT = 2_000
 """Remembered questions; beyond it all are forgotten and asked anew (40 KB each on 5,000 nodes)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
-    """Pods of `namespaces` (None: of all) that `selector` selects."""
+class ResolvedTerm:
+    """An inter-pod term whose namespaces are looked up: pods of `namespaces` (None: of all) that `selector` selects."""
 
     namespaces: frozenset[str] | None
     selector: Selector
 
-    def takes(self, pod: Pod) -> bool:
-        """Whether the clause holds for `pod`."""
+    def matches(self, pod: Pod) -> bool:
+        """Whether the term means `pod`."""
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
         return selects(self.selector, pod.labels)
@@ -42,30 +42,30 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Pods for which every clause holds; with `staying`, only those that are not terminating."""
+    """Pods that every term means; with `staying`, only those that are not terminating."""
 
-    clauses: tuple[Clause, ...]
+    terms: tuple[ResolvedTerm, ...]
     staying: bool = False
 
     def counts(self, pod: Pod) -> bool:
         """Whether `pod` is one of them."""
-        return not (self.staying and pod.deleting) and all(clause.takes(pod) for clause in self.clauses)
+        return not (self.staying and pod.deleting) and all(term.matches(pod) for term in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
-    """Pods of one crowd."""
+class OwnedBy:
+    """The pods of one term owner."""
 
-    preferring_key: Crowd
+    owner: TermOwner
 
     def counts(self, pod: Pod) -> bool:
         """Whether `pod` is one of them."""
-        return pod.shape is self.preferring_key[0] and pod.namespace == self.preferring_key[1]
+        return pod.shape is self.owner[0] and pod.namespace == self.owner[1]
 
 
 @dataclass(frozen=True, slots=True)
-class PortTakers:
-    """Pods that take a port which conflicts with `port`."""
+class UsingPort:
+    """Pods that use a host port which conflicts with `port`."""
 
     port: HostPort
 
@@ -75,7 +75,7 @@ class PortTakers:
         return inter_pod is not None and any(map(self.port.conflicts, inter_pod.ports))
 
 
-Question: TypeAlias = Selected | Members | PortTakers
+Question: TypeAlias = Selected | OwnedBy | UsingPort
 
 
 @dataclass(slots=True)
@@ -90,13 +90,13 @@ class Answer:
 class PodsByNode:
     """`residents[node]` by uid, node index as in the node table, as of `versions[node]`.
 
-    `crowds` are those of which a member on any node states terms about other pods (`Ties.pulls`).
+    `term_owners` are those with a pod on any node.
     `namespaces` has the labels of every namespace there is.
     """
 
     residents: Sequence[Residents] = ()
     versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    preferring: tuple[Crowd, ...] = ()
+    term_owners: tuple[TermOwner, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     memo: dict[Question, Answer] = field(default_factory=dict)
 

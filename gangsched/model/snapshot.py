@@ -69,7 +69,7 @@ class Snapshot:
     """One consistent picture: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
 
     `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
-    `population` are those same pods, one by one; `storage` is what their claims and those of others may be bound to.
+    `pods_by_node` are those same pods, one by one; `storage` is what their claims and those of others may be bound to.
     """
 
     table: NodeTable

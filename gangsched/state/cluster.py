@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gangsched.model.objects import Namespace, Node, Pod
-from gangsched.model.pods_by_node import Answer, Crowd, PodsByNode, Question, Residents
+from gangsched.model.pods_by_node import Answer, PodsByNode, Question, Residents, TermOwner
 from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.storage_cache import StorageCache
@@ -45,7 +45,7 @@ class Cluster:
         self._versions: Ints = np.zeros(0, dtype=np.int64)
         self._version = 0
         self._memo: dict[Question, Answer] = {}
-        self._preferring: dict[Crowd, int] = {}
+        self._term_owners: dict[TermOwner, int] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
 
     def __len__(self) -> int:
@@ -172,7 +172,7 @@ class Cluster:
         versions = self._versions.copy()
         versions.flags.writeable = False
         self._unshown.clear()
-        return PodsByNode(tuple(self._rows), versions, tuple(self._preferring), self._namespaces, self._memo)
+        return PodsByNode(tuple(self._rows), versions, tuple(self._term_owners), self._namespaces, self._memo)
 
     def _set_namespaces(self, namespaces: dict[str, Mapping[str, str]]) -> None:
         self._namespaces = namespaces
@@ -196,7 +196,7 @@ class Cluster:
                 self._free[row, index] -= sign * amount
 
     def _settle(self, pod: Pod, node: str, sign: int, index: int | None) -> None:
-        """Keep who is where: the residents of one node, and which crowds there are."""
+        """Keep who is where: the residents of one node, and which of them state inter-pod terms."""
         self._stirred = True
         if node not in self._unshown:
             self._residents[node] = dict(self._residents.get(node, NOBODY))
@@ -206,11 +206,11 @@ class Cluster:
             residents[pod.uid] = pod
         else:
             del residents[pod.uid]
-        if pod.shape.inter_pod is not None and pod.shape.inter_pod.pulls:
-            preferring_key = (pod.shape, pod.namespace)
-            self._preferring[preferring_key] = self._preferring.get(preferring_key, 0) + sign
-            if not self._preferring[preferring_key]:
-                del self._preferring[preferring_key]
+        if pod.shape.inter_pod is not None and pod.shape.inter_pod.has_terms:
+            owner = (pod.shape, pod.namespace)
+            self._term_owners[owner] = self._term_owners.get(owner, 0) + sign
+            if not self._term_owners[owner]:
+                del self._term_owners[owner]
         if index is not None:
             self._rows[index] = residents
             self._version += 1

@@ -16,7 +16,7 @@ from gangsched.core.filter.node_affinity import label_column
 from gangsched.core.filter.volumes import Volumes
 from gangsched.model.inter_pod import PodTerm, selects
 from gangsched.model.objects import NOTHING, Pod, Shape
-from gangsched.model.pods_by_node import Clause, Crowd, PodsByNode, Question
+from gangsched.model.pods_by_node import PodsByNode, Question, ResolvedTerm, TermOwner
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
 from gangsched.model.storage import Storage
 
@@ -59,14 +59,14 @@ class Company:
         self.table = table
         self.volumes = Volumes(table, storage or Storage())
         self.pods_by_node = pods_by_node
-        self.preferring: list[Crowd] = list(pods_by_node.preferring)
+        self.preferring: list[TermOwner] = list(pods_by_node.term_owners)
         self._known_crowds = set(self.preferring)
         self._keys = frozenset(
             key for shape, _ in self.preferring for key in (shape.inter_pod.keys if shape.inter_pod else ())
         )
         self._moves: list[Move] = []
         self._tallies: dict[tuple[Question, str, Scope | None], Tally] = {}
-        self._clauses: dict[tuple[PodTerm, str], Clause] = {}
+        self._clauses: dict[tuple[PodTerm, str], ResolvedTerm] = {}
         self.scopes: dict[Scope, Bools] = {}
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
@@ -76,7 +76,7 @@ class Company:
             if pod.claims:
                 (self.volumes.come if sign > 0 else self.volumes.go)(pod, node)
         for shape in {pod.shape for pod in pods if pod.shape.inter_pod is not None}:
-            if shape.inter_pod is not None and shape.inter_pod.pulls:
+            if shape.inter_pod is not None and shape.inter_pod.has_terms:
                 for preferring_key in {
                     (shape, pod.namespace) for pod in pods if pod.shape is shape
                 } - self._known_crowds:
@@ -125,21 +125,21 @@ class Company:
         known.seen = len(self._moves)
         return known
 
-    def clause(self, term: PodTerm, namespace: str) -> Clause:
+    def clause(self, term: PodTerm, namespace: str) -> ResolvedTerm:
         """A term stated by a pod of `namespace` that is there, its namespaces looked up."""
         known = self._clauses.get((term, namespace))
         if known is None:
-            known = self._clauses[term, namespace] = Clause(self._namespaces(term, namespace), term.selector)
+            known = self._clauses[term, namespace] = ResolvedTerm(self._namespaces(term, namespace), term.selector)
         return known
 
-    def own_clause(self, term: PodTerm, namespace: str) -> Clause:
+    def own_clause(self, term: PodTerm, namespace: str) -> ResolvedTerm:
         """A term stated by a pod of `namespace` that is to be placed.
 
         kube-scheduler 1.36 does not look up the labels of other pods' namespaces for it, so that a namespace selector
         which holds for a namespace without labels (NotIn, DoesNotExist) holds for every one.
         """
         if term.namespace_selector is not None and selects(term.namespace_selector, NOTHING):
-            return Clause(None, term.selector)
+            return ResolvedTerm(None, term.selector)
         return self.clause(term, namespace)
 
     def column(self, topology_key: str) -> Codes:

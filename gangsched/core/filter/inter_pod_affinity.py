@@ -13,7 +13,7 @@ from gangsched.core.filter.company import Company, Tally
 from gangsched.model.gang import Group
 from gangsched.model.inter_pod import PodTerm
 from gangsched.model.objects import Pod
-from gangsched.model.pods_by_node import Members, Selected
+from gangsched.model.pods_by_node import OwnedBy, Selected
 from gangsched.model.snapshot import Bools, Codes, Ints
 
 AFFINITY = "node(s) didn't match pod affinity rules"
@@ -21,17 +21,17 @@ ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 AFFINITY_CODE, ANTI_AFFINITY_CODE, EXISTING_CODE = 1, 2, 3
 
-Guard = tuple[Members, str]
+Guard = tuple[OwnedBy, str]
 """Pods there whose anti-affinity means the pod at hand, and the topology key by which it does."""
 
 
 def guards(pod: Pod, company: Company, first: int = 0) -> list[Guard]:
     """The anti-affinity terms, of crowds from number `first` on, that keep `pod` away from them."""
     return [
-        (Members((shape, namespace)), term.topology_key)
+        (OwnedBy((shape, namespace)), term.topology_key)
         for shape, namespace in company.preferring[first:]
         for term in (shape.inter_pod.anti_affinity if shape.inter_pod is not None else ())
-        if company.clause(term, namespace).takes(pod)
+        if company.clause(term, namespace).matches(pod)
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gangsched.core.filter.company import Company
 from gangsched.model.objects import Pod
-from gangsched.model.pods_by_node import PortTakers
+from gangsched.model.pods_by_node import UsingPort
 from gangsched.model.snapshot import Bools
 
 REFUSED = "node(s) didn't have free ports for the requested pod ports"
@@ -19,5 +19,5 @@ def taken(pod: Pod, company: Company) -> Bools:
     """`taken[node]`: a pod there takes a port that conflicts with one of `pod`'s. Its own ports do not conflict."""
     mask = np.zeros(len(company.table), dtype=np.bool_)
     for port in pod.shape.inter_pod.ports if pod.shape.inter_pod is not None else ():
-        mask |= company.tally(PortTakers(port), "").here() > 0
+        mask |= company.tally(UsingPort(port), "").here() > 0
     return mask

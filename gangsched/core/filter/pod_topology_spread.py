@@ -13,7 +13,7 @@ from gangsched.core.filter import node_affinity, taint_toleration
 from gangsched.core.filter.company import Company, Tally
 from gangsched.model.inter_pod import Requirement, Selector, Spread, selects
 from gangsched.model.objects import Pod
-from gangsched.model.pods_by_node import Clause, Selected
+from gangsched.model.pods_by_node import ResolvedTerm, Selected
 from gangsched.model.snapshot import Bools, Codes
 
 REFUSED = "node(s) didn't match pod topology spread constraints"
@@ -44,7 +44,7 @@ def domains(pod: Pod, index: int, company: Company) -> Tally:
     if scope not in company.scopes:
         company.scopes[scope] = _scope(pod, constraints, constraint, company)
     selector = selector_of(constraint, pod)
-    question = Selected((Clause(frozenset({pod.namespace}), None if selector == () else selector),), staying=True)
+    question = Selected((ResolvedTerm(frozenset({pod.namespace}), None if selector == () else selector),), staying=True)
     return company.tally(question, constraint.topology_key, scope)
 
 

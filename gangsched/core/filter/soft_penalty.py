@@ -14,7 +14,7 @@ import numpy as np
 from gangsched.core.filter import pod_topology_spread
 from gangsched.core.filter.company import Company
 from gangsched.model.objects import Pod
-from gangsched.model.pods_by_node import Members, Question, Selected
+from gangsched.model.pods_by_node import OwnedBy, Question, Selected
 from gangsched.model.snapshot import Bools, Ints
 
 HARD_AFFINITY_WEIGHT = 1
@@ -32,9 +32,11 @@ def pulls(pod: Pod, company: Company, first: int = 0) -> list[Pull]:
             continue
         terms = [(each.term, each.weight) for each in shape.inter_pod.preferred]
         terms += [(term, HARD_AFFINITY_WEIGHT) for term in shape.inter_pod.affinity]
-        members = Members((shape, namespace))
+        members = OwnedBy((shape, namespace))
         found += [
-            (members, term.topology_key, weight) for term, weight in terms if company.clause(term, namespace).takes(pod)
+            (members, term.topology_key, weight)
+            for term, weight in terms
+            if company.clause(term, namespace).matches(pod)
         ]
     return found
 
