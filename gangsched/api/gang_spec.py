@@ -7,10 +7,10 @@ agree to be one group (I4) is *not* decided here: that takes all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from gangsched.api import keys
 from gangsched.api.problem import Problem, bad_value, quoted
@@ -96,6 +96,37 @@ def _gang_ref(namespace: str, gang_metadata: keys.GangMetadata, native_group: st
     return GangRef(f"{namespace}/{native_group}", True, native=True) if native_group else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Value(Generic[T]):
+    """One row of I3's table: the keys of a value in order, its grammar, and the field of the PodGroup's spec.
+
+    `parse` raises BadValue, or returns None for a text that counts as absent.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    parse: Callable[[str], T | None]
+    field: str = ""
+    show: Callable[[T], str] = str
+
+
+def _listed(ids: tuple[str, ...]) -> str:
+    return quoted(", ".join(ids[:10]))
+
+
+_MIN: Final = _Value("min", keys.MIN, parse_count, "minMember")
+_TOTAL: Final = _Value("total", keys.TOTAL, parse_count)
+_MODE: Final = _Value("mode", keys.MODE, parse_mode)
+_WAIT_TIME: Final = _Value(
+    "wait time", keys.WAIT_TIME, parse_wait_time, "scheduleTimeoutSeconds", lambda seconds: f"{seconds:g}s"
+)
+_GROUP: Final = _Value("groups", keys.GROUPS, parse_groups, show=_listed)
+_MATCH_POLICY: Final = _Value("match policy", keys.MATCH_POLICY, parse_match_policy)
+_SHARED_GPUS: Final = _Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared)
+_GPU_PRODUCT: Final = _Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
+_TOPOLOGY: Final = _Value("topology", keys.TOPOLOGY, parse_topology)
+
+
 def gang_spec(
     gang: str, declared: Sequence[Pod], pod_group: PodGroup | None, *, needs_pod_group: bool, defaults: GangDefaults
 ) -> GangSpec:
@@ -105,52 +136,31 @@ def gang_spec(
     does; else the default. Pods that state another value than the one taken are named in a Problem.
     """
     reader = _Reader(declared, pod_group)
-    spec_min = pod_group.min_member if pod_group else None
-    spec_wait_s = pod_group.schedule_timeout_s if pod_group else None
-    min_member = reader.value("min", keys.MIN, parse_count, str, spec=spec_min, field="minMember")
-    total = reader.value("total", keys.TOTAL, parse_count, str, default=min_member or 0, default_source="min")
-    if min_member is not None and total is not None and total < min_member:
-        reader.below_min(total, min_member)
-        total = min_member
-    mode = reader.value("mode", keys.MODE, parse_mode, str, default=Mode.STRICT)
-    wait_time_s = reader.value(
-        "wait time",
-        keys.WAIT_TIME,
-        parse_wait_time,
-        _seconds,
-        spec=spec_wait_s,
-        field="scheduleTimeoutSeconds",
-        default=defaults.wait_time_s,
-    )
-    alone: tuple[str, ...] = (gang,)
-    group = reader.value("groups", keys.GROUPS, parse_groups, _listed, default=alone) or alone
-    policy = reader.value("match policy", keys.MATCH_POLICY, parse_match_policy, str, default=defaults.match_policy)
-    min_resources = pod_group.min_resources if pod_group else ()
-    reader.sources["minResources"] = reader.spec_source("minResources") if min_resources else "none"
-    return GangSpec(
+    min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
+    timeout_s = pod_group.schedule_timeout_s if pod_group else None
+    missing = needs_pod_group and pod_group is None
+    return GangSpec(  # in the order in which `sources` names the values
         id=gang,
         min_member=min_member,
-        total=total or 0,
-        mode=mode or Mode.STRICT,
-        wait_time_s=wait_time_s or defaults.wait_time_s,
-        group=group,
-        match_policy=policy or defaults.match_policy,
-        min_resources=min_resources,
-        constraints=_wishes(reader),
-        waiting_for=_waiting_for(gang, min_member, missing=needs_pod_group and pod_group is None),
-        pod_group_missing=needs_pod_group and pod_group is None,
-        group_problem=None if gang in group else _group_problem(gang, group, reader.sources["groups"]),
+        total=reader.total(min_member),
+        mode=reader.value_or(_MODE, Mode.STRICT),
+        wait_time_s=reader.value_or(_WAIT_TIME, defaults.wait_time_s, spec=timeout_s),
+        group=(group := reader.value_or(_GROUP, (gang,))),
+        match_policy=reader.value_or(_MATCH_POLICY, defaults.match_policy),
+        min_resources=reader.min_resources(),
+        constraints=_constraints(reader),
+        waiting_for=_waiting_for(gang, min_member, missing=missing),
+        pod_group_missing=missing,
+        group_problem=None if gang in group else _group_problem(gang, group, reader.sources[_GROUP.name]),
         sources=tuple(reader.sources.items()),
         problems=tuple(reader.problems),
     )
 
 
-def _wishes(reader: _Reader) -> PlacementConstraints:
+def _constraints(reader: _Reader) -> PlacementConstraints:
     """What the gang asks of the GPU policy."""
-    shared = reader.value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared, str)
-    product = reader.value("GPU product", keys.GPU_PRODUCT, parse_gpu_product, str)
-    topology = reader.value("topology", keys.TOPOLOGY, parse_topology, str)
-    return PlacementConstraints(bool(shared), bool(product), topology or "")
+    shared, product = reader.value(_SHARED_GPUS), reader.value(_GPU_PRODUCT)
+    return PlacementConstraints(bool(shared), bool(product), reader.value(_TOPOLOGY) or "")
 
 
 def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:
@@ -168,10 +178,18 @@ def _group_problem(gang: str, group: tuple[str, ...], source: str) -> str:
     return f"{source} lists {_listed(group)} but not {_cut(gang)} itself"
 
 
-class _Statement(NamedTuple):
-    """A value as read from one key of one object; `pod` is "" for the PodGroup."""
+class _Origin(NamedTuple):
+    """An object that states values; `pod` is "" for the PodGroup."""
 
-    value: object
+    where: str
+    pod: str
+    gang_metadata: Mapping[str, str]
+
+
+class _Statement(NamedTuple, Generic[T]):
+    """A value as read from one key of one object."""
+
+    value: T
     key: str
     text: str
     source: str
@@ -179,122 +197,101 @@ class _Statement(NamedTuple):
 
 
 class _Bad(NamedTuple):
+    """A text outside the grammar of its key."""
+
     key: str
     text: str
     why: str
-    where: str
-    pod: str
+    origin: _Origin
 
 
 class _Reader:
-    """Reads values one by one, noting the source of each and what was wrong on the way."""
+    """Reads values one by one and notes the source of each and what is wrong with the others."""
 
     def __init__(self, declared: Sequence[Pod], pod_group: PodGroup | None) -> None:
         pods = sorted(declared, key=lambda pod: (pod.creation_s, pod.name, pod.uid))
-        self._pods = [(pod.key, dict(pod.gang_metadata)) for pod in pods]
-        self._pod_group = pod_group
-        self._pod_group_marks = dict(pod_group.gang_metadata) if pod_group else {}
+        self._pods = [_Origin(f"pod {pod.key}", pod.key, dict(pod.gang_metadata)) for pod in pods]
+        where = f"PodGroup {_cut(pod_group.id)}" if pod_group else "PodGroup"
+        self._of_group = _Origin(where, "", dict(pod_group.gang_metadata) if pod_group else {})
+        self._min_resources = pod_group.min_resources if pod_group else ()
         self.sources: dict[str, str] = {}
-        self.problems: list[Problem] = []
-        if pod_group:
-            self.problems += [Problem("spec", "", "", text) for text in pod_group.problems]
+        self.problems = [Problem("spec", "", "", text) for text in pod_group.problems] if pod_group else []
 
     def value(
-        self,
-        name: str,
-        names: tuple[str, ...],
-        parse: Callable[[str], T | None],
-        show: Callable[[T], str],
-        *,
-        spec: T | None = None,
-        field: str = "",
-        default: T | None = None,
-        default_source: str = _DEFAULT,
+        self, asked: _Value[T], *, spec: T | None = None, default: T | None = None, default_source: str = _DEFAULT
     ) -> T | None:
-        """The value under the first of the keys `names` that is present and valid, by the rule of `gang_spec`.
-
-        `parse` raises BadValue, or returns None for a text that counts as absent. `spec` is the value of the PodGroup's
-        `spec.field`, weaker than its annotations.
-        """
-        bad: dict[tuple[str, str], _Bad] = {}
-        stated = [
-            self._read(gang_metadata, names, parse, bad, where=f"pod {pod}", pod=pod)
-            for pod, gang_metadata in self._pods
-        ]
-        of_group = self._read(self._pod_group_marks, names, parse, bad, where=self._where(), pod="")
+        """The value by the rule of `gang_spec`; `spec` is that of the PodGroup's spec, weaker than its annotations."""
+        read = [_read(origin, asked) for origin in self._pods]
+        of_group, bad_of_group = _read(self._of_group, asked)
         if of_group is None and spec is not None:
-            of_group = _Statement(spec, f"spec.{field}", "", self.spec_source(field))
-        order = [*stated[:1], of_group, *stated[1:]]
-        winner = next((statement for statement in order if statement is not None), None)
-        taken: T | None = default if winner is None else winner.value  # type: ignore[assignment]  # parse made it
-        source = default_source if winner is None else winner.source
-        self.sources[name] = source if taken is not None else "none"
-        used = "no value" if taken is None else f"{show(taken)} ({source})"
-        self.problems += [
-            bad_value(key=found.key, value=found.text, why=found.why, used=used, where=found.where, pod=found.pod)
-            for found in bad.values()
-        ]
+            of_group = _Statement(spec, f"spec.{asked.field}", "", self._spec_source(asked.field))
+        stated = [statement for statement, _ in read]
+        winner = next((each for each in (*stated[:1], of_group, *stated[1:]) if each is not None), None)
+        taken, source = (default, default_source) if winner is None else (winner.value, winner.source)
+        self.sources[asked.name] = source if taken is not None else "none"
+        used = "no value" if taken is None else f"{asked.show(taken)} ({source})"
+        found = [*(bad for _, of_pod in read for bad in of_pod), *bad_of_group]
+        for bad in {(each.key, each.text): each for each in reversed(found)}.values():  # once, however many carry it
+            where, pod, _ = bad.origin
+            self.problems.append(bad_value(key=bad.key, value=bad.text, why=bad.why, used=used, where=where, pod=pod))
         others = [statement for statement in stated if statement is not None and statement.value != taken]
         if others:
-            self.problems.append(self._disagreement(others, used))
+            self.problems.append(_disagreement(others, used))
         return taken
 
-    def below_min(self, total: int, min_member: int) -> None:
-        """Note a total below the minimum."""
-        source = self.sources["total"]
+    def value_or(self, asked: _Value[T], default: T, *, spec: T | None = None) -> T:
+        """`value`, with a default."""
+        value = self.value(asked, spec=spec, default=default)
+        assert value is not None
+        return value
+
+    def total(self, min_member: int | None) -> int:
+        """What a round expects: never below the minimum (I3)."""
+        total = self.value(_TOTAL, default=min_member or 0, default_source=_MIN.name) or 0
+        if min_member is None or total >= min_member:
+            return total
         used = f"{min_member} (min)"
+        source = self.sources[_TOTAL.name]
         text = f"total-number {total} ({source}) is below the gang's minimum; {used} is used instead."
         self.problems.append(Problem(keys.TOTAL[0], quoted(str(total)), used, text))
-        self.sources["total"] = "min"
+        self.sources[_TOTAL.name] = _MIN.name
+        return min_member
 
-    def spec_source(self, field: str) -> str:
-        """Where a value of the PodGroup's spec comes from."""
-        return f"spec.{field} of {self._where()}"
+    def min_resources(self) -> ResourceVector:
+        """The PodGroup's minResources."""
+        self.sources["minResources"] = self._spec_source("minResources") if self._min_resources else "none"
+        return self._min_resources
 
-    def _where(self) -> str:
-        return f"PodGroup {_cut(self._pod_group.id)}" if self._pod_group else "PodGroup"
-
-    def _read(
-        self,
-        gang_metadata: dict[str, str],
-        names: tuple[str, ...],
-        parse: Callable[[str], T | None],
-        bad: dict[tuple[str, str], _Bad],
-        *,
-        where: str,
-        pod: str,
-    ) -> _Statement | None:
-        """The first valid statement among `names`; a bad text goes to `bad`, once however many pods carry it."""
-        for key in names:
-            text = gang_metadata.get(key)
-            if text is None:
-                continue
-            try:
-                value = parse(text)
-            except BadValue as error:
-                bad.setdefault((key, text), _Bad(key, text, str(error), where, pod))
-                continue
-            if value is not None:
-                return _Statement(value, key, text, f"{key} of {where}", pod)
-        return None
-
-    def _disagreement(self, others: Sequence[_Statement], used: str) -> Problem:
-        first = others[0]
-        named = ", ".join(other.pod for other in others[:_PODS_NAMED])
-        more = f" and {len(others) - _PODS_NAMED} more" if len(others) > _PODS_NAMED else ""
-        text = (
-            f"Members of one gang differ in {first.key}: {named}{more} give {quoted(first.text)}; "
-            f"the oldest member decides, {used} is used instead."
-        )
-        return Problem(first.key, quoted(first.text), used, text, first.pod)
+    def _spec_source(self, field: str) -> str:
+        return f"spec.{field} of {self._of_group.where}"
 
 
-def _seconds(value: float) -> str:
-    return f"{value:g}s"
+def _read(origin: _Origin, asked: _Value[T]) -> tuple[_Statement[T] | None, list[_Bad]]:
+    """The first valid statement of `origin` among the value's keys, and the bad texts before it."""
+    bad = []
+    for key in asked.keys:
+        text = origin.gang_metadata.get(key)
+        if text is None:
+            continue
+        try:
+            value = asked.parse(text)
+        except BadValue as error:
+            bad.append(_Bad(key, text, str(error), origin))
+            continue
+        if value is not None:
+            return _Statement(value, key, text, f"{key} of {origin.where}", origin.pod), bad
+    return None, bad
 
 
-def _listed(ids: tuple[str, ...]) -> str:
-    return quoted(", ".join(ids[:10]))
+def _disagreement(others: Sequence[_Statement[T]], used: str) -> Problem:
+    first = others[0]
+    named = ", ".join(other.pod for other in others[:_PODS_NAMED])
+    more = f" and {len(others) - _PODS_NAMED} more" if len(others) > _PODS_NAMED else ""
+    text = (
+        f"Members of one gang differ in {first.key}: {named}{more} give {quoted(first.text)}; "
+        f"the oldest member decides, {used} is used instead."
+    )
+    return Problem(first.key, quoted(first.text), used, text, first.pod)
 
 
 def _cut(gang: str) -> str:

@@ -10,7 +10,7 @@ import calendar
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 from pydantic.alias_generators import to_camel
@@ -21,7 +21,6 @@ from gangsched.api.values import INT32_MAX
 from gangsched.model.objects import PodGroup
 from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
 
-M = TypeVar("M", bound="_Model")
 Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
 _TIMESTAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z", re.ASCII)
@@ -61,6 +60,8 @@ class NativePodGroupSpec(_Model):
     """The spec of a `scheduling.k8s.io` PodGroup (v1alpha2 and later, KEP-4671)."""
 
     scheduling_policy: SchedulingPolicy | None = None
+    min_resources: ClassVar[None] = None
+    schedule_timeout_seconds: ClassVar[None] = None
 
     @property
     def min_member(self) -> int | None:
@@ -160,87 +161,84 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     any other bad value becomes a sentence in `problems`.
     """
     metadata = _mapping(body.get("metadata"))
-    name, namespace, uid = (metadata.get(key) for key in ("name", "namespace", "uid"))
-    if not (
-        isinstance(name, str) and isinstance(namespace, str) and isinstance(uid, str) and name and namespace and uid
-    ):
+    namespace, name, uid = (metadata.get(key) for key in ("namespace", "name", "uid"))
+    if not all(isinstance(each, str) and each for each in (namespace, name, uid)):
         raise ValueError(f"A PodGroup without metadata.name, namespace or uid: {quoted(dict(metadata))}.")
     stated_group, _, stated_version = str(body.get("apiVersion") or "").rpartition("/")
     api_group, version = stated_group or api_group, stated_version or version
     if not api_group or not version:
         raise ValueError(f"PodGroup {namespace}/{name} has no apiVersion.")
-    where = f"PodGroup {namespace}/{name}"
-    problems: list[str] = []
-    if api_group == keys.NATIVE:
-        min_member = _read(NativePodGroupSpec, body.get("spec"), where, problems).min_member
-        spec = PodGroupSpec()
-    else:
-        spec = _read(PodGroupSpec, body.get("spec"), where, problems)
-        min_member = spec.min_member
+    reader = _Reader(f"PodGroup {namespace}/{name}")
+    spec = reader.spec(NativePodGroupSpec if api_group == keys.NATIVE else PodGroupSpec, body.get("spec"))
+    generation = metadata.get("generation")
     return PodGroup(
         api_group=api_group,
         version=version,
-        namespace=namespace,
-        name=name,
-        uid=uid,
-        creation_s=_epoch_s(metadata.get("creationTimestamp"), where, problems),
-        generation=generation if isinstance(generation := metadata.get("generation"), int) else 0,
+        namespace=str(namespace),
+        name=str(name),
+        uid=str(uid),
+        creation_s=reader.epoch_s(metadata.get("creationTimestamp")),
+        generation=generation if isinstance(generation, int) else 0,
         resource_version=str(metadata.get("resourceVersion") or ""),
         deleting=bool(metadata.get("deletionTimestamp")),
         gang_metadata=keys.pod_group_metadata(_texts(metadata.get("annotations"))),
-        min_member=min_member,
-        min_resources=_resources(spec.min_resources or {}, where, problems),
+        min_member=spec.min_member,
+        min_resources=reader.resources(spec.min_resources or {}),
         schedule_timeout_s=spec.schedule_timeout_seconds or None,
-        problems=tuple(problems),
+        problems=tuple(reader.problems),
         status=dict(_mapping(body.get("status"))),
     )
 
 
-def _read(model: type[M], raw: object, where: str, problems: list[str]) -> M:
-    """`raw` as `model`, every field with something in it that does not validate left out and noted."""
-    if raw is not None and not isinstance(raw, Mapping):
-        problems.append(_left_out("spec", raw, "is not an object", where))
-    data: dict[str, object] = dict(_mapping(raw))
-    while True:
+class _Reader:
+    """Reads the parts of one PodGroup; a value that is not understood is left out and told in `problems`."""
+
+    def __init__(self, where: str) -> None:
+        self.problems: list[str] = []
+        self._where = where
+
+    def spec(self, model: type[PodGroupSpec | NativePodGroupSpec], raw: object) -> PodGroupSpec | NativePodGroupSpec:
+        """`raw` as `model`, without the fields that do not validate."""
+        if raw is not None and not isinstance(raw, Mapping):
+            self._left_out("spec", raw, "is not an object")
+        data: dict[str, object] = dict(_mapping(raw))
+        while True:
+            try:
+                return model.model_validate(data)
+            except ValidationError as refusal:
+                # Every field is optional, so each pass leaves out the field of one error, and an empty rest is valid.
+                error = refusal.errors(include_url=False, include_context=False)[0]
+                path = tuple(str(step) for step in error["loc"])
+                self._left_out(".".join(("spec", *path)), error["input"], f"is not accepted ({error['msg']})")
+                del data[path[0]]
+
+    def resources(self, raw: Mapping[str, object]) -> ResourceVector:
+        """The vector of minResources, without amounts that are no quantities."""
+        total: ResourceVector = ()
+        for name, amount in raw.items():
+            try:
+                total = add(total, parse_resources({name: amount}))
+            except QuantityError:
+                self._left_out(f"spec.minResources.{name}", amount, "is not a quantity")
+                continue
+            if isinstance(amount, int | float | str) and str(amount).strip().startswith("-"):
+                self._left_out(f"spec.minResources.{name}", amount, "is negative")
+        return total
+
+    def epoch_s(self, raw: object) -> int:
+        """Whole seconds since the epoch of a creationTimestamp; 0 for a text that is none."""
+        match = _TIMESTAMP.fullmatch(raw) if isinstance(raw, str) else None
         try:
-            return model.model_validate(data)
-        except ValidationError as refusal:
-            # Every field is optional, so each pass leaves out the field of one error, and an empty rest is valid.
-            error = refusal.errors(include_url=False, include_context=False)[0]
-            path = tuple(str(step) for step in error["loc"])
-            key = ".".join(("spec", *path))
-            why = f"is not accepted ({error['msg']})"
-            problems.append(_left_out(key, error["input"], why, where))
-            del data[path[0]]
+            if match is not None:
+                return calendar.timegm(tuple(int(part) for part in match.groups()))
+        except ValueError:  # a thirteenth month
+            pass
+        self._left_out("metadata.creationTimestamp", raw, "is not a time")
+        return 0
 
-
-def _resources(raw: Mapping[str, object], where: str, problems: list[str]) -> ResourceVector:
-    total: ResourceVector = ()
-    for name, amount in raw.items():
-        try:
-            total = add(total, parse_resources({name: amount}))
-        except QuantityError:
-            problems.append(_left_out(f"spec.minResources.{name}", amount, "is not a quantity", where))
-            continue
-        if isinstance(amount, int | float | str) and str(amount).strip().startswith("-"):
-            problems.append(_left_out(f"spec.minResources.{name}", amount, "is negative", where))
-    return total
-
-
-def _epoch_s(raw: object, where: str, problems: list[str]) -> int:
-    match = _TIMESTAMP.fullmatch(raw) if isinstance(raw, str) else None
-    try:
-        if match is not None:
-            return calendar.timegm(tuple(int(part) for part in match.groups()))
-    except ValueError:  # a thirteenth month
-        pass
-    problems.append(_left_out("metadata.creationTimestamp", raw, "is not a time", where))
-    return 0
-
-
-def _left_out(key: str, value: object, why: str, where: str) -> str:
-    # What is used instead depends on the pods, too: `gang_spec` names every value's source.
-    return f"{key} of {where} {why}: {quoted(value)}; it counts as not set."
+    def _left_out(self, key: str, value: object, why: str) -> None:
+        # What is used instead depends on the pods, too: `gang_spec` names every value's source.
+        self.problems.append(f"{key} of {self._where} {why}: {quoted(value)}; it counts as not set.")
 
 
 def _mapping(raw: object) -> Mapping[str, Any]:
