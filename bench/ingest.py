@@ -28,7 +28,7 @@ from bench.gangs.contenders import GANGSCHED, Running
 from bench.gangs.http import Pool
 from bench.gangs.report import machine
 from gangsched.kube.ports import silent
-from gangsched.kube.read import store
+from gangsched.kube.read import resources, store
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.model.protocol import Message
 from gangsched.state.scheduling import Rules, SchedulingState
@@ -87,7 +87,7 @@ def lines_per_second(sample: dict[str, Any], count: int) -> dict[str, float]:
     for name, with_state in (("mirror", False), ("mirror_and_state", True)):
         state = SchedulingState(Rules(scheduler_names=frozenset({"gangsched"})))
         inbox: list[Message] = []
-        pods = store.Store(store.pods(ShapeTable()), inbox.append, silent)
+        pods = store.Store(resources.pods(ShapeTable()), inbox.append, silent)
         gc.collect()
         began_s = time.perf_counter()
         for number, line in enumerate(lines):

@@ -179,12 +179,12 @@ class Daemon:
     def _publish(self) -> None:
         publish = self.metrics.publish
         informers = self.informers
-        for noun, reflector in (informers.reflectors | informers.storage.reflectors).items():
+        for noun, reflector in informers.reflectors.items():
             publish("reflector", noun, reflector.counts)
-        for noun, store in (informers.stores | informers.storage.stores).items():
+        for noun, store in informers.stores.items():
             publish("store", noun, store.counts)
         publish("volumes", "binds", self.volumes.counts)
-        publish("operator", "podgroups", informers.operator.counts)
+        publish("operator", "podgroups", informers.pod_groups.counts)
         publish("binder", "binds", self.binder.counts)
         publish("recorder", "events", self.recorder.counts)
         for name, box in zip(("conditions", "timeouts", "podgroups"), self.status.outboxes, strict=True):

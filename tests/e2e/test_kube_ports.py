@@ -22,8 +22,9 @@ from gangsched.kube.http.faults import ApiFault, Misconfigured
 from gangsched.kube.read.kopf_watch import OperatorEnded, follow
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
+from gangsched.kube.read.resources import nodes, pods
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.store import Store, nodes, pods
+from gangsched.kube.read.store import Store
 from gangsched.kube.write.binder import Binder
 from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.status import StatusWriter

@@ -14,7 +14,7 @@ from control_plane.api import Api
 from control_plane.plane import ControlPlane
 
 from gangsched.core.cycle import plan
-from gangsched.kube.read import storage, store
+from gangsched.kube.read import resources
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.objects import Pod
@@ -33,12 +33,11 @@ class Ours:
         self._api = Api.of(plane)
         self._state = SchedulingState(Rules(scheduler_names=frozenset({"default-scheduler"})))
         shapes = ShapeTable()
-        codecs = (storage.claims(), storage.volumes(), storage.classes(), storage.csi_nodes())
-        self._pods = Store(store.pods(shapes), self._apply, _refuse)
+        self._pods = Store(resources.pods(shapes), self._apply, _refuse)
         self._stores: tuple[Store[Any, Any], ...] = (
-            Store(store.nodes(_refuse), self._apply, _refuse),
-            Store(store.namespaces(), self._apply, _refuse),
-            *(Store(codec, self._apply, _refuse) for codec in codecs),
+            Store(resources.nodes(_refuse), self._apply, _refuse),
+            Store(resources.NAMESPACES, self._apply, _refuse),
+            *(Store(each, self._apply, _refuse) for each in resources.STORAGE[:4]),
             self._pods,
         )
 
@@ -46,13 +45,13 @@ class Ours:
         """Take in everything as the API server has it now."""
         for each in self._stores:
             each.begin_list()
-            each.add_page(json.dumps(self._api.get(each.codec.path)).encode())
+            each.add_page(json.dumps(self._api.get(each.resource.path)).encode())
 
     def decide(self, stored: Sequence[Object]) -> list[tuple[str, Answer]]:
         """Where each of these pods would go, by name, in the order of the one plan they are in; nothing is kept."""
         pods: dict[str, Pod] = {}
         for body in stored:
-            pod = self._pods.codec.convert(self._pods.codec.item.decode(json.dumps(body).encode()))
+            pod = self._pods.resource.convert(self._pods.resource.item.decode(json.dumps(body).encode()))
             assert pod is not None
             pods[f"pod:{pod.key}"] = pod
             self._apply(Applied(pod))

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 from gangsched.api.keys import PERMITTED, SIGS, TIMEOUT, X_K8S
 from gangsched.api.values import format_permit
 from gangsched.core.cycle import Limits
-from gangsched.kube.read import store
+from gangsched.kube.read import resources, store
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.loop import Loop, Ports
@@ -70,8 +70,8 @@ class VirtualCluster:
         self._loop = Loop(state, Ports(self, self._tell, self), metrics=Metrics(), limits=Limits(), ready=lambda: True)
         self._state = state
         sink = self._loop.inbox
-        self._pods = store.Store(store.pods(ShapeTable()), sink, self._report)
-        self._nodes = store.Store(store.nodes(self._report), sink, self._report)
+        self._pods = store.Store(resources.pods(ShapeTable()), sink, self._report)
+        self._nodes = store.Store(resources.nodes(self._report), sink, self._report)
         self._groups = {group: PodGroupStore(group, sink, self._report) for group in (X_K8S, SIGS)}
         for reader, kind in ((self._pods, "Pod"), (self._nodes, "Node")):
             items = [body for (each, _), body in self._objects.items() if each == kind]

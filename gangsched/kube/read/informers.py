@@ -1,23 +1,24 @@
 """Everything that the daemon reads from the API server, and whether all of it was read once.
 
-Law: reading starts before the state exists. Earlier messages are kept in order and delivered first (`deliver_to`). It
-does *not* look into messages.
+Law: reading starts before the state exists. Earlier messages are kept in order and delivered first (`deliver_to`).
+Storage never holds up the daemon: what it may not read of that is `Unread`. It does *not* look into messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import Sink, Warn
-from gangsched.kube.read import store
+from gangsched.kube.read import resources
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.storage_informers import StorageInformers
-from gangsched.model.protocol import Message
+from gangsched.kube.read.store import Store
+from gangsched.model.protocol import Message, Unread
 
 
 class Informers:
@@ -28,13 +29,16 @@ class Informers:
     ) -> None:
         """For `restore_signals` and `sweep_every_s` see `PodGroupInformer`."""
         self.backlog_bound = asyncio.Event()
+        self.stores: dict[str, Store[Any, Any]] = {}
+        self.reflectors: dict[str, Reflector[Any, Any]] = {}
         self._early: list[Message] = []
         self._sink: Sink = self._early.append
-        kinds: tuple[Any, ...] = (store.pods(ShapeTable()), store.nodes(warn), store.namespaces())
-        self.stores = {codec.noun: store.Store(codec, self._take, warn) for codec in kinds}
-        self.reflectors = {noun: Reflector(client, each, warn=warn) for noun, each in self.stores.items()}
-        self.storage = StorageInformers(client, self._take, warn=warn)
-        self.operator = PodGroupInformer(
+        required: tuple[Any, ...] = (resources.pods(ShapeTable()), resources.nodes(warn), resources.NAMESPACES)
+        for resource in (*required, *resources.STORAGE):
+            self.stores[resource.name] = store = Store(resource, self._take, warn)
+            refused = partial(self._take, Unread(resource.kind)) if resource in resources.STORAGE else None
+            self.reflectors[resource.name] = Reflector(client, store, warn=warn, refused=refused)
+        self.pod_groups = PodGroupInformer(
             client,
             self._take,
             warn=warn,
@@ -42,6 +46,8 @@ class Informers:
             backlog_bound=self.backlog_bound,
             sweep_every_s=sweep_every_s,
         )
+        self._synced = {name: reflector.synced for name, reflector in self.reflectors.items()}
+        self._synced["podgroups"] = self.pod_groups.synced
 
     def deliver_to(self, sink: Sink) -> None:
         """Give everything to `sink`, from the first message on."""
@@ -51,25 +57,20 @@ class Informers:
             sink(message)
 
     def waiting_for(self) -> list[str]:
-        """The kinds that have not been read yet."""
-        synced = {noun: reflector.synced for noun, reflector in self.reflectors.items()}
-        synced["podgroups"] = self.operator.synced
-        return [noun for noun, event in synced.items() if not event.is_set()] + self.storage.waiting_for()
+        """The resources that have not been read yet."""
+        return [name for name, synced in self._synced.items() if not synced.is_set()]
 
     async def synced(self) -> None:
         """Return when nothing is waited for."""
-        for reflector in self.reflectors.values():
-            await reflector.synced.wait()
-        await self.operator.synced.wait()
-        await self.storage.answered()
+        for synced in self._synced.values():
+            await synced.wait()
 
     async def run(self) -> None:
         """Follow everything until cancelled; never returns."""
         async with asyncio.TaskGroup() as group:
-            for noun, reflector in self.reflectors.items():
-                group.create_task(reflector.run(), name=noun)
-            group.create_task(self.operator.run(), name="podgroups")
-            group.create_task(self.storage.run(), name="storage")
+            for name, reflector in self.reflectors.items():
+                group.create_task(reflector.run(), name=name)
+            group.create_task(self.pod_groups.run(), name="podgroups")
 
     def _take(self, message: Message) -> None:
         self._sink(message)

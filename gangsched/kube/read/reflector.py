@@ -2,7 +2,7 @@
 
 Law: a relist replaces everything, a stream that merely ends is resumed from the last resourceVersion, and every fault
 is retried with backoff. Work on the loop comes in slices of a few milliseconds. It does *not* look into objects (see
-`store`) or decide whether enough was read: `synced` is set after the first list, `answered` also when it is refused.
+`store`) or decide whether enough was read: its caller reads `synced` and decides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Generic, Protocol
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
 from gangsched.kube.ports import Now, Sleep, Warn
-from gangsched.kube.read.store import Store, T, W, WatchError, continue_token
+from gangsched.kube.read.resources import T, W
+from gangsched.kube.read.store import Store, WatchError, continue_token
 
 PAGE_LIMIT = 500
 SLICE_S = 0.005
@@ -68,7 +69,10 @@ class ReflectorCounts:
 
 
 class Reflector(Generic[W, T]):
-    """Keeps one store equal to the API server. `synced` is set once the first list is in; `run` never returns."""
+    """Keeps one store equal to the API server. `run` never returns.
+
+    `synced` is set once the first list is in, or an optional resource was refused.
+    """
 
     def __init__(
         self,
@@ -85,10 +89,9 @@ class Reflector(Generic[W, T]):
     ) -> None:
         """`silence_s` must exceed the minute between two bookmarks; `server_timeout_s` bounds one watch.
 
-        `refused` is called whenever a list is forbidden or not served.
+        `refused` makes the resource optional; it is called whenever a list is forbidden or not served.
         """
         self.synced = asyncio.Event()
-        self.answered = asyncio.Event()
         self.counts = ReflectorCounts()
         self._client = client
         self._store: Store[W, T] = store
@@ -148,13 +151,12 @@ class Reflector(Generic[W, T]):
         self.counts.lists += 1
         self._recovered()
         self.synced.set()
-        self.answered.set()
 
     async def _page(self, token: str) -> bytes:
         """The page that a continue token stands for, the first one for "". Raises Fault."""
         query = [f"limit={self._page_limit}"] if self._page_limit else []
         query += [f"continue={token}"] if token else []
-        path = f"{self._store.codec.path}?{'&'.join(query)}".rstrip("?")
+        path = f"{self._store.resource.path}?{'&'.join(query)}".rstrip("?")
         try:
             return await self._client.request("GET", path, timeout_s=60.0)
         except ApiFault as fault:
@@ -164,10 +166,10 @@ class Reflector(Generic[W, T]):
             raise
 
     def _list_refused(self) -> None:
-        """Tell that there is nothing to be had for now."""
+        """Without an optional resource the daemon goes on."""
         if self._refused is not None:
             self._refused()
-        self.answered.set()
+            self.synced.set()
 
     async def _watch(self) -> bool:
         """Follow one stream to its end; true if it was of use, false if it ended at once and said nothing."""
@@ -175,7 +177,7 @@ class Reflector(Generic[W, T]):
         # Spread over a minute, so that watches do not all end together.
         lasts_s = self._server_timeout_s + self._rng.randrange(60)
         path = (
-            f"{store.codec.path}?watch=true&allowWatchBookmarks=true"
+            f"{store.resource.path}?watch=true&allowWatchBookmarks=true"
             f"&resourceVersion={store.resource_version}&timeoutSeconds={lasts_s}"
         )
         self.counts.watches += 1
@@ -241,7 +243,7 @@ class Reflector(Generic[W, T]):
         if self._not_served(fault) or (isinstance(fault, ApiFault) and fault.status == GONE):
             return
         fix = "apply manifests/rbac.yaml or renew the credentials" if denied else "trying again"
-        sentence = f"Cannot follow {self._store.codec.noun}: {str(fault).rstrip('.')}; {fix}."
+        sentence = f"Cannot follow {self._store.resource.name}: {str(fault).rstrip('.')}; {fix}."
         if self._trouble != sentence:
             self._trouble = sentence
             self._warn(sentence)
@@ -249,4 +251,4 @@ class Reflector(Generic[W, T]):
     def _recovered(self) -> None:
         if self._trouble is not None:
             self._trouble = None
-            self._warn(f"Following {self._store.codec.noun} again.")
+            self._warn(f"Following {self._store.resource.name} again.")

@@ -1,4 +1,4 @@
-"""Storage: claims, volumes, classes, CSINodes, ResourceClaims: from the wire to the model, and how each is followed.
+"""Claims, volumes, classes, CSINodes and ResourceClaims: from the wire to the model.
 
 Law: as in `decode`: an object becomes a value or a `DecodeFault` that names it. What a claim allows is decided in
 `core.filter`, not here.
@@ -6,18 +6,13 @@ Law: as in `decode`: an object becomes a value or a `DecodeFault` that names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import msgspec
-
 from gangsched.kube.read.decode import DecodeFault
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.shapes import selector_terms
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
-from gangsched.kube.read.store import Codec, T, W
-from gangsched.kube.read.wire import Amounts, Identity, Line, Meta, Page
+from gangsched.kube.read.wire import Amounts, Meta
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import DEVICES, NOTHING
+from gangsched.model.objects import NOTHING
 from gangsched.model.resources import QuantityError, parse_quantity
 from gangsched.model.storage import Claim, ClaimRef, CsiNode, ResourceClaim, StorageClass, Volume
 
@@ -31,11 +26,6 @@ ZONE_LABELS = (
     "topology.kubernetes.io/region",
 )
 ZONES_BETWEEN = "__"
-CLAIMS = "/api/v1/persistentvolumeclaims"
-VOLUMES = "/api/v1/persistentvolumes"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-CSI_NODES = "/apis/storage.k8s.io/v1/csinodes"
-RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 
 
 def decode_claim(wire: WireClaim) -> Claim:
@@ -124,58 +114,6 @@ def decode_resource_claim(wire: WireResourceClaim) -> ResourceClaim:
 
 def _owner_uid(meta: Meta) -> str:
     return next((owner.uid for owner in meta.owner_references or () if owner.controller), "")
-
-
-def claims() -> Codec[WireClaim, Claim]:
-    """All PersistentVolumeClaims."""
-    return _codec(CLAIMS, WireClaim, Claim, decode_claim, _namespaced)
-
-
-def volumes() -> Codec[WireVolume, Volume]:
-    """All PersistentVolumes."""
-    return _codec(VOLUMES, WireVolume, Volume, decode_volume, _named)
-
-
-def classes() -> Codec[WireStorageClass, StorageClass]:
-    """All StorageClasses."""
-    return _codec(CLASSES, WireStorageClass, StorageClass, decode_class, _named)
-
-
-def csi_nodes() -> Codec[WireCsiNode, CsiNode]:
-    """All CSINodes."""
-    return _codec(CSI_NODES, WireCsiNode, CsiNode, decode_csi_node, _named)
-
-
-def resource_claims() -> Codec[WireResourceClaim, ResourceClaim]:
-    """All ResourceClaims."""
-    return _codec(RESOURCE_CLAIMS, WireResourceClaim, ResourceClaim, decode_resource_claim, _device)
-
-
-def _codec(
-    path: str, wire: type[W], kind: type[T], convert: Callable[[W], T], key: Callable[[Identity], str]
-) -> Codec[W, T]:
-    return Codec(
-        kind=kind,
-        noun=path.rpartition("/")[2],
-        path=path,
-        line=msgspec.json.Decoder(Line[wire]),  # type: ignore[valid-type]
-        page=msgspec.json.Decoder(Page[wire]),  # type: ignore[valid-type]
-        item=msgspec.json.Decoder(wire),
-        key=key,
-        convert=convert,
-    )
-
-
-def _namespaced(identity: Identity) -> str:
-    return f"{identity.namespace}/{identity.name}"
-
-
-def _device(identity: Identity) -> str:
-    return f"{DEVICES}/{identity.namespace}/{identity.name}"
-
-
-def _named(identity: Identity) -> str:
-    return identity.name
 
 
 def _bytes(amounts: Amounts | None, noun: str, meta: Meta) -> int:

@@ -9,27 +9,18 @@ that is taken must not look free.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic
 
 import msgspec
 from msgspec import Raw
 
 from gangsched.kube.http.faults import ApiFault, Malformed
 from gangsched.kube.ports import Sink, Warn
-from gangsched.kube.read.decode import DecodeFault, decode_namespace, decode_pod, node_decoder
-from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
-from gangsched.kube.read.wire import ErrorStatus, Identified, Identity, Line, Page, WireNamespace, WireNode, WirePod
-from gangsched.model.objects import Namespace, Node, Pod
+from gangsched.kube.read.decode import DecodeFault
+from gangsched.kube.read.resources import Resource, T, W
+from gangsched.kube.read.wire import ErrorStatus, Identified, Identity, Line, Page
 from gangsched.model.protocol import Applied, Gone, Replaced
-from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
-
-W = TypeVar(
-    "W", WirePod, WireNode, WireNamespace, WireClaim, WireVolume, WireStorageClass, WireCsiNode, WireResourceClaim
-)
-T = TypeVar("T", Pod, Node, Namespace, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
 
 _ITEMS = b',"items":['
 HEAD_BYTES = 4_096
@@ -42,62 +33,6 @@ _status = msgspec.json.Decoder(ErrorStatus)
 
 class WatchError(ApiFault):
     """An ERROR line in a stream: what was missed is unknown, so list again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Codec(Generic[W, T]):
-    """How one kind of object is found, decoded and talked about. `convert` gives None for what is not kept."""
-
-    kind: type[T]
-    noun: str
-    path: str
-    line: msgspec.json.Decoder[Line[W]]
-    page: msgspec.json.Decoder[Page[W]]
-    item: msgspec.json.Decoder[W]
-    key: Callable[[Identity], str]
-    convert: Callable[[W], T | None]
-
-
-def pods(shapes: ShapeTable) -> Codec[WirePod, Pod]:
-    """All pods of the cluster, ended ones too: a selector would hide how a gang's members ended (semantics B6, E3)."""
-    return Codec(
-        kind=Pod,
-        noun="pods",
-        path="/api/v1/pods",
-        line=msgspec.json.Decoder(Line[WirePod]),
-        page=msgspec.json.Decoder(Page[WirePod]),
-        item=msgspec.json.Decoder(WirePod),
-        key=lambda identity: identity.uid,
-        convert=lambda wire: decode_pod(wire, shapes),
-    )
-
-
-def nodes(warn: Warn) -> Codec[WireNode, Node]:
-    """All nodes of the cluster."""
-    return Codec(
-        kind=Node,
-        noun="nodes",
-        path="/api/v1/nodes",
-        line=msgspec.json.Decoder(Line[WireNode]),
-        page=msgspec.json.Decoder(Page[WireNode]),
-        item=msgspec.json.Decoder(WireNode),
-        key=lambda identity: identity.name,
-        convert=node_decoder(warn),
-    )
-
-
-def namespaces() -> Codec[WireNamespace, Namespace]:
-    """All namespaces: their labels decide whom an inter-pod affinity term means."""
-    return Codec(
-        kind=Namespace,
-        noun="namespaces",
-        path="/api/v1/namespaces",
-        line=msgspec.json.Decoder(Line[WireNamespace]),
-        page=msgspec.json.Decoder(Page[WireNamespace]),
-        item=msgspec.json.Decoder(WireNamespace),
-        key=lambda identity: identity.name,
-        convert=decode_namespace,
-    )
 
 
 @dataclass(slots=True)
@@ -126,8 +61,8 @@ def continue_token(page: bytes) -> str:
 class Store(Generic[W, T]):
     """See the module. `resource_version` is where a watch continues; "" before the first list."""
 
-    def __init__(self, codec: Codec[W, T], sink: Sink, warn: Warn) -> None:
-        self.codec: Codec[W, T] = codec
+    def __init__(self, resource: Resource[W, T], sink: Sink, warn: Warn) -> None:
+        self.resource: Resource[W, T] = resource
         self.resource_version = ""
         self.counts = StoreCounts()
         self._sink = sink
@@ -151,7 +86,7 @@ class Store(Generic[W, T]):
         Raises Malformed when the page is no list.
         """
         try:
-            page = self.codec.page.decode(raw)
+            page = self.resource.page.decode(raw)
             for wire in page.items or ():
                 self._list_item(wire)
             meta = page.metadata
@@ -166,7 +101,7 @@ class Store(Generic[W, T]):
             self._listing = {}
             self._untold.clear()
             if not all_told:
-                self._sink(Replaced(self.codec.kind, tuple(self._items.values())))
+                self._sink(Replaced(self.resource.kind, tuple(self._items.values())))
         return meta.continue_token
 
     def _tell_page(self) -> None:
@@ -181,7 +116,7 @@ class Store(Generic[W, T]):
         """Take one line of a watch. Raises WatchError for an ERROR line, Malformed for one that is no JSON."""
         self.counts.lines += 1
         try:
-            line = self.codec.line.decode(raw)
+            line = self.resource.line.decode(raw)
         except msgspec.DecodeError:
             self._take_line_loosely(raw)
             return
@@ -189,15 +124,15 @@ class Store(Generic[W, T]):
         if kind in {"ADDED", "MODIFIED"}:
             self._apply(wire)
         elif kind == "DELETED":
-            self._remove(self.codec.key(wire.metadata))
+            self._remove(self.resource.key(wire.metadata))
         elif kind == "ERROR":
             self._take_line_loosely(raw)
         self.resource_version = wire.metadata.resource_version or self.resource_version
 
     def _apply(self, wire: W) -> None:
-        key = self.codec.key(wire.metadata)
+        key = self.resource.key(wire.metadata)
         try:
-            item = self.codec.convert(wire)
+            item = self.resource.convert(wire)
         except DecodeFault as fault:
             self._complain(key, str(fault))
             return
@@ -213,12 +148,12 @@ class Store(Generic[W, T]):
     def _remove(self, key: str) -> None:
         self._complaints.pop(key, None)
         if self._items.pop(key, None) is not None:
-            self._sink(Gone(self.codec.kind, key))
+            self._sink(Gone(self.resource.kind, key))
 
     def _list_item(self, wire: W) -> None:
-        key = self.codec.key(wire.metadata)
+        key = self.resource.key(wire.metadata)
         try:
-            item = self.codec.convert(wire)
+            item = self.resource.convert(wire)
         except DecodeFault as fault:
             self._complain(key, str(fault))
             item = self._items.get(key)
@@ -233,15 +168,15 @@ class Store(Generic[W, T]):
         try:
             page = _loose_page.decode(raw)
         except msgspec.DecodeError as error:
-            raise Malformed(f"A page of {self.codec.noun} is not a list: {error}.") from error
+            raise Malformed(f"A page of {self.resource.name} is not a list: {error}.") from error
         for item in page.items or ():
             try:
-                wire = self.codec.item.decode(item)
+                wire = self.resource.item.decode(item)
             except msgspec.DecodeError as error:
                 identity = self._complain_about(item, error)
-                old = self._items.get(self.codec.key(identity))
+                old = self._items.get(self.resource.key(identity))
                 if old is not None:
-                    self._listing[self.codec.key(identity)] = old
+                    self._listing[self.resource.key(identity)] = old
             else:
                 self._list_item(wire)
         return page
@@ -251,15 +186,15 @@ class Store(Generic[W, T]):
         try:
             line = _loose_line.decode(raw)
         except msgspec.DecodeError as error:
-            raise Malformed(f"A line in the watch of {self.codec.noun} is not JSON: {error}.") from error
+            raise Malformed(f"A line in the watch of {self.resource.name} is not JSON: {error}.") from error
         if line.type == "ERROR":
             raise _watch_error(line.object)
         try:
-            self.codec.item.decode(line.object)
+            self.resource.item.decode(line.object)
         except msgspec.DecodeError as error:
             identity = self._complain_about(line.object, error)
             if line.type == "DELETED":
-                self._remove(self.codec.key(identity))
+                self._remove(self.resource.key(identity))
             self.resource_version = identity.resource_version or self.resource_version
 
     def _complain_about(self, raw: Raw, error: Exception) -> Identity:
@@ -270,7 +205,7 @@ class Store(Generic[W, T]):
             found = Identified()
         who = f"{found.metadata.namespace}/{found.metadata.name}".strip("/") or "without a name"
         self._complain(
-            self.codec.key(found.metadata), f"One of the {self.codec.noun}, {who}, cannot be understood: {error}."
+            self.resource.key(found.metadata), f"One of the {self.resource.name}, {who}, cannot be understood: {error}."
         )
         return found.metadata
 

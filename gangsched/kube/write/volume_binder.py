@@ -20,7 +20,8 @@ import msgspec
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import CONFLICT, ApiFault, Fault
 from gangsched.kube.ports import Now, RestClient, Sink, Sleep
-from gangsched.kube.read.storage import SELECTED_NODE, VOLUMES, decode_claim, decode_resource_claim
+from gangsched.kube.read.resources import VOLUMES
+from gangsched.kube.read.storage import SELECTED_NODE, decode_claim, decode_resource_claim
 from gangsched.kube.read.storage_wire import WireClaim, WireResourceClaim
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.inter_pod import selects
@@ -258,7 +259,9 @@ class VolumeBinder:
             "uid": selection.uid,
             "resourceVersion": selection.resource_version,
         }
-        return await self._patch(f"{VOLUMES}/{selection.volume}", {"metadata": metadata, "spec": {"claimRef": ref}})
+        return await self._patch(
+            f"{VOLUMES.path}/{selection.volume}", {"metadata": metadata, "spec": {"claimRef": ref}}
+        )
 
     async def _select(self, selection: Selection) -> str:
         """Ask for a volume for the node, unless that is asked already. Returns the claim's new version.

@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 
 from gangsched.kube.read.reflector import LineSplitter, Reflector
+from gangsched.kube.read.resources import pods
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.store import Store, pods
+from gangsched.kube.read.store import Store
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Gone, Message, Replaced
 from tests.unit.kube.fakes import (

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from gangsched.kube.read import storage
+from gangsched.kube.read import resources, storage
 from gangsched.kube.read.decode import DecodeFault, decode_pod
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.storage_informers import StorageInformers
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
 from gangsched.kube.read.store import Store
 from gangsched.kube.read.wire import WirePod
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, NodeSelectorTerm
-from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
+from gangsched.model.protocol import Applied, Gone, Message, Replaced
 from gangsched.model.storage import Claim, ClaimRef, CsiNode, ResourceClaim, StorageClass, Volume
-from tests.unit.kube.fakes import page, says, serving, status, streams
 
 
 def read(raw: object, kind: Any) -> Any:
@@ -201,7 +197,7 @@ def test_the_claims_a_pod_names() -> None:
 def test_each_kind_is_followed_by_its_own_key() -> None:
     """Lists and lines become messages of the right kind, claims keyed by namespace and name."""
     said: list[Message] = []
-    store = Store(storage.claims(), said.append, print)
+    store = Store(resources.CLAIMS, said.append, print)
     item = {"metadata": {"name": "c", "namespace": "ns", "resourceVersion": "2"}}
     store.add_page(msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": [item]}))
     store.take_line(msgspec.json.encode({"type": "MODIFIED", "object": {**item, "spec": {"volumeName": "v"}}}))
@@ -212,38 +208,3 @@ def test_each_kind_is_followed_by_its_own_key() -> None:
         Applied(msgspec.structs.replace(known, volume_name="v")),
         Gone(Claim, "ns/c"),
     ]
-    for codec, kind in ((storage.volumes(), Volume), (storage.classes(), StorageClass), (storage.csi_nodes(), CsiNode)):
-        assert codec.kind is kind
-
-
-async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> None:
-    """The feed is complete once every kind is listed or refused; what is refused is said to be unread."""
-    said: list[Message] = []
-    messages: list[str] = []
-    forbidden = says(status(403, "Forbidden", "claims are forbidden"), 403)
-    async with serving(tmp_path) as (server, client):
-        server.will("GET", storage.CLAIMS, forbidden)
-        for path in (storage.VOLUMES, storage.CLASSES, storage.CSI_NODES):  # ResourceClaims are answered by 404
-            server.will("GET", path, says(page()))
-            server.will("WATCH", path, streams(hold=True))
-        feed = StorageInformers(client, said.append, warn=messages.append)
-        assert feed.waiting_for() == [
-            "persistentvolumeclaims",
-            "persistentvolumes",
-            "storageclasses",
-            "csinodes",
-            "resourceclaims",
-        ]
-        task = asyncio.create_task(feed.run())
-        async with asyncio.timeout(10):
-            await feed.answered()
-        assert feed.waiting_for() == []
-        assert Unread(Claim) in said
-        assert Unread(ResourceClaim) in said
-        read = {message.kind for message in said if isinstance(message, Replaced)}
-        assert read == {Volume, StorageClass, CsiNode}
-        (sentence,) = messages  # an API that is not served is no trouble
-        assert sentence.startswith("Cannot follow persistentvolumeclaims")
-        assert "apply manifests/rbac.yaml" in sentence
-        task.cancel()
-        await asyncio.wait({task})

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from gangsched.kube.http.faults import Malformed
+from gangsched.kube.read.resources import nodes, pods
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.store import Store, WatchError, continue_token, nodes, pods
+from gangsched.kube.read.store import Store, WatchError, continue_token
 from gangsched.kube.read.wire import WirePod
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Gone, Message, Replaced

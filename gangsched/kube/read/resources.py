@@ -1,0 +1,85 @@
+"""What the daemon reads, one `Resource` each: where it is served, and how its objects become values of the model.
+
+Law: the table is the whole of it, as `permissions` is of what must be allowed. Nothing is read here (see `reflector`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from gangsched.kube.ports import Warn
+from gangsched.kube.read import storage
+from gangsched.kube.read.decode import decode_namespace, decode_pod, node_decoder
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
+from gangsched.kube.read.wire import Identity, Line, Page, WireNamespace, WireNode, WirePod
+from gangsched.model.objects import DEVICES, Namespace, Node, Pod
+from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
+
+W = TypeVar(
+    "W", WirePod, WireNode, WireNamespace, WireClaim, WireVolume, WireStorageClass, WireCsiNode, WireResourceClaim
+)
+T = TypeVar("T", Pod, Node, Namespace, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
+Key = Callable[[Identity], str]
+
+
+def by_uid(identity: Identity) -> str:
+    """The uid."""
+    return identity.uid
+
+
+def by_name(identity: Identity) -> str:
+    """The name, of an object that is in no namespace."""
+    return identity.name
+
+
+def by_id(identity: Identity) -> str:
+    """`namespace/name`."""
+    return f"{identity.namespace}/{identity.name}"
+
+
+class Resource(Generic[W, T]):
+    """One resource of the API; `convert` gives None for an object that is not kept, `name` is plural."""
+
+    def __init__(self, path: str, wire: type[W], kind: type[T], convert: Callable[[W], T | None], key: Key) -> None:
+        self.path = path
+        self.name = path.rpartition("/")[2]
+        self.kind: type[T] = kind
+        self.convert: Callable[[W], T | None] = convert
+        self.key = key
+        self.line: msgspec.json.Decoder[Line[W]] = msgspec.json.Decoder(Line[wire])  # type: ignore[valid-type]
+        self.page: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
+        self.item: msgspec.json.Decoder[W] = msgspec.json.Decoder(wire)
+
+
+def pods(shapes: ShapeTable) -> Resource[WirePod, Pod]:
+    """All pods of the cluster, ended ones too: a selector would hide how a gang's members ended (semantics B6, E3)."""
+    return Resource("/api/v1/pods", WirePod, Pod, lambda wire: decode_pod(wire, shapes), by_uid)
+
+
+def nodes(warn: Warn) -> Resource[WireNode, Node]:
+    """All nodes of the cluster."""
+    return Resource("/api/v1/nodes", WireNode, Node, node_decoder(warn), by_name)
+
+
+NAMESPACES: Final = Resource("/api/v1/namespaces", WireNamespace, Namespace, decode_namespace, by_name)
+"""Their labels decide whom an inter-pod affinity term means."""
+
+CLAIMS: Final = Resource("/api/v1/persistentvolumeclaims", WireClaim, Claim, storage.decode_claim, by_id)
+VOLUMES: Final = Resource("/api/v1/persistentvolumes", WireVolume, Volume, storage.decode_volume, by_name)
+CLASSES: Final = Resource(
+    "/apis/storage.k8s.io/v1/storageclasses", WireStorageClass, StorageClass, storage.decode_class, by_name
+)
+CSI_NODES: Final = Resource("/apis/storage.k8s.io/v1/csinodes", WireCsiNode, CsiNode, storage.decode_csi_node, by_name)
+RESOURCE_CLAIMS: Final = Resource(
+    "/apis/resource.k8s.io/v1/resourceclaims",
+    WireResourceClaim,
+    ResourceClaim,
+    storage.decode_resource_claim,
+    lambda identity: f"{DEVICES}/{by_id(identity)}",
+)
+STORAGE: Final = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, RESOURCE_CLAIMS)
+"""Optional: where one may not be read or is not served, pods with such claims stay pending for it."""
