@@ -81,10 +81,10 @@ async def fill(plane: ControlPlane, nodes: int, pods: int) -> None:
 
 
 def lines_per_second(sample: dict[str, Any], count: int) -> dict[str, float]:
-    """Half new pods, half their binds, through the mirror alone and through mirror and state."""
+    """Half new pods, half their binds, through the store alone, and through store and state."""
     lines = _lines(sample, count)
     figures = {}
-    for name, with_state in (("mirror", False), ("mirror_and_state", True)):
+    for name, with_state in (("store", False), ("store_and_state", True)):
         state = SchedulingState(Rules(scheduler_names=frozenset({"gangsched"})))
         inbox: list[Message] = []
         pods = store.Store(resources.pods(ShapeTable()), inbox.append, silent)

@@ -1,7 +1,8 @@
 """`python -m bench.gangs.page`: put the figures of `docs/performance/` into `docs/performance.md`.
 
-Law: everything between the two marks is made anew from the JSON files, and nothing else is touched; what is missing
-there is missing in the page. The plots are drawn where matplotlib is installed (the dependency group `bench`).
+Law: the text between the two comments is made from the JSON files, and so is the whole of `cases.md` beside them, which
+has every figure of every case. A case that was not measured has no row. The plots need matplotlib (dependency group
+`bench`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bench.gangs.report import read_cases, table
 
 BEGIN, END = "<!-- figures: made by `make bench-page` -->", "<!-- end of figures -->"
 INGEST = "ingest.json"
+DETAILS = "cases.md"
 PLOT = "throughput"
 
 
@@ -31,11 +33,12 @@ def main() -> None:
     cases = read_cases(asked.figures)
     file = asked.figures / INGEST
     ingest = json.loads(file.read_text("utf-8")) if file.exists() else None
-    text = asked.page.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
+    before, _, rest = asked.page.read_text("utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    body = "\n".join(_body(cases, ingest, f"{asked.figures.name}/{PLOT}.svg"))
+    body = "\n".join(_summary(cases, ingest, asked.figures.name))
     asked.page.write_text(f"{before}{BEGIN}\n{body}\n{END}{after}", encoding="utf-8")
+    details = asked.figures / DETAILS
+    details.write_text("\n".join(_details(cases, ingest)) + "\n", encoding="utf-8")
     if find_spec("matplotlib") is None:
         print("There is no matplotlib (dependency group `bench`): the plots are left as they are.")
     elif cases:
@@ -44,15 +47,24 @@ def main() -> None:
         draw(cases, [asked.figures / f"{PLOT}.{kind}" for kind in ("svg", "png")])
 
 
-def _body(cases: dict[str, Any], ingest: dict[str, Any] | None, plot: str) -> Iterator[str]:
+def _summary(cases: dict[str, Any], ingest: dict[str, Any] | None, folder: str) -> Iterator[str]:
     yield from _machines([*cases.values(), *([ingest] if ingest else [])])
-    yield "\n## Goals, met and missed\n"
-    yield "| | measured | goal | |\n|---|---:|---:|---|"
+    yield "\n| goal | measured | bound | |\n|---|---:|---:|---|"
     for goal in goals(cases, ingest):
         yield f"| {goal.what} | {goal.shown()} | {goal.asked()} | {goal.verdict} |"
-    yield "\n## Side by side\n"
-    yield f"![Pods per second of every contender in every case]({plot})\n"
-    yield "Medians; “gangsched is” is the ratio of pods/s. RSS is the peak; CPU is the scheduler's process."
+    yield f"\n![Pods per second of every contender in every case]({folder}/{PLOT}.svg)\n"
+    contenders = ("gangsched", "kube-scheduler", "native", "raw")
+    yield f"| pods/s, median | {' | '.join(contenders)} |\n|---|{'---:|' * len(contenders)}"
+    for case in (cases[each.name] for each in CASES if each.name in cases):
+        rates = {name: row["pods_per_s"] for name, row in case["medians"].items()}
+        cells = [f"{rates[name]:.0f}" if name in rates else "" for name in contenders]
+        yield f"| {case['title']} | {' | '.join(cells)} |"
+    yield f"\n[All figures of every case]({folder}/{DETAILS}): latency, CPU, memory, and how far the runs are apart."
+
+
+def _details(cases: dict[str, Any], ingest: dict[str, Any] | None) -> Iterator[str]:
+    yield "# Figures of every case\n\nMade by `make bench-page` from the JSON beside this page.\n"
+    yield "Medians. “gangsched is” is the ratio of pods/s. RSS is the peak; CPU is the scheduler's process."
     for case in CASES:
         if case.name in cases:
             yield table(cases[case.name])
@@ -92,8 +104,8 @@ def _ingest(ingest: dict[str, Any]) -> Iterator[str]:
     yield f"| CPU of it | {start['cpu_s']:.2f} s |"
     yield f"| peak RSS | {start['rss_mib']:.0f} MiB |"
     yield f"| longest stall of the event loop | {start['longest_stall_ms']:.0f} ms |"
-    yield f"| watch lines per second, decoded into the mirror | {lines['mirror_lines_per_s']:,.0f} |"
-    yield f"| the same, into the state as well | {lines['mirror_and_state_lines_per_s']:,.0f} |"
+    yield f"| watch lines per second, decoded into the store | {lines['store_lines_per_s']:,.0f} |"
+    yield f"| the same, into the state as well | {lines['store_and_state_lines_per_s']:,.0f} |"
 
 
 if __name__ == "__main__":

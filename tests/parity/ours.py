@@ -1,4 +1,4 @@
-"""What gangsched decides about the same objects, without a daemon: mirror, state and plan in this process.
+"""What gangsched decides about the same objects, without a daemon: store, state and plan in this process.
 
 Law: everything is decoded from the API server's own bytes. One state lives through a case, so that what it remembers
 between plans is tested too.
