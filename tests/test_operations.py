@@ -156,7 +156,7 @@ def test_every_field_of_the_debug_page_is_explained() -> None:
     world.create(members("g", 2, mode="NonStrict"))
     described = describe_gang(world.settle().state, "ns/g", now_s=world.now_s)
     assert described is not None
-    section = TEXT.split("says of one gang, as JSON", 1)[1].split("\n## ", 1)[0]
+    section = TEXT.split("shows one gang as JSON", 1)[1].split("\n## ", 1)[0]
     named = {name for cell in re.findall(r"(?m)^\| (`.*?) \|", section) for name in re.findall(r"`(\w+)`", cell)}
     assert named == set(described)
 
