@@ -67,6 +67,30 @@ def run(
 
 
 @cli.command()
+def simulate(
+    *,
+    nodes: Annotated[Path, typer.Option(help="CSV file with the nodes: ours (name, gpus, …) or openb's.")],
+    jobs: Annotated[
+        Path, typer.Option(help="CSV file with the jobs: ours (submitted, run_seconds, …), openb's, Philly's.")
+    ],
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings, as for run; GANGSCHED_* win.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write what became of each job to this CSV file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the waits to this file (.svg, .png); needs matplotlib.")
+    ] = None,
+) -> None:
+    """Say how long jobs would wait on a cluster under these settings, without any cluster."""
+
+    def work() -> int:
+        from gangsched.settings import load_settings
+        from gangsched.simulate.command import simulate as play
+
+        return play(nodes, jobs, load_settings(config, {}), out=out, plot=plot)
+
+    raise typer.Exit(guarded(work))
+
+
+@cli.command()
 def version() -> None:
     """Print the version."""
     typer.echo(f"gangsched {__version__}")
@@ -107,8 +131,9 @@ def guarded(work: Callable[[], int]) -> int:
 def _mendable(error: Exception) -> Exception | None:
     """The error that the administrator can mend, if that is all that happened."""
     from gangsched.kube.http.faults import Misconfigured
+    from gangsched.simulate.tables import InputError
 
-    kinds = (SettingsError, Misconfigured)
+    kinds = (SettingsError, Misconfigured, InputError)
     if not isinstance(error, ExceptionGroup):
         return error if isinstance(error, kinds) else None
     inner = [_mendable(each) for each in error.exceptions]

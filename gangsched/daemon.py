@@ -16,9 +16,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from gangsched import __version__
-from gangsched.api.gang_spec import GangDefaults
-from gangsched.core.cycle import Limits
+from gangsched import __version__, parameters
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.waiting import wait_for_event
@@ -27,11 +25,10 @@ from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.protocol import Message, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs
-from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.debug import serve_debug
 from gangsched.telemetry.health import serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
@@ -66,7 +63,7 @@ class Daemon:
         self.metrics = Metrics()
         self.heartbeat = Heartbeat(self.metrics)
         self._log = structlog.get_logger()
-        self.state = SchedulingState(_rules(settings))
+        self.state = SchedulingState(parameters.rules(settings))
         self._connection_pool = connection_pool
         self.binder = Binder(
             self._connection_pool,
@@ -82,9 +79,9 @@ class Daemon:
             self.state,
             Ports(self.volumes, self._tell, SystemClock()),
             metrics=self.metrics,
-            limits=Limits(groups=settings.plan_groups, pods=settings.plan_pods),
+            limits=parameters.limits(settings),
             ready=lambda: not informers.waiting_for(),
-            policy=GpuPolicy(settings.topology_keys, frozenset(settings.accelerators)),
+            policy=parameters.gpu_policy(settings),
         )
         self._publish()
 
@@ -201,12 +198,3 @@ async def _forever(part: Coroutine[object, object, None]) -> None:
     with suppress(asyncio.CancelledError):
         await part
         raise AssertionError("a part of the daemon ended by itself")
-
-
-def _rules(settings: Settings) -> Rules:
-    return Rules(
-        scheduler_names=frozenset(settings.scheduler_names),
-        defaults=GangDefaults(wait_time_s=settings.wait_time_s, match_policy=settings.match_policy),
-        settle_s=settings.settle_ms / 1e3,
-        avoid_s=settings.kubelet_rejection_avoid_s,
-    )

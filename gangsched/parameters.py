@@ -1,0 +1,32 @@
+"""What of the settings decides: the same for the daemon and for a simulation.
+
+Law: whoever plans takes these from here, so that a simulation cannot differ from the daemon by forgetting a setting.
+"""
+
+from __future__ import annotations
+
+from gangsched.api.gang_spec import GangDefaults
+from gangsched.core.cycle import Limits
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.settings import Settings
+from gangsched.state.scheduling import Rules
+
+
+def rules(settings: Settings) -> Rules:
+    """What the state goes by."""
+    return Rules(
+        scheduler_names=frozenset(settings.scheduler_names),
+        defaults=GangDefaults(wait_time_s=settings.wait_time_s, match_policy=settings.match_policy),
+        settle_s=settings.settle_ms / 1e3,
+        avoid_s=settings.kubelet_rejection_avoid_s,
+    )
+
+
+def limits(settings: Settings) -> Limits:
+    """How much one plan looks at."""
+    return Limits(groups=settings.plan_groups, pods=settings.plan_pods)
+
+
+def gpu_policy(settings: Settings) -> GpuPolicy:
+    """What counts as an accelerator, and which nodes are close to each other."""
+    return GpuPolicy(settings.topology_keys, frozenset(settings.accelerators))

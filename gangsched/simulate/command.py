@@ -1,0 +1,47 @@
+"""`gangsched simulate`: read, play, tell.
+
+Law: what is wrong with the input ends with one sentence (`InputError`), before anything is played.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gangsched.settings import Settings
+from gangsched.simulate import figures, report
+from gangsched.simulate.simulator import Run, Simulator
+from gangsched.simulate.traces import read_jobs, read_nodes
+from gangsched.simulate.workload import gpus_of
+
+
+def simulate(nodes: Path, jobs: Path, settings: Settings, *, out: Path | None, plot: Path | None) -> int:
+    """Play the jobs on the nodes and print the tables; the exit code. Raises InputError."""
+    console = Console()
+    cluster = read_nodes(nodes)
+    simulator = Simulator(cluster, read_jobs(jobs, cluster), settings)
+    runs = play(simulator, "jobs")
+    gpus = sum(map(gpus_of, cluster))
+    share = figures.allocated_share(runs, gpus)
+    rows = [*figures.by_size(runs), *figures.by_priority(runs)]
+    console.print(report.waits_table("Waiting time", ((row.name, row) for row in rows)))
+    console.print(f"{len(cluster)} nodes, {gpus} GPUs; {share:.1%} of the GPUs allocated while jobs arrived.")
+    never = sum(run.started_s is None for run in runs)
+    if never:
+        console.print(f"{never} jobs never started: they ask for more than the empty cluster can give.")
+    if out is not None:
+        report.write_csv(out, runs)
+    if plot is not None:
+        report.plot(plot, {"gangsched": runs})
+    return 0
+
+
+def play(simulator: Simulator, what: str) -> list[Run]:
+    """Run a simulation, on a terminal under a progress bar."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    stderr = Console(stderr=True)
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        task = progress.add_task(what, total=len(simulator.runs))
+        return simulator.run(lambda arrived: progress.update(task, completed=arrived))

@@ -1,0 +1,79 @@
+"""What a simulation comes to: waits by size and by priority, and how much of the cluster was in use.
+
+Law: pure arithmetic on what became of the jobs. A job that never started is counted, and has no wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gangsched.simulate.simulator import Run
+
+HOUR_S: Final = 3600.0
+SIZES: Final = (("no GPU", 0, 0), ("1-4 GPUs", 1, 4), ("5-8 GPUs", 5, 8), ("> 8 GPUs", 9, 10**9))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long the jobs of one class waited, in seconds; `started` of `jobs` have a wait."""
+
+    name: str
+    jobs: int
+    started: int
+    mean_s: float
+    median_s: float
+    p95_s: float
+    max_s: float
+
+    @classmethod
+    def of(cls, name: str, runs: Sequence[Run]) -> Waits:
+        """The class of these jobs."""
+        waits = sorted(run.wait_s for run in runs if run.started_s is not None)
+        return cls(
+            name=name,
+            jobs=len(runs),
+            started=len(waits),
+            mean_s=math.fsum(waits) / len(waits) if waits else 0.0,
+            median_s=percentile(waits, 0.5),
+            p95_s=percentile(waits, 0.95),
+            max_s=waits[-1] if waits else 0.0,
+        )
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """The smallest of the sorted values that `part` of them do not exceed (nearest rank); 0 without values."""
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
+
+
+def size_of(run: Run) -> str:
+    """The size class of a job."""
+    return next(name for name, least, most in SIZES if least <= run.job.gpus <= most)
+
+
+def by_size(runs: Sequence[Run]) -> list[Waits]:
+    """All jobs, then each size class that has any."""
+    classes = [Waits.of(name, [run for run in runs if size_of(run) == name]) for name, _, _ in SIZES]
+    return [Waits.of("all", runs), *(found for found in classes if found.jobs)]
+
+
+def by_priority(runs: Sequence[Run]) -> list[Waits]:
+    """Each priority that occurs, the highest first."""
+    priorities = sorted({run.job.priority for run in runs}, reverse=True)
+    return [Waits.of(f"priority {each}", [run for run in runs if run.job.priority == each]) for each in priorities]
+
+
+def allocated_share(runs: Iterable[Run], gpus: int) -> float:
+    """The share of `gpus` that was allocated between the first and the last submission, weighted by time."""
+    runs = list(runs)
+    begin_s, end_s = min(run.job.submit_s for run in runs), max(run.job.submit_s for run in runs)
+    if not gpus or end_s <= begin_s:
+        return 0.0
+    used = math.fsum(
+        run.job.gpus * (min(run.started_s + run.job.run_s, end_s) - run.started_s)
+        for run in runs
+        if run.started_s is not None and run.started_s < end_s
+    )
+    return used / (gpus * (end_s - begin_s))

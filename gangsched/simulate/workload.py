@@ -1,0 +1,75 @@
+"""Jobs and nodes of a simulation, and the pods that a job becomes.
+
+Law: a job is one gang that needs all its pods at once and runs for a time that is known to the simulation, and to the
+scheduler only as far as `stated_s` says. Jobs name their pods' resources; what is not named is not asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gangsched.api import keys
+from gangsched.model.objects import Node, Pod, Shape
+
+GPU = "nvidia.com/gpu"
+GANG_MARK = "pod-group.scheduling.sigs.k8s.io/name"
+"""The identity that needs no PodGroup object (semantics I2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """`pods` are the shapes of its members; `submit_s` and `run_s` are seconds, from any epoch.
+
+    `stated_s` is the run time that its owner states, None for none.
+    """
+
+    name: str
+    submit_s: float
+    run_s: float
+    pods: tuple[Shape, ...]
+    namespace: str = "default"
+    priority: int = 0
+    stated_s: float | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its pods."""
+        return sum(gpus_of(shape) for shape in self.pods)
+
+    def make_pods(self, scheduler_name: str) -> list[Pod]:
+        """Its pods as the API server would show them; a job of one pod is a plain pod."""
+        gang: keys.GangMetadata = ()
+        if len(self.pods) > 1:
+            gang = tuple(sorted({GANG_MARK: self.name, keys.MIN[0]: str(len(self.pods))}.items()))
+        return [
+            Pod(
+                uid=f"{self.key}/{index}",
+                namespace=self.namespace,
+                name=f"{self.name}-{index}",
+                creation_s=int(self.submit_s),
+                shape=shape,
+                scheduler_name=scheduler_name,
+                priority=self.priority,
+                gang_metadata=gang,
+            )
+            for index, shape in enumerate(self.pods)
+        ]
+
+
+def gpus_of(asking: Shape | Node) -> int:
+    """GPUs that one pod of a shape asks for, or that a node offers."""
+    vector = asking.requests if isinstance(asking, Shape) else asking.allocatable
+    return dict(vector).get(GPU, 0)
+
+
+def split(gpus: int, per_node: int) -> tuple[int, ...]:
+    """GPUs of each pod of a job: whole nodes and a rest, since traces do not say how jobs were split."""
+    if gpus <= per_node:
+        return (gpus,)
+    whole, rest = divmod(gpus, per_node)
+    return (per_node,) * whole + ((rest,) if rest else ())

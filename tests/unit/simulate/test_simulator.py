@@ -1,0 +1,98 @@
+"""The virtual clock: jobs start when there is room, whole, and the same input gives the same result."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from gangsched.model.objects import Node
+from gangsched.model.resources import PODS
+from gangsched.settings import Settings
+from gangsched.simulate.simulator import Run, Simulator
+from gangsched.simulate.traces import make_shape
+from gangsched.simulate.workload import GPU, Job
+
+
+def nodes(count: int, gpus: int = 8) -> list[Node]:
+    """Alike nodes."""
+    return [Node(name=f"n{index}", allocatable=((GPU, gpus), (PODS, 110))) for index in range(count)]
+
+
+def job(name: str, at_s: float, run_s: float, *gpus: int, priority: int = 0) -> Job:
+    """A job whose pods ask for so many GPUs each."""
+    pods = tuple(make_shape(((GPU, each),)) for each in gpus)
+    return Job(name=name, submit_s=at_s, run_s=run_s, pods=pods, priority=priority)
+
+
+def starts(runs: Sequence[Run]) -> dict[str, float | None]:
+    """When each job started."""
+    return {run.job.name: run.started_s for run in runs}
+
+
+def test_a_job_waits_until_another_ends() -> None:
+    """The second job starts at the very moment the first one ends."""
+    runs = Simulator(nodes(1), [job("a", 0, 100, 8), job("b", 1, 10, 8)]).run()
+    assert starts(runs) == {"a": 0, "b": 100}
+    assert [run.wait_s for run in runs] == [0, 99]
+
+
+def test_a_gang_starts_whole_and_what_fits_passes_it() -> None:
+    """A gang of two whole nodes waits for both; a small job passes it meanwhile (Q4)."""
+    jobs = [job("long", 0, 100, 8), job("gang", 1, 10, 8, 8), job("small", 2, 5, 1)]
+    assert starts(Simulator(nodes(2), jobs).run()) == {"long": 0, "gang": 100, "small": 2}
+
+
+def test_priority_goes_first() -> None:
+    """Of two that wait for the same room, the one of higher priority gets it (Q1)."""
+    jobs = [job("first", 0, 10, 8), job("low", 1, 10, 8), job("high", 2, 10, 8, priority=5)]
+    assert starts(Simulator(nodes(1), jobs).run()) == {"first": 0, "high": 10, "low": 20}
+
+
+def test_what_can_never_fit_never_starts_and_stops_nobody() -> None:
+    """The simulation ends, and says so by a start of None and an infinite wait."""
+    runs = Simulator(nodes(1), [job("huge", 0, 10, 8, 8), job("small", 1, 10, 1)]).run()
+    assert starts(runs) == {"huge": None, "small": 1}
+    assert runs[0].wait_s == float("inf")
+
+
+def test_settings_count() -> None:
+    """A setting that planning looks at changes the result: one group a plan still serves everybody."""
+    jobs = [job(f"j{index}", 0, 10, 1) for index in range(20)]
+    runs = Simulator(nodes(1), jobs, Settings(plan_groups=1, scheduler_names=("other",))).run()
+    assert sorted(run.started_s or 0 for run in runs) == [0] * 8 + [10] * 8 + [20] * 4
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_never_over_committed_and_the_same_again(seed: int) -> None:
+    """At no moment do more GPUs run than there are, everybody starts, and a second run is identical."""
+    dice = random.Random(seed)
+    jobs = [
+        job(
+            f"j{n:03}", dice.uniform(0, 300), dice.expovariate(1 / 60), *dice.choice([(1,), (2,), (8,), (8, 4), (8, 8)])
+        )
+        for n in range(120)
+    ]
+    first = Simulator(nodes(3), jobs).run()
+    changes = sorted(
+        change
+        for run in first
+        if run.started_s is not None
+        for change in ((run.started_s, run.job.gpus), (run.started_s + run.job.run_s, -run.job.gpus))
+    )
+    used = most = 0
+    for _, change in sorted(changes, key=lambda each: (each[0], each[1])):
+        used += change
+        most = max(most, used)
+    assert most <= 24
+    assert all(run.started_s is not None and run.wait_s >= 0 for run in first)
+    assert starts(first) == starts(Simulator(nodes(3), jobs[::-1]).run())
+
+
+def test_progress_is_told() -> None:
+    """Arrivals are counted to the last one."""
+    told: list[int] = []
+    Simulator(nodes(1), [job("a", 0, 1, 1), job("b", 5, 1, 1)]).run(told.append)
+    assert told == sorted(told)
+    assert told[-1] == 2
