@@ -181,7 +181,7 @@ def _apart(pod: Pod, others: Sequence[Pod]) -> bool:
 def _plan(snapshot: Snapshot, group: Group) -> None:
     verdict = plan(snapshot, [group], now_s=0.0).verdicts[0]
     if verdict.reason is not Reason.SCHEDULED or verdict.notes:
-        raise SystemExit(f"The group was to be placed whole: {verdict.message}.")
+        raise SystemExit(f"The group was to be placed whole: {verdict.told.text}.")
 
 
 def _ms(work: Callable[[], object]) -> tuple[float, float]:

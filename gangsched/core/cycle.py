@@ -7,14 +7,15 @@ room that those before it left. The result depends on nothing but the arguments.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gangsched.core import messages, post_filter, pre_filter, rounds
+from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
+from gangsched.core.permit import missing
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.plan import Need, Plan, PodNote, Round, RoundOutcome, Verdict
+from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
 
@@ -74,17 +75,17 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     if group.strict and group.holds:
         return _give_back(group, ledger)
     if group.yielded_to:
-        return _apart(group, _verdict(group, Reason.YIELDED, messages.yielded(group.yielded_to)), ledger)
+        return _apart(group, _verdict(group, messages.yielded(group.yielded_to)), ledger, totals)
     # 3. PreFilter: members (P1, P2).
     refused = pre_filter.refusals(group)
     if refused:
         causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
         own = next(causes, refused[0][1])
-        return _apart(group, _verdict(group, own.reason, own.message, gangs=refused), ledger)
+        return _apart(group, replace(_verdict(group, own), gangs=refused), ledger, totals)
     # 4. Members that no gang rule holds back go alone (P3); the others are tried in a round before them.
     bound_by_rules = [gang for gang in group.gangs if not gang.free_running]
     is_waiting = any(gang.pending or gang.held for gang in bound_by_rules)
-    return _apart(group, _round(group, bound_by_rules, ledger, totals) if is_waiting else None, ledger)
+    return _apart(group, _round(group, bound_by_rules, ledger, totals) if is_waiting else None, ledger, totals)
 
 
 def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> Verdict:
@@ -92,50 +93,53 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     short = pre_filter.waiting_short(gangs)
     if short:
         refusal = next(refusal for _, refusal in short if refusal.reason is Reason.WAITING_FOR_MEMBERS)
-        return _verdict(group, refusal.reason, refusal.message, gangs=short)
+        return replace(_verdict(group, refusal), gangs=short)
     hopeless = pre_filter.arithmetic(group, gangs, ledger, totals)
     if hopeless is not None:
         refusal, needs = hopeless
-        return _verdict(group, refusal.reason, refusal.message, needs=needs)
+        return replace(_verdict(group, refusal), needs=needs)
     trial, round_ = rounds.run_round(group, gangs, ledger)
     needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending))
-    notes = tuple(PodNote(pod.uid, refusal.reason, refusal.message) for pod, refusal in trial.failed)
     match round_.outcome:
         case RoundOutcome.REFUSED:
-            assert trial.refusal is not None
-            return _verdict(group, trial.refusal.reason, trial.refusal.message, round_=round_, needs=needs)
+            told = _gang_failed(group, gangs, trial, ledger, totals)
+            return replace(_verdict(group, told), round=round_, needs=needs)
         case RoundOutcome.PERMITTED:
             held = tuple(placement for gang in gangs for placement in gang.held)
-            binds = (*held, *trial.placements)
-            reason, message = Reason.SCHEDULED, messages.permitted(len(binds))
-            if notes and not binds:
-                reason, message = notes[0].reason, notes[0].message
-            return _verdict(
-                group, reason, message, round_=round_, binds=binds, notes=notes, needs=needs if notes else ()
-            )
+            binds, notes = (*held, *trial.placements), _notes(group, trial, ledger, totals)
+            told = notes[0][1] if notes and not binds else messages.permitted(len(binds))
+            needs = needs if notes else ()
+            return replace(_verdict(group, told), round=round_, binds=binds, notes=notes, needs=needs)
         case RoundOutcome.HOLDING:
-            return _hold(group, gangs, trial, round_, needs, notes)
+            verdict = _hold(group, gangs, trial, _notes(group, trial, ledger, totals))
+            return replace(verdict, round=round_, needs=needs)
 
 
-def _hold(
-    group: Group,
-    gangs: list[Gang],
-    trial: rounds.Trial,
-    round_: Round,
-    needs: tuple[Need, ...],
-    notes: tuple[PodNote, ...],
-) -> Verdict:
-    lack = messages.lacking(gangs, trial.counts)
-    held = (*(placement for gang in gangs for placement in gang.held), *trial.placements)
-    holding = (PodNote(p.pod.uid, Reason.HOLDING, messages.holding(p.pod, p.node, lack)) for p in held)
-    message = messages.holds_summary(len(held), lack)
-    reason = Reason.HOLDING if held else Reason.UNSCHEDULABLE
-    return _verdict(
-        group, reason, message, round_=round_, holds=trial.placements, needs=needs, notes=(*notes, *holding)
-    )
+def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Refusal:
+    """What a Strict round that was rolled back says."""
+    assert trial.culprit is not None
+    gang, pod, refusal = trial.culprit
+    short = diagnosis.shortage(pod.shape, group, ledger, totals)
+    needed = sum(missing(each, 0) for each in gangs)
+    return messages.gang_failed(gang, pod, refusal, short, placed=len(trial.placements), needed=needed)
 
 
-def _apart(group: Group, verdict: Verdict | None, ledger: Ledger) -> Verdict:
+def _notes(group: Group, trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> tuple[tuple[str, Refusal], ...]:
+    """By uid why members found no node that do not hold up the others."""
+    shapes = dict.fromkeys(pod.shape for pod, _ in trial.failed)
+    short = {shape: diagnosis.shortage(shape, group, ledger, totals) for shape in shapes}
+    return tuple((pod.uid, messages.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed)
+
+
+def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: tuple[tuple[str, Refusal], ...]) -> Verdict:
+    """A NonStrict group keeps what found a node, until the others do (R3)."""
+    held = tuple((gang, p) for gang in gangs for p in (*gang.held, *trial.placed.get(gang.id, ())))
+    holding = ((p.pod.uid, messages.holding(p.pod, p.node, gang)) for gang, p in held)
+    told = messages.holds_summary(group, len(held), messages.lacking(gangs, trial.counts), trial.failed)
+    return replace(_verdict(group, told), holds=trial.placements, notes=(*notes, *holding))
+
+
+def _apart(group: Group, verdict: Verdict | None, ledger: Ledger, totals: Ledger) -> Verdict:
     """Place members one by one that no gang rule holds back, whatever became of the others (P3, B3).
 
     Their places are added to `verdict`, that of the group's refusal or round, if it had one.
@@ -146,41 +150,33 @@ def _apart(group: Group, verdict: Verdict | None, ledger: Ledger) -> Verdict:
     if verdict is not None and not pods and not any(gang.free_running for gang in gangs):
         return verdict
     trial = rounds.place_alone(pods, group, ledger)
-    notes = tuple(PodNote(pod.uid, refusal.reason, refusal.message) for pod, refusal in trial.failed)
+    notes = _notes(group, trial, ledger, totals)
     needs = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
     needs = _either(verdict.needs if verdict else (), needs)
     binds = (*held, *trial.placements)
     if verdict is None:
         present, placed = len(pods), len(trial.placements)
-        outcome = RoundOutcome.PERMITTED if not trial.failed else RoundOutcome.REFUSED
+        outcome = RoundOutcome.PERMITTED if not notes else RoundOutcome.REFUSED
         round_ = Round(group.rounds + 1, present, trial.attempted, placed, outcome) if pods else None
-        reason, message = Reason.SCHEDULED, messages.permitted(len(binds))
-        if trial.failed:
-            reason, message = trial.failed[0][1].reason, trial.failed[0][1].message
-        return _verdict(group, reason, message, round_=round_, binds=binds, notes=notes, needs=needs)
-    own = _of_each([gang for gang in gangs if gang.free_running], trial)
-    return _verdict(
-        group,
-        verdict.reason,
-        verdict.message,
-        round_=verdict.round,
+        told = notes[0][1] if notes else messages.permitted(len(binds))
+        return replace(_verdict(group, told), round=round_, binds=binds, notes=notes, needs=needs)
+    own = _of_each([gang for gang in gangs if gang.free_running], trial, dict(notes))
+    return replace(
+        verdict,
         binds=(*verdict.binds, *binds),
-        holds=verdict.holds,
         notes=(*verdict.notes, *notes),
         needs=needs,
         gangs=(*(each for each in verdict.gangs if each[0] not in own), *own.items()),
     )
 
 
-def _of_each(gangs: list[Gang], trial: rounds.Trial) -> dict[str, Refusal]:
+def _of_each(gangs: list[Gang], trial: rounds.Trial, failed: dict[str, Refusal]) -> dict[str, Refusal]:
     """By gang id what is true of gangs that do not wait for their group; no text where nothing of them moved."""
-    failed = {pod.uid: refusal for pod, refusal in trial.failed}
     placed = {placement.pod.uid for placement in trial.placements}
     told: dict[str, Refusal] = {}
     for gang in gangs:
         uids = [pod.uid for pod in (*gang.retry, *gang.pending)]
-        number = sum(uid in placed for uid in uids) + len(gang.held)
-        started = Refusal(Reason.SCHEDULED, messages.permitted(number) if number else "")
+        started = messages.permitted(sum(uid in placed for uid in uids) + len(gang.held))
         told[gang.id] = next((failed[uid] for uid in uids if uid in failed), started)
     return told
 
@@ -196,54 +192,25 @@ def _either(of_round: tuple[Need, ...], of_alone: tuple[Need, ...]) -> tuple[Nee
 def _expire(group: Group, ledger: Ledger) -> Verdict:
     """Release every hold of the group and say so; the state marks the pods (T2)."""
     held = tuple(placement for gang in group.gangs for placement in gang.held)
-    return _released(group, held, ledger, Reason.TIMED_OUT, messages.wait_time_over(group), expired=True)
+    return replace(_released(group, held, ledger, messages.wait_time_over(group)), expired=True)
 
 
 def _drop(group: Group, lost: tuple[Placement, ...], ledger: Ledger) -> Verdict:
     """Release holds whose node went away or no longer fits; the group is looked at again in the next plan."""
-    message = messages.holds_lost(sorted({placement.node for placement in lost}))
-    return _released(group, lost, ledger, Reason.UNSCHEDULABLE, message, expired=False)
+    return _released(group, lost, ledger, messages.holds_lost(sorted({placement.node for placement in lost})))
 
 
 def _give_back(group: Group, ledger: Ledger) -> Verdict:
     """Release the holds of a group that has become Strict; it is looked at again in the next plan (I5, T1)."""
     held = tuple(placement for gang in group.gangs for placement in gang.held)
-    message = messages.strict_holds_nothing(len(held))
-    return _released(group, held, ledger, Reason.UNSCHEDULABLE, message, expired=False)
+    return _released(group, held, ledger, messages.strict_holds_nothing(len(held)))
 
 
-def _released(
-    group: Group, held: tuple[Placement, ...], ledger: Ledger, reason: Reason, message: str, *, expired: bool
-) -> Verdict:
+def _released(group: Group, held: tuple[Placement, ...], ledger: Ledger, told: Refusal) -> Verdict:
     for placement in held:
         ledger.release(placement.pod, placement.node)
-    uids = tuple(placement.pod.uid for placement in held)
-    return Verdict(
-        group=group.id, generation=group.generation, reason=reason, message=message, releases=uids, expired=expired
-    )
+    return replace(_verdict(group, told), releases=tuple(placement.pod.uid for placement in held))
 
 
-def _verdict(
-    group: Group,
-    reason: Reason,
-    message: str,
-    *,
-    round_: Round | None = None,
-    binds: tuple[Placement, ...] = (),
-    holds: tuple[Placement, ...] = (),
-    notes: tuple[PodNote, ...] = (),
-    needs: tuple[Need, ...] = (),
-    gangs: tuple[tuple[str, Refusal], ...] = (),
-) -> Verdict:
-    return Verdict(
-        group=group.id,
-        generation=group.generation,
-        reason=reason,
-        message=message,
-        round=round_,
-        binds=binds,
-        holds=holds,
-        notes=notes,
-        needs=needs,
-        gangs=gangs,
-    )
+def _verdict(group: Group, told: Refusal) -> Verdict:
+    return Verdict(group=group.id, generation=group.generation, told=told)

@@ -1,21 +1,25 @@
 """Every sentence that a decision tells people, in one place.
 
-Law: a sentence names what is short, how much of it, and whose it is; it ends without a full stop where more may follow.
-Refusals by Filter are worded, counted and sorted as kube-scheduler does it.
+Law: `Refusal.message` names the gang, the culprit and what no waiting changes; counts that move are in `Refusal.now`.
+Refusals by Filter are worded, counted and sorted as kube-scheduler does it. A sentence ends without a full stop where
+more may follow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from gangsched.core.diagnosis import Amounts, Shortage
 from gangsched.core.filter import PLUGINS, node_affinity, node_ports, static_fit
 from gangsched.core.filter.node_resources_fit import insufficient, room
 from gangsched.core.filter.outlook import AFTER_ROOM, Outlook
 from gangsched.core.reserve import Ledger
-from gangsched.model.gang import Gang, Group
-from gangsched.model.objects import Pod
+from gangsched.model.gang import Gang, Group, Refusal
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.reasons import Reason
+from gangsched.model.resources import PODS, format_quantity
 from gangsched.model.snapshot import Bools
 
 NO_NODES = "no nodes available to schedule pods"
@@ -64,65 +68,110 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[tuple[str, Bools]
     return f"0/{total} nodes are available: {', '.join(said)}."
 
 
-def unsupported(pod: Pod) -> str:
+def unsupported(pod: Pod) -> Refusal:
     """A feature that cannot be honoured yet is a refusal, never a guess."""
-    return f"pod {pod.key} uses {', '.join(pod.shape.unsupported)}, which gangsched cannot place yet"
+    features = ", ".join(pod.shape.unsupported)
+    return Refusal(Reason.UNSUPPORTED, f"pod {pod.key} uses {features}, which gangsched cannot place yet")
 
 
-def gang_failed(pod: Pod, reason: str, placed: int, needed: int) -> str:
+def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
+    """A pod found no node: kube-scheduler's sentence in `now`, and what the pod asks for if room is short."""
+    if not _lacks_room(refused):
+        return refused
+    amounts, now = short.scarcest, refused.now
+    if amounts.free_on_one < amounts.asked <= amounts.offered:
+        now += f" {_capital(_free(amounts))}."
+    return Refusal(refused.reason, _never(pod, short) or f"pod {pod.key} asks for {_asks(pod.shape)}", now)
+
+
+def gang_failed(gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, placed: int, needed: int) -> Refusal:
     """Whose turn failed, why, and how far the gang had come (semantics R2)."""
-    return f"pod {pod.key}: {reason.removesuffix('.')}; {placed} of {needed} had found a node"
+    far = f"{placed} of {needed} had found a node"
+    if refused.reason is not Reason.UNSCHEDULABLE:
+        cause = refused.message or refused.now.partition(" nodes are available: ")[2].removesuffix(".")
+        return Refusal(refused.reason, f"gang {gang.id} waits for pod {pod.key}: {cause}", far)
+    now = f"pod {pod.key}: {refused.now.removesuffix('.')}; {far}"
+    alike = (each for each in gang.pending if each.shape is pod.shape and not pod.claims)
+    first = next(alike, pod)  # the same one, whoever's turn it was
+    text = f"{_needs_room(gang, needed)}, and none is found for pod {first.key}"
+    if not _lacks_room(refused):
+        return Refusal(refused.reason, text, now)
+    if never := _never(first, short):
+        return Refusal(refused.reason, f"{_needs_room(gang, needed)}, and {never}", now)
+    return Refusal(refused.reason, f"{text}, which asks for {_asks(pod.shape)}", f"{now}; {_free(short.scarcest)}")
 
 
-def no_room_for_all(gang: Gang, room: int, needed: int, nodes: str) -> str:
-    """The arithmetic refusal before anything is placed (semantics P4)."""
-    return f"gang {gang.id} needs room for {_some(needed, 'more pod')} and there is room for {room}: {nodes}"
+def no_room_for_all(
+    gang: Gang, pod: Pod, short: Shortage, *, room: int, needed: int, empty_room: int, alike: bool, nodes: str
+) -> Refusal:
+    """The arithmetic refusal before anything is placed (semantics P4).
+
+    `pod` is of the shape that is short of most; `alike`: all are of that shape. `room` is how many of the `needed` pods
+    there is room for, `empty_room` that of the empty cluster, and `nodes` kube-scheduler's sentence.
+    """
+    text, now = _needs_room(gang, needed), f"there is room for {room}"
+    if not short.nodes:
+        text += f", and pod {pod.key} may use no node"
+    elif never := _never(pod, short):
+        text += f", and {never}"
+    elif empty_room < needed:
+        text += f" and never fits: the nodes that its members may use take {empty_room} of them when they are empty"
+    else:
+        text += f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
+        now += f"; {_free(short.scarcest)}"
+    return Refusal(Reason.UNSCHEDULABLE, text, f"{now}: {nodes}")
 
 
-def min_resources_short(gang: Gang, short: Iterable[str]) -> str:
-    """`short` has entries like `3 nvidia.com/gpu` (semantics P4)."""
-    return f"gang {gang.id}: minResources are not free on the nodes its members may use: {', '.join(short)} missing"
+def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Refusal:
+    """`short` has entries like `3 nvidia.com/gpu`; `never`: not even the empty nodes offer enough (semantics P4)."""
+    text = f"gang {gang.id} needs its minResources free at once on the nodes that its members may use"
+    if never:
+        text += ", and never starts: these nodes offer less even when they are empty"
+    return Refusal(Reason.UNSCHEDULABLE, text, f"{', '.join(short)} missing")
 
 
-def waiting_for_members(gang: Gang) -> str:
-    """Counts for P1: `3 of 5 members of ns/g exist; 2 missing; 1 gated`."""
-    text = f"{gang.quorum} of {gang.min_member} members of {gang.id} exist; {gang.min_member - gang.quorum} missing"
-    if gang.gated:
-        text += f"; {gang.gated} gated"
-    if gang.terminating:
-        text += f"; {gang.terminating} terminating"
-    if gang.foreign:
-        text += f"; {len(gang.foreign)} with another schedulerName"
-    return text
+def waiting_for_members(gang: Gang) -> Refusal:
+    """P1, each member counted once: `3 of 5 are ready; 1 is gated; 1 is missing`."""
+    late = {"gated": gang.gated, "with another schedulerName": len(gang.foreign)}
+    missing = gang.min_member - gang.quorum - sum(late.values())
+    late |= {"missing": missing, "being deleted, which does not count": gang.terminating}
+    parts = [f"{n} {'is' if n == 1 else 'are'} {what}" for what, n in late.items() if n > 0]
+    now = "; ".join((f"{gang.quorum} of {gang.min_member} are ready", *parts))
+    return Refusal(Reason.WAITING_FOR_MEMBERS, f"waiting for members of gang {gang.id}", now)
 
 
-def waiting_for_more(gang: Gang, lack: int) -> str:
+def waiting_for_more(gang: Gang, lack: int) -> Refusal:
     """Told where enough members exist, but too few of those that Permit counts (semantics B1)."""
-    more = _some(lack, "more member")
-    return f"{more} of {gang.id} must wait together: its match policy is {gang.match_policy.value}"
+    text = f"waiting for members of gang {gang.id}, whose match policy {gang.match_policy.value} counts waiting ones"
+    return Refusal(Reason.WAITING_FOR_MEMBERS, text, f"{_some(lack, 'more member')} must wait together with these")
 
 
-def timed_out(gang: Gang) -> str:
+def timed_out(gang: Gang) -> Refusal:
     """Told while members carry the timeout annotation (semantics T3)."""
-    return (
-        f"gang {gang.id} timed out earlier: delete the pods or remove the timeout annotation from them to try again "
-        f"({len(gang.timed_out)} carry it)"
-    )
+    text = f"gang {gang.id} timed out earlier: delete the pods or remove the timeout annotation from them to try again"
+    return Refusal(Reason.TIMED_OUT, text, f"{_some(len(gang.timed_out), 'pod')} with the annotation")
 
 
-def wait_time_over(group: Group) -> str:
+def wait_time_over(group: Group) -> Refusal:
     """Told when the wait time ends (semantics T2)."""
-    return f"the wait time of {group.wait_time_s:g} s is over, {lacking(group.gangs, {})}; all held nodes were released"
+    text = f"the wait time of {group.wait_time_s:g} s is over and all held nodes were released"
+    return Refusal(Reason.TIMED_OUT, text, lacking(group.gangs, {}))
 
 
-def holding(pod: Pod, node: str, lack: str) -> str:
+def holding(pod: Pod, node: str, gang: Gang) -> Refusal:
     """Told on a held pod (semantics R3)."""
-    return f"pod {pod.key} holds room on node {node}, {lack}"
+    return Refusal(Reason.HOLDING, f"pod {pod.key} holds room on node {node} and waits for the rest of gang {gang.id}")
 
 
-def holds_summary(held: int, lack: str) -> str:
-    """Told on a group that holds (semantics R3)."""
-    return f"{_some(held, 'member')} {'holds' if held == 1 else 'hold'} a node, {lack}"
+def holds_summary(group: Group, held: int, lack: str, failed: Sequence[tuple[Pod, Refusal]]) -> Refusal:
+    """Told on a group that holds; `failed` are the members that found no node (semantics R3)."""
+    now = f"{_some(held, 'member')} {'holds' if held == 1 else 'hold'} a node, {lack}"
+    if failed:
+        pod, refused = failed[0]
+        now += f"; pod {pod.key}: {refused.now or refused.message}"
+    if not held:
+        return Refusal(Reason.UNSCHEDULABLE, f"gang {group.id} has found no node for any member", now)
+    return Refusal(Reason.HOLDING, f"gang {group.id} holds nodes for some members and waits for the others", now)
 
 
 def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
@@ -131,32 +180,81 @@ def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
     return "waiting for " + (", ".join(f"{n} more of {name}" for name, n in short.items() if n > 0) or "its group")
 
 
-def holds_lost(nodes: Iterable[str]) -> str:
+def holds_lost(nodes: Iterable[str]) -> Refusal:
     """Told when held room went away with its node (semantics R3)."""
-    return f"held room was lost on {', '.join(nodes)}; the members are placed anew"
+    text = f"held room was lost on {', '.join(nodes)}; the members are placed anew"
+    return Refusal(Reason.UNSCHEDULABLE, text)
 
 
-def strict_holds_nothing(number: int) -> str:
+def strict_holds_nothing(number: int) -> Refusal:
     """Told when a group that holds has become Strict (semantics I5, T1)."""
     released = f"{_some(number, 'hold')} {'was' if number == 1 else 'were'} released"
-    return f"the group has become Strict, which holds nothing between rounds; {released}"
+    text = f"the group has become Strict, which holds nothing between rounds; {released}"
+    return Refusal(Reason.UNSCHEDULABLE, text)
 
 
-def yielded(beneficiary: str) -> str:
+def yielded(beneficiary: str) -> Refusal:
     """Told on a group that gave its holds up (semantics D1)."""
-    return f"gave up its held nodes so that {beneficiary} could start"
+    return Refusal(Reason.YIELDED, f"gave up its held nodes so that {beneficiary} could start")
 
 
-def waiting_for_sibling(gang_id: str, message: str) -> str:
+def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
     """Told on the other gangs of a group when one of them is not ready."""
-    return f"waiting for gang {gang_id} of the same group: {message}"
+    return Refusal(Reason.WAITING_FOR_GANG, f"waiting for gang {gang_id} of the same group", cause.text)
 
 
-def permitted(placed: int) -> str:
-    """Told when a group starts."""
-    if placed == 1:
-        return "1 pod has found a node and is bound"
-    return f"{placed} pods have found a node and are bound together"
+def permitted(placed: int) -> Refusal:
+    """Told when members start; nothing where none do."""
+    text = "1 pod has found a node" if placed == 1 else f"{placed} pods have found a node" if placed else ""
+    return Refusal(Reason.SCHEDULED, text)
+
+
+def _needs_room(gang: Gang, needed: int) -> str:
+    return f"gang {gang.id} needs room for {_some(needed, 'more pod')}"
+
+
+def _lacks_room(refused: Refusal) -> bool:
+    return "Insufficient " in refused.now or "Too many pods" in refused.now
+
+
+def _never(pod: Pod, short: Shortage) -> str:
+    """Why no node ever takes `pod`; "" if one does when it is empty."""
+    amounts, start = short.scarcest, f"pod {pod.key} never fits"
+    if not short.nodes or short.empty_room:
+        return ""
+    if not amounts.never:
+        return f"{start}: it asks for {_asks(pod.shape)}, and no node that it may use offers all of that"
+    most = f"more than {_amount(amounts.resource, amounts.offered)}" if amounts.offered else "any"
+    return f"{start}: it asks for {_amount(amounts.resource, amounts.asked)}, and no node that it may use offers {most}"
+
+
+def _free(amounts: Amounts) -> str:
+    """`12 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 8`."""
+    name = amounts.resource
+    if not amounts.free_in_all:
+        return f"no {_noun(name)} is free; a node offers up to {format_quantity(name, amounts.offered)}"
+    in_all, on_one, offered = (
+        format_quantity(name, each) for each in (amounts.free_in_all, amounts.free_on_one, amounts.offered)
+    )
+    return f"{in_all} {_noun(name)} are free in all, at most {on_one} on one node; a node offers up to {offered}"
+
+
+def _asks(shape: Shape) -> str:
+    """`4 cpu, 8 nvidia.com/gpu`; every pod asks for its place, so that is said only where it is all."""
+    asked = [_amount(name, amount) for name, amount in shape.requests if name != PODS]
+    return ", ".join(asked) or "no more than a place"
+
+
+def _amount(name: str, amount: int) -> str:
+    return f"{format_quantity(name, amount)} {_noun(name)}"
+
+
+def _noun(name: str) -> str:
+    return "pods" if name == PODS else name
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _some(number: int, noun: str) -> str:

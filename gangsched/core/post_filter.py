@@ -72,8 +72,7 @@ def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Le
     return Verdict(
         group=beneficiary.id,
         generation=beneficiary.generation,
-        reason=Reason.SCHEDULED,
-        message=messages.permitted(len(binds)),
+        told=messages.permitted(len(binds)),
         round=round_,
         binds=binds,
     )
@@ -83,8 +82,7 @@ def _yields(group: Group, beneficiary: Group) -> Verdict:
     return Verdict(
         group=group.id,
         generation=group.generation,
-        reason=Reason.YIELDED,
-        message=messages.yielded(beneficiary.id),
+        told=messages.yielded(beneficiary.id),
         releases=tuple(placement.pod.uid for placement in _holds(group)),
         yields_to=beneficiary.id,
     )

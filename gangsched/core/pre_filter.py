@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gangsched.core import messages
+from gangsched.core import diagnosis, messages
 from gangsched.core.filter import static_fit
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
@@ -33,7 +33,7 @@ def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
     if not own:
         return ()
     first, cause = next(iter(own.items()))
-    waiting = Refusal(Reason.WAITING_FOR_GANG, messages.waiting_for_sibling(first, cause.message))
+    waiting = messages.waiting_for_sibling(first, cause)
     return tuple((gang.id, own.get(gang.id, waiting)) for gang in group.gangs)
 
 
@@ -52,9 +52,9 @@ def _not_ready(gang: Gang) -> Refusal | None:
     if gang.uninitialised is not None:
         return gang.uninitialised
     if gang.timed_out:
-        return Refusal(Reason.TIMED_OUT, messages.timed_out(gang))
+        return messages.timed_out(gang)
     if not gang.free_running and gang.quorum < gang.min_member:
-        return Refusal(Reason.WAITING_FOR_MEMBERS, messages.waiting_for_members(gang))
+        return messages.waiting_for_members(gang)
     return None
 
 
@@ -66,13 +66,9 @@ def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     short = {gang.id: lack for gang in gangs if (lack := missing(gang, len(gang.pending)))}
     if not short:
         return ()
-    own = {
-        gang.id: Refusal(Reason.WAITING_FOR_MEMBERS, messages.waiting_for_more(gang, short[gang.id]))
-        for gang in gangs
-        if gang.id in short
-    }
+    own = {gang.id: messages.waiting_for_more(gang, short[gang.id]) for gang in gangs if gang.id in short}
     first, cause = next(iter(own.items()))
-    waiting = Refusal(Reason.WAITING_FOR_GANG, messages.waiting_for_sibling(first, cause.message))
+    waiting = messages.waiting_for_sibling(first, cause)
     return tuple((gang.id, own.get(gang.id, waiting)) for gang in gangs)
 
 
@@ -88,14 +84,15 @@ def arithmetic(
         short = min_resources_short(gang, ledger)
         if short:
             needs = tuple(Need(shape, 0) for shape in _counts(gang.pending))
-            return Refusal(Reason.UNSCHEDULABLE, messages.min_resources_short(gang, short)), needs
-        refusal = _room_short(gang, group, ledger if group.strict else totals)
+            never = bool(min_resources_short(gang, totals))
+            return messages.min_resources_short(gang, short, never=never), needs
+        refusal = _room_short(gang, group, ledger if group.strict else totals, totals)
         if refusal is not None:
             return refusal
     return None
 
 
-def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tuple[Need, ...]] | None:
+def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tuple[Refusal, tuple[Need, ...]] | None:
     """Against the empty cluster held members ask for room like pending ones: what they hold is part of it."""
     held = () if group.strict else gang.held
     needed = missing(gang, 0) + len(held)
@@ -112,12 +109,21 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger) -> tuple[Refusal, tupl
     shape = min(counts, key=lambda each: rooms[each] - counts[each])
     first = next(pod for pod in (*gang.pending, *(placement.pod for placement in held)) if pod.shape is shape)
     if shape.unsupported:
-        return Refusal(Reason.UNSUPPORTED, messages.unsupported(first)), ()
-    nodes = messages.nodes_available(first, ledger, closed(group, shape, ledger), filled=True)
+        return messages.unsupported(first), ()
+    refusal = messages.no_room_for_all(
+        gang,
+        first,
+        diagnosis.shortage(shape, group, ledger, totals),
+        room=room,
+        needed=needed,
+        empty_room=sum(min(count, diagnosis.empty_room(each, group, totals)) for each, count in counts.items()),
+        alike=len(counts) == 1,
+        nodes=messages.nodes_available(first, ledger, closed(group, shape, ledger), filled=True),
+    )
     # A NonStrict group collects room bit by bit, so any of it is worth a look; a Strict one needs it all at once.
     at_once = needed if group.strict else 1
     needs = (Need(shape, at_once),) if len(counts) == 1 else tuple(Need(each, 0) for each in counts)
-    return Refusal(Reason.UNSCHEDULABLE, messages.no_room_for_all(gang, room, needed, nodes)), needs
+    return refusal, needs
 
 
 def _counts(pods: Iterable[Pod]) -> dict[Shape, int]:

@@ -21,7 +21,6 @@ from gangsched.core.scopes import closed, home, scopes, usable
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Round, RoundOutcome
-from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Ints
 
 LEANING_STEPS = 200
@@ -30,12 +29,15 @@ LEANING_STEPS = 200
 
 @dataclass(slots=True)
 class Trial:
-    """What a pass over some gangs has come to so far; `placed` is by gang id, `failed` in the order tried."""
+    """What a pass over some gangs has come to so far; `placed` is by gang id, `failed` in the order tried.
+
+    `culprit` is whose turn failed so that a Strict gang cannot reach its minimum any more: the gang, its pod, and why.
+    """
 
     placed: dict[str, list[Placement]] = field(default_factory=dict)
     failed: list[tuple[Pod, Refusal]] = field(default_factory=list)
     attempted: int = 0
-    refusal: Refusal | None = None
+    culprit: tuple[Gang, Pod, Refusal] | None = None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -59,11 +61,11 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     for scope in scopes(group, gangs, ledger):
         with ledger.within(scope):
             trial, placed = _attempt(group, gangs, ledger)
-        satisfied = trial.refusal is None and permitted(gangs, trial.counts)
+        satisfied = trial.culprit is None and permitted(gangs, trial.counts)
         if scope.last or (satisfied and not (scope.whole and trial.failed)):
             break
         ledger.rollback(mark)
-    if trial.refusal is not None:
+    if trial.culprit is not None:
         outcome = RoundOutcome.REFUSED
     elif permitted(gangs, trial.counts):
         outcome = RoundOutcome.PERMITTED
@@ -77,7 +79,7 @@ def _attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial
     mark = ledger.mark()
     trial = _try_all(group, gangs, ledger)
     placed = len(trial.placements)
-    if trial.refusal is not None:
+    if trial.culprit is not None:
         ledger.rollback(mark)
         found = None if ledger.scope.whole else search.find(group, gangs, ledger, place_run)
         if found is not None:
@@ -156,28 +158,23 @@ def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
             above[gang.id] += run[len(now) :]
             untried -= len(now)
             failed = _try(now, placements, trial, group, ledger)
-            if _hopeless(failed, untried, gang, gangs, trial, group):
+            if _hopeless(failed, untried, gang, trial, group):
                 return trial
     for gang in gangs:
         untried = len(above[gang.id])
         for run in _runs(above[gang.id], ledger):
             untried -= len(run)
             failed = _try(run, trial.placed[gang.id], trial, group, ledger)
-            if _hopeless(failed, untried, gang, gangs, trial, group):
+            if _hopeless(failed, untried, gang, trial, group):
                 return trial
     return trial
 
 
-def _hopeless(
-    failed: Sequence[tuple[Pod, Refusal]], untried: int, gang: Gang, gangs: Sequence[Gang], trial: Trial, group: Group
-) -> bool:
-    """Whether a Strict gang cannot reach its minimum any more; then `trial.refusal` says whose turn failed."""
+def _hopeless(failed: Sequence[tuple[Pod, Refusal]], untried: int, gang: Gang, trial: Trial, group: Group) -> bool:
+    """Whether a Strict gang cannot reach its minimum any more; then `trial.culprit` says whose turn failed."""
     if not failed or not group.strict or not missing(gang, len(trial.placed[gang.id]) + untried):
         return False
-    pod, refusal = failed[0]
-    needed = sum(missing(each, 0) for each in gangs)
-    text = messages.gang_failed(pod, refusal.message, len(trial.placements), needed)
-    trial.refusal = Refusal(refusal.reason, text)
+    trial.culprit = (gang, *failed[0])
     return True
 
 
@@ -212,9 +209,9 @@ def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger:
 def _refused(pod: Pod, group: Group, ledger: Ledger) -> Refusal:
     """Why `pod` found no node just now."""
     if pod.shape.unsupported:
-        return Refusal(Reason.UNSUPPORTED, messages.unsupported(pod))
+        return messages.unsupported(pod)
     reason = reason_of(pod, ledger.company.volumes)
-    return Refusal(reason, messages.nodes_available(pod, ledger, closed(group, pod.shape, ledger)))
+    return Refusal(reason, "", messages.nodes_available(pod, ledger, closed(group, pod.shape, ledger)))
 
 
 def _all_refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:

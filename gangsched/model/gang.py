@@ -43,10 +43,20 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something is not scheduled now: a reason for machines and a sentence for people."""
+    """Why something is not scheduled now: a reason for machines and a sentence for people.
+
+    `message` stays the same for as long as the reason, the culprit and the advice do; `now` holds the facts that move
+    meanwhile, such as counts (semantics E1).
+    """
 
     reason: Reason
     message: str
+    now: str = ""
+
+    @property
+    def text(self) -> str:
+        """Both parts."""
+        return f"{self.message}: {self.now}" if self.message and self.now else self.message or self.now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

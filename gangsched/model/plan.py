@@ -41,39 +41,38 @@ class Need:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class PodNote:
-    """What to tell about one pod, where it differs from what is told about its group."""
-
-    uid: str
-    reason: Reason
-    message: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The decision about one group.
 
     `binds` are committed together (B1), earlier holds among them included; `holds` are new reservations (R3),
-    `releases` uids of holds given back. What is told: `gangs` has (gang id, refusal) and `notes` single pods where that
-    differs from `reason` and `message`. `needs` are what must have room before trying again, on nodes the named shapes
-    may use; empty means that room cannot help. `expired` is true when the wait time ran out just now (T2);
-    `yields_to` names the group that profits from the releases (D1).
+    `releases` uids of holds given back. `told` is what people are told of the group, `gangs` by gang id and `notes` by
+    pod uid where that differs. `needs` are what must have room before trying again, on nodes the named shapes may use;
+    empty means that room cannot help. `expired` is true when the wait time ran out just now (T2); `yields_to` names the
+    group that profits from the releases (D1).
     """
 
     group: str
     generation: int
-    reason: Reason
-    message: str = ""
+    told: Refusal
     round: Round | None = None
     binds: tuple[Placement, ...] = ()
     holds: tuple[Placement, ...] = ()
     releases: tuple[str, ...] = ()
-    notes: tuple[PodNote, ...] = ()
+    notes: tuple[tuple[str, Refusal], ...] = ()
     needs: tuple[Need, ...] = ()
     gangs: tuple[tuple[str, Refusal], ...] = ()
     expired: bool = False
     yields_to: str = ""
+
+    @property
+    def reason(self) -> Reason:
+        """The reason told of the group."""
+        return self.told.reason
+
+    def of_gang(self, gang: str) -> Refusal:
+        """What is told of one gang of the group."""
+        return dict(self.gangs).get(gang, self.told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Phase, Pod
-from gangsched.model.reasons import Reason
 from gangsched.model.resources import format_quantity
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, broken
@@ -71,7 +70,7 @@ def _line(state: SchedulingState, record: GangRecord) -> Json:
         "min": record.spec.min_member if record.spec else (1 if record.plain else None),
         "counts": {kind: len(found) for kind, found in _sorted_members(state, record).items() if found},
         "reason": verdict.reason.value if verdict else "",
-        "message": verdict.message if verdict else "",
+        "message": verdict.text if verdict else "",
         "queue": state.queue.part(group_id),
     }
 
@@ -80,8 +79,7 @@ def _verdict(record: GangRecord, group: GroupRecord | None) -> Refusal | None:
     """What was last decided about this gang of the group."""
     if group is None or group.verdict is None:
         return None
-    verdict = group.verdict
-    return dict(verdict.gangs).get(record.id, Refusal(verdict.reason, verdict.message))
+    return group.verdict.of_gang(record.id)
 
 
 def _pod_group(record: GangRecord) -> Json | None:
@@ -203,7 +201,7 @@ def _notes(state: SchedulingState, group: GroupRecord) -> list[Json]:
     pods = {uid: pod for gang_id in group.gangs for uid, pod in state.registry.gangs[gang_id].members.items()}
     notes = group.verdict.notes if group.verdict else ()
     return [
-        {"pod": pods[note.uid].key, "reason": Reason(note.reason).value, "message": note.message}
-        for note in notes
-        if note.uid in pods
+        {"pod": pods[uid].key, "reason": refusal.reason.value, "message": refusal.text}
+        for uid, refusal in notes
+        if uid in pods
     ]

@@ -26,10 +26,10 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import EventReason
 from gangsched.state.cluster import Cluster
+from gangsched.state.gang_events import gang_ref, pod_ref
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.queue import Queue
-from gangsched.state.reports import gang_ref, pod_ref
 
 PLAIN = "pod:"
 """Before the "namespace/name" of a pod without a gang; no namespace has a colon, so it is no gang's id."""

@@ -1,21 +1,35 @@
-"""What people are told: conditions on pods, the status of PodGroups, Events (semantics E1-E4).
+"""Reports: what was told, and when the next thing is due (semantics E1-E4).
 
-Law: a verdict is told once it stood for `settle_s` (a gang whose members are still being created changes its verdict
-with each of them), at most once, and only where it differs from what was told last. Telling never changes a decision.
+Law: a verdict is told once it stood for `settle_s`, and only where it differs from what was told last; while only facts
+in it move, no more often than the text allows. Telling never changes a decision. What is said is not decided here: see
+`conditions`, `status` and `gang_events`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from gangsched.model.gang import Gang, Refusal
+from gangsched.model.gang import Gang, Placement
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
-from gangsched.model.protocol import ObjectRef, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
+from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import EventReason, Reason
+from gangsched.state.conditions import FACTS_S, PodCondition, pod_conditions
+from gangsched.state.gang_events import LASTING, Start, gang_ref, lasting, pod_ref
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import GroupRecord, Registry, broken
-from gangsched.state.status import status
+from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.status import condition_types, facts_aside, status, unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A PodGroup's status as written at `at_s`; `uid` is that of the object."""
+
+    uid: str
+    status: dict[str, object]
+    at_s: float
 
 
 class Reports:
@@ -24,20 +38,40 @@ class Reports:
     def __init__(self, *, settle_s: float) -> None:
         self._settle_s = settle_s
         self._due_s: dict[str, float] = {}
-        self._pods: dict[str, dict[str, tuple[str, str]]] = {}
+        self._pods: dict[str, dict[str, tuple[PodCondition, float]]] = {}
         self._events: dict[str, set[tuple[str, str]]] = {}
-        self._statuses: dict[str, tuple[str, object]] = {}
+        self._statuses: dict[str, _Written] = {}
+        self._starts: dict[str, Start] = {}
+        self._binding: dict[str, str] = {}
 
     def note(self, group_id: str, now_s: float) -> None:
         """Something about the group changed: look at it when it has settled."""
-        self._due_s.setdefault(group_id, now_s + self._settle_s)
+        self._look_at(group_id, now_s + self._settle_s)
 
     def forget(self, gang_ids: set[str]) -> None:
         """The gangs are gone."""
         for gang_id in gang_ids:
-            self._pods.pop(gang_id, None)
-            self._events.pop(gang_id, None)
-            self._statuses.pop(gang_id, None)
+            for known in (self._pods, self._events, self._statuses, self._starts):
+                known.pop(gang_id, None)
+
+    def started(self, gang_id: str, placement: Placement) -> None:
+        """The bind of a member goes out."""
+        start = self._starts.setdefault(gang_id, Start())
+        start.open[placement.pod.uid] = f"pod {placement.pod.key} on node {placement.node}"
+        self._binding[placement.pod.uid] = gang_id
+
+    def answered(self, outcome: Outcome) -> str:
+        """One of these binds ended; the id of its gang if it was the last one, else ""."""
+        gang_id = self._binding.pop(outcome.uid, "")
+        start = self._starts.get(gang_id)
+        if start is None:
+            return ""
+        bind = start.open.pop(outcome.uid)
+        if isinstance(outcome, Bound):
+            start.bound += 1
+        else:
+            start.refused.append(f"{bind}: {outcome.message}")
+        return "" if start.open else gang_id
 
     def next_deadline_s(self) -> float | None:
         """When `take` has something to say."""
@@ -51,105 +85,117 @@ class Reports:
             del self._due_s[group_id]
             group = registry.groups.get(group_id)
             if group is not None:
-                reports += self._group(group, registry, wall)
+                reports += self._group(group, registry, now_s, wall, hurry=everything)
         return reports
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
         """The Event of a verdict that must be told whatever follows it (semantics T2, D1)."""
-        return list(self._event(record, verdict.reason.value, verdict.message, warning=True, once=True))
+        told = verdict.told
+        return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
 
-    def _group(self, group: GroupRecord, registry: Registry, wall: str) -> Iterator[Report]:
+    def _look_at(self, group_id: str, at_s: float) -> None:
+        self._due_s[group_id] = min(at_s, self._due_s.get(group_id, at_s))
+
+    def _group(
+        self, group: GroupRecord, registry: Registry, now_s: float, wall: str, *, hurry: bool
+    ) -> Iterator[Report]:
         faults = [text for gang_id in group.gangs for text in registry.gangs[gang_id].faults.values()]
         for gang_id in group.gangs:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
             if group.verdict is not None:
-                yield from self._tell_pods(record, gang, group.verdict, faults)
+                told = self._pods.setdefault(gang.id, {})
+                for pod, wanted in pod_conditions(record, gang, group.verdict, faults):
+                    yield from self._tell_pod(group.id, gang, pod, wanted, told, now_s, hurry=hurry)
+                if len(told) > 2 * len(record.members):
+                    self._pods[gang.id] = {uid: said for uid, said in told.items() if uid in record.members}
             if record.plain or not record.ours:
                 continue
-            yield from self._tell_gang(record, gang, group.verdict, registry.accusers(gang_id))
-            yield from self._tell_status(record, gang, group.verdict, wall)
+            yield from self._tell_gang(record, gang, group.verdict, lasting(record, gang, registry.accusers(gang_id)))
+            yield from self._tell_status(group, record, gang, now_s, wall, hurry=hurry)
         for accused in group.accused:  # the other side of a mismatch (semantics I4)
             assert group.refusal is not None
-            yield from self._event(
-                registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message, warning=True
-            )
+            yield from self._event(registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message)
 
-    def _tell_pods(self, record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]) -> Iterator[Report]:
-        """Conditions where they changed; `faults` of its group keep a pod waiting that nothing else is known of."""
-        notes = {note.uid: Refusal(note.reason, note.message) for note in verdict.notes}
-        of_gang: Refusal | None = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
-        if of_gang is not None and of_gang.reason is Reason.SCHEDULED:
-            of_gang = None
-        if of_gang is None and faults:
-            of_gang = Refusal(Reason.BACK_OFF, faults[0])
-        told = self._pods.setdefault(gang.id, {})
-        waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in gang.held)]
-        for pod in waiting:
-            fault = record.faults.get(pod.uid)
-            refusal = Refusal(Reason.BACK_OFF, fault) if fault else notes.get(pod.uid, of_gang)
-            if refusal is None:
-                continue
-            before = told.get(pod.uid) or _stored(pod)
-            now = (refusal.reason.value, refusal.message)
-            told[pod.uid] = now
-            if before == now:
-                continue
-            yield SetPodCondition(pod.uid, pod.namespace, pod.name, *now)
-            if gang.plain or before is None or before[0] != now[0]:
-                yield RecordEvent(pod_ref(pod), EventReason.FAILED_SCHEDULING, refusal.message, warning=True)
-        if len(told) > 2 * len(record.members):
-            self._pods[gang.id] = {uid: said for uid, said in told.items() if uid in record.members}
+    def _tell_pod(
+        self,
+        group_id: str,
+        gang: Gang,
+        pod: Pod,
+        wanted: PodCondition,
+        told: dict[str, tuple[PodCondition, float]],
+        now_s: float,
+        *,
+        hurry: bool,
+    ) -> Iterator[Report]:
+        """The condition, if it says something new."""
+        before, at_s = told.get(pod.uid) or (_stored(pod, wanted), -math.inf)
+        if before is not None and (before.reason, before.text) == (wanted.reason, wanted.text):
+            told.setdefault(pod.uid, (wanted, now_s))
+            return
+        is_same = before is not None and (before.reason, before.message) == (wanted.reason, wanted.message)
+        if is_same and not hurry and now_s < at_s + wanted.repeat_s:
+            self._look_at(group_id, at_s + wanted.repeat_s)
+            return
+        told[pod.uid] = (wanted, now_s)
+        yield SetPodCondition(pod.uid, pod.namespace, pod.name, wanted.reason.value, wanted.text)
+        if gang.plain or before is None or before.reason is not wanted.reason:
+            yield RecordEvent(pod_ref(pod), EventReason.FAILED_SCHEDULING, wanted.text, warning=True)
 
     def _tell_gang(
-        self, record: GangRecord, gang: Gang, verdict: Verdict | None, accusers: Sequence[GroupRecord]
+        self, record: GangRecord, gang: Gang, verdict: Verdict | None, wrong: Iterator[tuple[str, str]]
     ) -> Iterator[Report]:
-        """Events on the PodGroup (or the oldest pod): what is wrong for as long as it is, and the change of verdict."""
-        refusal = None
-        if verdict is not None:
-            refusal = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message))
-        lasting = list(_wrong(record, gang, accusers))
+        """Events on the PodGroup (or the oldest pod): what is wrong for as long as it is, starts, changed verdicts."""
+        refusal = verdict.of_gang(gang.id) if verdict is not None else None
+        problems = list(wrong)
         told = self._events.setdefault(record.id, set())
         is_lasting = refusal is not None and refusal.reason is Reason.INVALID_GANG
-        true = {*lasting, (refusal.reason.value, refusal.message)} if refusal and is_lasting else set(lasting)
-        told.difference_update([said for said in told if said[0] in _LASTING and said not in true])
-        for reason, text in lasting:
-            yield from self._event(record, reason, text, warning=True)
-        if refusal is None or verdict is None:
-            return
-        if refusal.reason is Reason.SCHEDULED:
-            if verdict.binds and refusal.message:
-                yield from self._event(record, EventReason.GANG_SCHEDULED, refusal.message, warning=False, once=True)
-        else:
-            yield from self._event(record, refusal.reason.value, refusal.message, warning=True, once=True)
+        true = {*problems, (refusal.reason.value, refusal.message)} if refusal and is_lasting else set(problems)
+        told.difference_update([said for said in told if said[0] in LASTING and said not in true])
+        for reason, text in problems:
+            yield from self._event(record, reason, text)
+        start = self._starts.get(gang.id)
+        if start is not None and not start.open:
+            del self._starts[gang.id]
+            if start.text:
+                yield from self._event(record, EventReason.GANG_SCHEDULED, start.text, warning=False, once=True)
+        if refusal is not None and refusal.reason is not Reason.SCHEDULED:
+            yield from self._event(record, refusal.reason.value, refusal.message, text=refusal.text, once=True)
 
     def _event(
-        self, record: GangRecord, reason: str, message: str, *, warning: bool, once: bool = False
+        self, record: GangRecord, reason: str, message: str, *, text: str = "", warning: bool = True, once: bool = False
     ) -> Iterator[RecordEvent]:
-        """An Event on the gang, unless it was told; `once` things replace each other, so a return to them is news."""
+        """An Event on the gang that says `text`, unless one with this `message`, the part that does not move, was told.
+
+        `once` things replace each other, so a return to them is news.
+        """
         told = self._events.setdefault(record.id, set())
         if (reason, message) in told or not record.ours:
             return
         if once:
-            told.difference_update([said for said in told if said[0] not in _LASTING])
+            told.difference_update([said for said in told if said[0] not in LASTING])
         told.add((reason, message))
         ref = gang_ref(record)
         if ref is not None:
-            yield RecordEvent(ref, reason, message, warning=warning)
+            yield RecordEvent(ref, reason, text or message, warning=warning)
 
     def _tell_status(
-        self, record: GangRecord, gang: Gang, verdict: Verdict | None, wall: str
+        self, group: GroupRecord, record: GangRecord, gang: Gang, now_s: float, wall: str, *, hurry: bool
     ) -> Iterator[SetPodGroupStatus]:
         pod_group = record.pod_group
         if pod_group is None or pod_group.deleting:
             return
-        uid, written = self._statuses.get(record.id, ("", None))
-        told = frozenset(_types(written)) if uid == pod_group.uid else frozenset[str]()
-        wanted = status(record, pod_group, gang, verdict, wall=wall, told=told)
-        if uid == pod_group.uid and _unchanged(wanted, written):
+        written = self._statuses.get(record.id)
+        if written is not None and written.uid != pod_group.uid:
+            written = None
+        told = condition_types(written.status) if written else frozenset[str]()
+        wanted = status(record, pod_group, gang, group.verdict, wall=wall, told=told)
+        if unchanged(wanted, written.status if written else pod_group.status):
             return
-        if written is None and _unchanged(wanted, pod_group.status):
+        is_same = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
+        if written is not None and is_same and not hurry and now_s < written.at_s + FACTS_S:
+            self._look_at(group.id, written.at_s + FACTS_S)
             return
-        self._statuses[record.id] = (pod_group.uid, wanted)
+        self._statuses[record.id] = _Written(pod_group.uid, wanted, now_s)
         yield SetPodGroupStatus(
             pod_group.api_group,
             pod_group.version,
@@ -161,72 +207,9 @@ class Reports:
         )
 
 
-_LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
-
-
-def _wrong(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:
-    """(reason, sentence) of bad values, groups tied without consent, foreign members, and being below the minimum."""
-    for problem in record.spec.problems if record.spec else ():
-        yield Reason.INVALID_GANG.value, problem.text
-    for accuser in accusers:  # told to it when it was accused, unless it has become ours since
-        if accuser.refusal is not None:
-            yield Reason.INVALID_GANG.value, accuser.refusal.message
-    if gang.foreign:
-        named = ", ".join(gang.foreign[:5]) + (", …" if len(gang.foreign) > 5 else "")
-        one = len(gang.foreign) == 1
-        does = "member has another schedulerName and does" if one else "members have another schedulerName and do"
-        yield EventReason.MIXED_SCHEDULERS.value, f"{len(gang.foreign)} pending {does} not count: {named}"
-    if broken(gang):
-        text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
-        yield EventReason.DEGRADED.value, text
-
-
-def pod_ref(pod: Pod) -> ObjectRef:
-    """A pod as the object of an Event."""
-    return ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
-
-
-def gang_ref(record: GangRecord) -> ObjectRef | None:
-    """The PodGroup as the object of an Event, else the oldest pod (semantics E2)."""
-    pod_group = record.pod_group
-    if pod_group is not None:
-        version = f"{pod_group.api_group}/{pod_group.version}"
-        return ObjectRef(version, "PodGroup", pod_group.namespace, pod_group.name, pod_group.uid)
-    oldest = record.oldest()
-    return pod_ref(oldest) if oldest is not None else None
-
-
-def _stored(pod: Pod) -> tuple[str, str] | None:
+def _stored(pod: Pod, wanted: PodCondition) -> PodCondition | None:
     """What the pod's condition says already, e.g. after a restart."""
-    if pod.condition is None or pod.condition.status != "False":
+    condition = pod.condition
+    if condition is None or condition.status != "False" or condition.reason not in set(Reason):
         return None
-    return (pod.condition.reason, pod.condition.message)
-
-
-def _unchanged(wanted: dict[str, object], stored: object) -> bool:
-    """Whether every field to write is stored as wanted, transition times and the start time aside."""
-    if not isinstance(stored, Mapping):
-        return False
-    return all(_bare(key, value) == _bare(key, stored.get(key, _ABSENT.get(key))) for key, value in wanted.items())
-
-
-def _types(written: object) -> Iterator[str]:
-    """The types of the conditions in a status."""
-    conditions = written.get("conditions") if isinstance(written, Mapping) else None
-    for entry in conditions if isinstance(conditions, list) else ():
-        yield entry["type"]
-
-
-_ABSENT: dict[str, object] = {"occupiedBy": "", "scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}
-
-
-def _bare(key: str, value: object) -> object:
-    if key == "scheduleStartTime":
-        return value is not None
-    if key == "conditions" and isinstance(value, list):
-        return [
-            {name: entry[name] for name in entry if name != "lastTransitionTime"}
-            for entry in value
-            if isinstance(entry, Mapping)
-        ]
-    return value
+    return PodCondition(Reason(condition.reason), condition.message, condition.message, wanted.repeat_s)

@@ -13,7 +13,17 @@ from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.plan import Plan, Verdict
-from gangsched.model.protocol import Action, Bind, MarkTimedOut, Message, RecordEvent, Report
+from gangsched.model.protocol import (
+    Action,
+    Bind,
+    BindFailed,
+    BindGone,
+    Bound,
+    MarkTimedOut,
+    Message,
+    RecordEvent,
+    Report,
+)
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
@@ -57,7 +67,12 @@ class SchedulingState:
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Take in one message; returns Events that are due whatever is decided next."""
-        return self._event_handlers.apply(message, now_s=now_s)
+        events = self._event_handlers.apply(message, now_s=now_s)
+        if isinstance(message, Bound | BindGone | BindFailed):
+            started = self.reports.answered(message)
+            if started:
+                self.reports.note(self.registry.group_of.get(started, ""), now_s)
+        return events
 
     # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
 
@@ -193,6 +208,8 @@ class SchedulingState:
         record.assumed[pod.uid] = placement.node
         record.retry.discard(pod.uid)
         self._event_handlers.sent(placement)
+        if not record.plain:
+            self.reports.started(record.id, placement)
         claims = self.cluster.storage_cache.selections(pod.uid)
         return Bind(pod.uid, pod.namespace, pod.name, placement.node, claims)
 

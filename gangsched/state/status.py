@@ -6,11 +6,14 @@ such. `wall` is the time to stamp new conditions with, RFC 3339.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gangsched.api import keys
 from gangsched.api.podgroup import (
     NATIVE_INITIALLY_SCHEDULED,
+    NATIVE_SCHEDULED,
+    SCHEDULED,
     Condition,
     PodGroupPhase,
     PodGroupStatus,
@@ -18,13 +21,16 @@ from gangsched.api.podgroup import (
     stored_conditions,
     with_condition,
 )
-from gangsched.model.gang import Gang, Refusal
+from gangsched.core.messages import waiting_for_members
+from gangsched.model.gang import Gang
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import EXPLANATIONS, Reason
+from gangsched.state.gang_events import named
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import broken
 
+SCHEDULED_TYPES = frozenset({SCHEDULED, NATIVE_SCHEDULED, NATIVE_INITIALLY_SCHEDULED})
 DEGRADED, TIMED_OUT, INVALID_GANG = "Degraded", "TimedOut", "InvalidGang"
 LONGEST_MESSAGE = 1024
 
@@ -116,18 +122,24 @@ def _conditions(
 ) -> list[Condition]:
     needed = max(1, gang.min_member)
     scheduled = count.scheduled >= needed and count.scheduled > count.failed
-    reason, message = Reason.SCHEDULED.value, f"{count.scheduled} of {needed} members are bound"
-    if not scheduled:
-        refusal = dict(verdict.gangs).get(gang.id, Refusal(verdict.reason, verdict.message)) if verdict else None
-        if refusal is not None and refusal.reason is not Reason.SCHEDULED:
-            reason, message = refusal.reason.value, refusal.message
-        elif count.scheduled or (verdict is not None and verdict.binds):
-            reason = "Binding"  # the members are on their way, or some were lost on it
-        else:
-            reason = Reason.WAITING_FOR_MEMBERS.value
-            message = f"{gang.quorum} of {gang.min_member} members of {gang.id} exist"
-        if verdict is not None and verdict.round is not None:
-            message += f" (round {verdict.round.number}: {verdict.round.placed} of {verdict.round.present} placed)"
+    refusal = verdict.of_gang(gang.id) if verdict else None
+    if refusal is not None and refusal.reason is Reason.SCHEDULED:
+        refusal = None
+    reason, message = Reason.SCHEDULED.value, _bound(count, needed)
+    if scheduled:
+        if refusal is not None and not gang.free_running:
+            message += f"; {refusal.text}"
+    elif refusal is not None:
+        reason, message = refusal.reason.value, refusal.text
+    elif count.scheduled or (verdict is not None and verdict.binds):
+        reason = "Binding"  # the members are on their way, or some were lost on it
+    else:
+        lack = waiting_for_members(gang)
+        reason, message = lack.reason.value, lack.text
+    if record.faults:
+        message += f"; {named(list(record.faults.values()))}"
+    if not scheduled and verdict is not None and verdict.round is not None:
+        message += f" (round {verdict.round.number}: {verdict.round.placed} of {verdict.round.present} placed)"
     is_broken = broken(gang)
     timed_out = bool(gang.timed_out)
     problems = [problem.text for problem in record.spec.problems] if record.spec else []
@@ -164,3 +176,48 @@ def _conditions(
         )
         for kind, is_true, reason, message in entries
     ]
+
+
+def _bound(count: Counts, needed: int) -> str:
+    """Members that are bound or have succeeded; those above the minimum too, once a job has outgrown it."""
+    there = count.scheduled - count.failed
+    if there > needed:
+        return f"{there} members are bound, of which the gang needs {needed}"
+    return f"{there} of {needed} members are bound"
+
+
+# --- what is written is compared with what is wanted ----------------------------------------------------------------
+
+_ABSENT: dict[str, object] = {"occupiedBy": "", "scheduled": 0, "running": 0, "succeeded": 0, "failed": 0}
+
+
+def unchanged(wanted: Mapping[str, object], stored: object) -> bool:
+    """Whether every field to write is stored as wanted, transition times and the start time aside."""
+    if not isinstance(stored, Mapping):
+        return False
+    return all(_bare(key, value) == _bare(key, stored.get(key, _ABSENT.get(key))) for key, value in wanted.items())
+
+
+def facts_aside(status: Mapping[str, object]) -> dict[str, object]:
+    """The status without the message of the condition that says whether the gang is scheduled."""
+    entries = (entry | {"message": ""} if entry["type"] in SCHEDULED_TYPES else entry for entry in _entries(status))
+    return {**status, "conditions": list(entries)}
+
+
+def condition_types(status: Mapping[str, object]) -> frozenset[str]:
+    """The types of the conditions in a status."""
+    return frozenset(str(entry["type"]) for entry in _entries(status))
+
+
+def _entries(status: Mapping[str, object]) -> Iterator[dict[str, object]]:
+    conditions = status.get("conditions")
+    return (dict(entry) for entry in (conditions if isinstance(conditions, list) else ()) if isinstance(entry, Mapping))
+
+
+def _bare(key: str, value: object) -> object:
+    if key == "scheduleStartTime":
+        return value is not None
+    if key == "conditions" and isinstance(value, list):
+        entries = _entries({key: value})
+        return [{name: field for name, field in entry.items() if name != "lastTransitionTime"} for entry in entries]
+    return value

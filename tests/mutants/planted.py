@@ -153,8 +153,8 @@ MUTANTS = (
         "told text is not deduplicated",
         "E1",
         "state/reports.py",
-        "if before == now:\n                continue",
-        "if False:\n                continue",
+        "if before is not None and (before.reason, before.text) == (wanted.reason, wanted.text):",
+        "if False:",
         STATE,
     ),
     Mutant(
@@ -217,8 +217,8 @@ MUTANTS = (
         "members above the minimum are left behind",
         "B1",
         "core/cycle.py",
-        "binds = (*held, *trial.placements)\n            reason",
-        "binds = (*held, *trial.placements)[: sum(gang.min_member for gang in gangs)]\n            reason",
+        "binds, notes = (*held, *trial.placements), _notes",
+        "binds, notes = (*held, *trial.placements)[: sum(gang.min_member for gang in gangs)], _notes",
         CORE,
     ),
     Mutant(

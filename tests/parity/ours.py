@@ -59,7 +59,7 @@ class Ours:
         ready = [group for group in self._state.ready(NOW_S) if any(gang.pending for gang in group.gangs)]
         proposal = plan(self._state.snapshot(), ready, now_s=NOW_S)
         nodes = {p.pod.uid: p.node for verdict in proposal.verdicts for p in verdict.binds}
-        said = {note.uid: note.message for verdict in proposal.verdicts for note in verdict.notes}
+        said = {uid: told.now or told.message for verdict in proposal.verdicts for uid, told in verdict.notes}
         decided = [pods[verdict.group] for verdict in proposal.verdicts]
         answers = [(pod.name, Answer(nodes.get(pod.uid, ""), said.get(pod.uid, ""))) for pod in decided]
         # What the API server itself said when it created them stands.

@@ -134,7 +134,7 @@ def nobody_sleeps_wrongly(world: World) -> None:
     for verdict in plan(state.snapshot(), groups, now_s=world.now_s).verdicts:
         assert not verdict.binds, f"{verdict.group} could have been bound: {verdict.binds}"
         assert not verdict.holds, f"{verdict.group} could have held: {verdict.holds}"
-        assert not verdict.releases, f"{verdict.group} should have released: {verdict.message}"
+        assert not verdict.releases, f"{verdict.group} should have released: {verdict.told.text}"
 
 
 def nothing_is_lost(world: World) -> None:

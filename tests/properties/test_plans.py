@@ -115,7 +115,7 @@ def test_order_of_events_does_not_change_the_verdicts(
                 world.pods[message.item.uid] = message.item
         world.settle()
         verdicts = {name: record.verdict for name, record in world.state.registry.groups.items()}
-        told_of = {name: (each.reason, each.message, each.notes) for name, each in verdicts.items() if each}
+        told_of = {name: (each.told, each.notes) for name, each in verdicts.items() if each}
         ends.append((told_of, world.bound(), world.held(), sorted(world.state.registry.group_of.items())))
     assert ends[0] == ends[1]
 

@@ -76,8 +76,37 @@ def complaints(view: View, expected: Mapping[str, Any], maker: Maker) -> list[st
         elif kind == "events" and rest:
             found += [f"{name}: {text}" for text in _events(view, rest, wanted, maker)]
         else:
+            if isinstance(wanted, Mapping):
+                found += [f"{name}: {text}" for text in _facts(view, name, wanted.get("facts", ()), maker)]
             found += [f"{name}: {text}" for text in _pods(select(view, name, maker), wanted, maker)]
     return found
+
+
+def _facts(view: View, name: str, fragments: Any, maker: Maker) -> Iterator[str]:
+    """What moves stands in one place of a gang: on its PodGroup, else on its oldest waiting pod (semantics E1)."""
+    gang = name if maker.key(name) not in view.pods else name.rpartition("-")[0]
+    pods = {key: pod for key, pod in select(view, gang, maker).items() if not is_bound(pod)}
+    pods = {key: pod for key, pod in pods.items() if not pod["spec"].get("schedulingGates")}
+    group = view.pod_groups.get(maker.key(gang))
+    place = f"podgroup {gang}" if group else min(pods, key=lambda key: (_created(pods[key]), key), default="")
+    said = {key: _said(pod, "PodScheduled") for key, pod in pods.items()}
+    if group:
+        said[place] = _said(group, "Scheduled")
+    for fragment in _list(fragments):
+        filled = _fill(fragment, maker)
+        if filled not in said.get(place, ""):
+            yield f"{place} says {said.get(place)!r}, not {filled!r}"
+        yield from (f"{key} says {filled!r} as well" for key, text in said.items() if key != place and filled in text)
+
+
+def _created(pod: Object) -> str:
+    return str(pod["metadata"]["creationTimestamp"])
+
+
+def _said(body: Object, kind: str) -> str:
+    """The message of a condition."""
+    conditions = body.get("status", {}).get("conditions", ())
+    return next((str(entry.get("message", "")) for entry in conditions if entry["type"] == kind), "")
 
 
 def _pods(pods: Mapping[str, Object], wanted: Any, maker: Maker) -> Iterator[str]:
@@ -85,7 +114,7 @@ def _pods(pods: Mapping[str, Object], wanted: Any, maker: Maker) -> Iterator[str
         counted = _COUNTED.fullmatch(wanted)
         words: Mapping[str, Any] = {"bound": int(counted[1])} if counted else {wanted: "all"}
     else:
-        words = wanted
+        words = {word: value for word, value in wanted.items() if word != "facts"}
     if unknown := words.keys() - _POD_WORDS:
         raise ValueError(f"unknown expectation of pods: {', '.join(sorted(unknown))}")
     if "gone" in words:

@@ -67,9 +67,9 @@ def test_devices_out_of_reach() -> None:
     """Told as kube-scheduler counts it, after room."""
     verdict = decide(using("p0", "d0"), claims=(claim("d0", required=on_node("gone")),))
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "0/3 nodes are available: 3 resourceclaim not available on the node" in verdict.message
+    assert "0/3 nodes are available: 3 resourceclaim not available on the node" in verdict.told.text
     full = decide(using("p0", "d0", gpus=99), claims=(claim("d0", required=on_node("gone")),))
-    assert "3 Insufficient nvidia.com/gpu" in full.message
+    assert "3 Insufficient nvidia.com/gpu" in full.told.text
 
 
 MANY = tuple(f"uid-{index}" for index in range(256))
@@ -113,13 +113,13 @@ def test_claims_that_cannot_be_used(case: str) -> None:
     name, made, claims, reason, text = PROBLEMS[case]
     verdict = decide(using("p", name, made=made), claims=claims)
     assert (verdict.binds, verdict.reason) == ((), reason)
-    assert f"0/3 nodes are available: {text}" in verdict.message
+    assert verdict.told.message == f"gang ns/g waits for pod ns/p: {text}"
 
 
 def test_unread_kinds_matter_to_those_who_use_them() -> None:
     """Without ResourceClaims only pods with such wait; without PersistentVolumeClaims those with devices do not."""
     verdict = decide(using("p", "d"), claims=(claim("d"),), unread=frozenset({ResourceClaim}))
-    assert "this scheduler may not read resourceclaims" in verdict.message
+    assert "this scheduler may not read resourceclaims" in verdict.told.text
     assert where(decide(using("p", "d"), claims=(claim("d"),), unread=frozenset({Claim}))) != {}
 
 

@@ -32,8 +32,9 @@ def test_gang_waits_for_its_members_with_counts() -> None:
     """P1: fewer live ungated members than the minimum is refused with the counts, and no round is used up."""
     verdict = decide(gang("ns/g", pods("g", 3), 5, gated=1, terminating=2, foreign=("ns/x",)))
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS
-    assert verdict.message == (
-        "3 of 5 members of ns/g exist; 2 missing; 1 gated; 2 terminating; 1 with another schedulerName"
+    assert verdict.told.text == (
+        "waiting for members of gang ns/g: 3 of 5 are ready; 1 is gated; 1 is with another schedulerName; "
+        "2 are being deleted, which does not count"
     )
     assert verdict.round is None
     assert verdict.needs == ()
@@ -61,7 +62,7 @@ def test_succeeded_members_count_only_once_satisfied(policy: MatchPolicy, satisf
 def test_uninitialised_gang_is_refused_with_its_own_reason() -> None:
     """I2, P1: a gang whose PodGroup does not exist says so."""
     verdict = decide(gang("ns/g", pods("g", 1), uninitialised=Refusal(Reason.POD_GROUP_MISSING, "no PodGroup")))
-    assert (verdict.reason, verdict.message) == (Reason.POD_GROUP_MISSING, "no PodGroup")
+    assert (verdict.reason, verdict.told.text) == (Reason.POD_GROUP_MISSING, "no PodGroup")
 
 
 def test_siblings_wait_for_the_gang_that_is_not_ready() -> None:
@@ -71,7 +72,7 @@ def test_siblings_wait_for_the_gang_that_is_not_ready() -> None:
     assert told["ns/b"].reason is Reason.WAITING_FOR_MEMBERS
     assert told["ns/a"].reason is Reason.WAITING_FOR_GANG
     assert "ns/b" in told["ns/a"].message
-    assert "1 of 3" in told["ns/a"].message
+    assert "1 of 3" in told["ns/a"].now
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS, "the group's own reason is the cause"
     assert not verdict.binds
 
@@ -79,7 +80,7 @@ def test_siblings_wait_for_the_gang_that_is_not_ready() -> None:
 def test_faulty_declaration_refuses_every_gang_of_the_group() -> None:
     """I4: a group that is not declared symmetrically is refused with what is wrong."""
     verdict = decide(gang("ns/a", pods("a", 1)), refusal=Refusal(Reason.INVALID_GANG, "lists ns/b"))
-    assert (verdict.reason, verdict.message) == (Reason.INVALID_GANG, "lists ns/b")
+    assert (verdict.reason, verdict.told.text) == (Reason.INVALID_GANG, "lists ns/b")
 
 
 def test_timed_out_members_refuse_the_group() -> None:
@@ -95,9 +96,12 @@ def test_satisfied_gang_places_members_alone() -> None:
     """P3: once satisfied, each member goes as a plain pod, those that do not fit are told alone."""
     verdict = decide(gang("ns/g", pods("g", 3, gpus=8), 9, satisfied=True))
     assert where(verdict) == {"g0": "a", "g1": "b"}
-    (note,) = verdict.notes
+    ((_, note),) = verdict.notes
     assert note.reason is Reason.UNSCHEDULABLE
-    assert note.message == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    assert note.message == "pod ns/g2 asks for 8 nvidia.com/gpu"
+    assert note.now == (
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. No nvidia.com/gpu is free; a node offers up to 8."
+    )
 
 
 def test_satisfied_gang_does_not_wait_for_a_sibling() -> None:
@@ -147,7 +151,8 @@ def test_hold_on_a_node_that_closed_to_its_gang_counts_as_room() -> None:
     assert len(decide(ours, nodes=[shared, node("a", 2)]).binds) == 3
     verdict = decide(ours, nodes=[shared, node("a", 0)])
     assert (verdict.reason, verdict.releases) == (Reason.UNSCHEDULABLE, ())
-    assert "gang ns/g needs room for 3 more pods and there is room for 2" in verdict.message
+    assert "gang ns/g needs room for 3 more pods" in verdict.told.message
+    assert "there is room for 2" in verdict.told.now
 
 
 def test_satisfied_gang_of_another_policy_is_still_a_gang() -> None:
@@ -162,7 +167,8 @@ def test_room_is_counted_in_whole_pods() -> None:
     """P4: two nodes with 6 and 2 free GPUs take no pod of 8; the sum of GPUs is not what counts."""
     verdict = decide(gang("ns/g", pods("g", 1, gpus=8)), nodes=[node("a", 6), node("b", 2)])
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "room for 1 more pod and there is room for 0" in verdict.message
+    assert "gang ns/g needs room for 1 more pod" in verdict.told.message
+    assert "there is room for 0" in verdict.told.now
     assert verdict.round is None
 
 
@@ -176,8 +182,8 @@ def test_min_resources_are_needed_beside_the_minimum() -> None:
     """P4: minResources not free in sum refuse a gang whose minimum alone would fit, with what is missing."""
     verdict = decide(gang("ns/g", pods("g", 4, gpus=4), 1, min_resources=amounts(gpus=20, cpu_milli=1000)))
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "4 nvidia.com/gpu missing" in verdict.message
-    assert "cpu" not in verdict.message
+    assert "4 nvidia.com/gpu missing" in verdict.told.text
+    assert "cpu" not in verdict.told.text
     assert not verdict.binds
 
 
@@ -211,7 +217,7 @@ def test_own_holds_are_not_counted_twice_against_the_empty_cluster() -> None:
     ours = group(gang("ns/g", mine[2:], 4, mode=Mode.NON_STRICT, held=held), clock_started_s=0.0)
     verdict = verdict_on(plan(snapshot(NODES, [(mine[0], "a"), (mine[1], "b")]), [ours], now_s=1.0), "ns/g")
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert "room for" in verdict.message
+    assert "room for" in verdict.told.text
 
 
 def test_non_strict_refusal_wakes_on_room_for_one() -> None:
@@ -232,5 +238,5 @@ def test_unsupported_feature_is_said_and_needs_no_room() -> None:
     strange = shape(1, unsupported=("host ports",))
     verdict = decide(gang("ns/g", [pod("g", of=strange)]))
     assert verdict.reason is Reason.UNSUPPORTED
-    assert "host ports" in verdict.message
+    assert "host ports" in verdict.told.text
     assert verdict.needs == ()

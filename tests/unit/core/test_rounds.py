@@ -45,8 +45,12 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
     first, rest = [pod("g0", gpus=3)], [pod(f"g{n}", gpus=2) for n in range(1, 5)]
     verdict = decided(group(gang("ns/g", [*first, *rest])), [node("a", 6), node("b", 3)])
     assert verdict.reason is Reason.UNSCHEDULABLE
-    assert verdict.message == (
-        "pod ns/g4: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu; 4 of 5 had found a node"
+    assert verdict.told.message == (
+        "gang ns/g needs room for 5 more pods, and none is found for pod ns/g1, which asks for 2 nvidia.com/gpu"
+    ), "the same pod whoever's turn it was"
+    assert verdict.told.now == (
+        "pod ns/g4: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu; 4 of 5 had found a node; "
+        "9 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 6"
     )
     assert verdict.round is not None
     assert verdict.round.outcome is RoundOutcome.REFUSED
@@ -67,7 +71,7 @@ def test_members_above_the_minimum_never_cause_a_refusal() -> None:
     verdict = decided(group(gang("ns/g", [pod(f"g{n}", gpus=2) for n in range(6)], 2)), [node("a", 8)])
     assert verdict.reason is Reason.SCHEDULED
     assert set(where(verdict)) == {"g0", "g1", "g2", "g3"}
-    assert [note.reason for note in verdict.notes] == [Reason.UNSCHEDULABLE] * 2
+    assert [refusal.reason for _, refusal in verdict.notes] == [Reason.UNSCHEDULABLE] * 2
 
 
 def test_refused_round_leaves_the_ledger_exactly_as_found() -> None:
@@ -114,12 +118,12 @@ def test_non_strict_members_that_fit_are_held() -> None:
     assert verdict.reason is Reason.HOLDING
     assert [placement.pod.name for placement in verdict.holds] == ["g0", "g1"]
     assert not verdict.binds
-    assert {note.uid: note.reason for note in verdict.notes} == {
+    assert {uid: refusal.reason for uid, refusal in verdict.notes} == {
         pods[0].uid: Reason.HOLDING,
         pods[1].uid: Reason.HOLDING,
         pods[2].uid: Reason.UNSCHEDULABLE,
     }
-    assert "waiting for 1 more of ns/g" in verdict.message
+    assert "waiting for 1 more of ns/g" in verdict.told.text
 
 
 def test_later_round_tries_the_rest_only_and_binds_the_holds_along() -> None:
@@ -214,7 +218,7 @@ def test_nodes_that_rejected_a_member_are_avoided() -> None:
     alone = gang("ns/g", [pod("g", gpus=1)])
     assert where(decided(group(alone, avoid=frozenset({"a"})), [node("a"), node("b")])) == {"g": "b"}
     verdict = decided(group(alone, avoid=frozenset({"a"})), [node("a")])
-    assert "1 node(s) rejected a member lately" in verdict.message
+    assert "1 node(s) rejected a member lately" in verdict.told.text
 
 
 def test_member_whose_bind_failed_goes_alone_whatever_the_policy() -> None:

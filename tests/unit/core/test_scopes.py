@@ -51,7 +51,7 @@ def test_shared_gpus_are_not_for_gangs() -> None:
     assert where(decided(nodes, gang(ONE, 2))) == ["b", "c"]
     refused = decided(nodes, gang(ONE, 3))
     assert refused.reason is Reason.UNSCHEDULABLE
-    assert "1 node(s) share their GPUs between pods, which a gang must ask for" in refused.message
+    assert "1 node(s) share their GPUs between pods, which a gang must ask for" in refused.told.text
 
 
 def test_shared_gpus_are_known_by_their_product() -> None:
@@ -92,7 +92,7 @@ def test_one_product_can_be_required() -> None:
     assert where(decided(nodes, gang(EIGHT, 2, same))) == ["b", "c"]
     refused = decided(nodes, gang(EIGHT, 3, same))
     assert (refused.reason, refused.binds) == (Reason.UNSCHEDULABLE, ())
-    assert "2 node(s) are outside nvidia.com/gpu.product=H100" in refused.message
+    assert "2 node(s) are outside nvidia.com/gpu.product=H100" in refused.told.text
 
 
 def test_the_closest_domain_is_preferred() -> None:
@@ -130,7 +130,7 @@ def test_a_required_label_that_no_node_has() -> None:
     """The gang waits, and is told which label is missing."""
     refused = decided([node("a")], gang(EIGHT, 1, PlacementConstraints(topology="example.com/block")))
     assert refused.reason is Reason.UNSCHEDULABLE
-    assert "1 node(s) lack the label example.com/block" in refused.message
+    assert "1 node(s) lack the label example.com/block" in refused.told.text
 
 
 def mixed(minimum: int, constraints: PlacementConstraints | None = None) -> Gang:

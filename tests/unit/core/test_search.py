@@ -93,7 +93,7 @@ def test_only_the_minimum_must_fit() -> None:
     gang = builders.gang("ns/g", [*builders.pods("large", large, 1), *builders.pods("small", small, 2)], min_member=2)
     verdict = decided([builders.node("a", cpu_milli=4000, gpus=0)], builders.group(gang))[0]
     assert [placement.pod.name for placement in verdict.binds] == ["small-0000", "small-0001"]
-    assert [(note.uid, note.reason) for note in verdict.notes] == [(gang.pending[0].uid, Reason.UNSCHEDULABLE)]
+    assert [(uid, refusal.reason) for uid, refusal in verdict.notes] == [(gang.pending[0].uid, Reason.UNSCHEDULABLE)]
 
 
 def test_a_strict_group_never_holds() -> None:

@@ -50,7 +50,7 @@ def test_group_whose_wait_time_is_over_releases_everything() -> None:
     assert verdict.expired
     assert verdict.reason is Reason.TIMED_OUT
     assert len(verdict.releases) == 2
-    assert "30 s" in verdict.message
+    assert "30 s" in verdict.told.text
     (early,) = planned([node("a", 2)], ours, now_s=29.9).verdicts
     assert not early.expired
 
@@ -80,7 +80,7 @@ def test_lower_ranked_holder_yields_to_the_first() -> None:
     assert yielded.reason is Reason.YIELDED
     assert yielded.yields_to == "ns/a"
     assert set(yielded.releases) == {hold.pod.uid for hold in second.gangs[0].held}
-    assert "ns/a" in yielded.message
+    assert "ns/a" in yielded.told.text
     assert set(where(permitted)) == {"a0", "a1", "a2"}
     assert [each.group for each in verdicts.verdicts].index("ns/b") == 0, "room must be free before it is taken"
 

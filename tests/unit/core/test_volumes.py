@@ -107,7 +107,7 @@ def test_a_volume_out_of_reach_is_said_as_kube_scheduler_says_it() -> None:
     """Room comes before volumes, and each node counts once."""
     store = storage(claim("c"), volume("v-c", required=in_zone("z")))
     full = node("full", gpus=0)
-    assert alone([*TWO_ZONES, full], store, using("p", "c")).message == (
+    assert alone([*TWO_ZONES, full], store, using("p", "c")).told.now == (
         "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, "
         "2 node(s) didn't match PersistentVolume's node affinity."
     )
@@ -119,7 +119,7 @@ def test_zone_labels_of_bound_volumes() -> None:
     bare, both = node("bare"), volume("v-c", zones=((old, ("a", "z")),))
     assert where(alone(TWO_ZONES, storage(claim("c"), both), using("p", "c"))) == {"p": "a1"}
     no = storage(claim("c"), volume("v-c", zones=((ZONE, ("z",)),)))
-    assert alone(TWO_ZONES, no, using("p", "c")).message == (
+    assert alone(TWO_ZONES, no, using("p", "c")).told.text == (
         "0/2 nodes are available: 2 node(s) had no available volume zone."
     )
     assert where(alone([*TWO_ZONES, bare], no, using("p", "c"))) == {"p": "bare"}
@@ -150,13 +150,13 @@ def test_claims_that_rule_out_every_node() -> None:
     """What VolumeBinding's PreFilter refuses is told instead of the nodes, and a new node is not asked for (E1)."""
     for name, (items, use, said) in PROBLEMS.items():
         verdict = alone([node("full", gpus=0)], storage(*items), using("p", use))
-        assert verdict.message == f"0/1 nodes are available: {said}.", name
-        assert verdict.notes[0].reason is Reason.WAITING_FOR_VOLUMES, name
+        assert verdict.told.text == f"0/1 nodes are available: {said}.", name
+        assert verdict.notes[0][1].reason is Reason.WAITING_FOR_VOLUMES, name
     store = storage(claim("c0"), volume("v-c0"), claim("c1", storage_class="now"))
     verdict = decide([node("n")], store, using("p0", "c0"), using("p1", "c1"))
     assert (verdict.reason, verdict.binds) == (Reason.WAITING_FOR_VOLUMES, ())
-    assert verdict.message == (
-        "pod ns/p1: 0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims; 1 of 2 had found a node"
+    assert verdict.told.text == (
+        "gang ns/g waits for pod ns/p1: pod has unbound immediate PersistentVolumeClaims: 1 of 2 had found a node"
     )
 
 
@@ -171,14 +171,16 @@ def test_claims_that_wait_for_a_node_are_provisioned_for_it() -> None:
         "p1": ("c1", "b1"),
     }
     nowhere = alone([TWO_ZONES[0]], store, using("p", "c1"))
-    assert nowhere.message == ("0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.")
+    assert nowhere.told.text == ("0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.")
 
 
 def test_a_selected_node_binds_whoever_comes_next() -> None:
     """A claim that is already being provisioned for a node is of use only there."""
     store = storage(claim("c", storage_class="late", selected_node="b1"))
     assert where(alone(TWO_ZONES, store, using("p", "c"))) == {"p": "b1"}
-    assert "1 node(s) didn't find available persistent volumes" in alone(TWO_ZONES[:1], store, using("p", "c")).message
+    assert (
+        "1 node(s) didn't find available persistent volumes" in alone(TWO_ZONES[:1], store, using("p", "c")).told.text
+    )
 
 
 def test_members_share_a_claim_that_is_to_be_provisioned() -> None:
@@ -209,7 +211,7 @@ def test_existing_volumes_are_given_away_once() -> None:
     assert chosen == {"small": "n0", "big": "n0", "other": "n1"}
     refused = decide(nodes, store, *pods)
     assert refused.binds == ()
-    assert "3 of 4 had found a node" in refused.message
+    assert "3 of 4 had found a node" in refused.told.text
 
 
 def test_a_volume_kept_for_a_claim_is_the_one_it_gets() -> None:
@@ -239,10 +241,10 @@ def test_one_pod_at_a_time() -> None:
     mode = "PersistentVolumeClaim with ReadWriteOncePod access mode"
     text = f"node(s) unavailable due to {mode} already in-use by another pod"
     verdict = alone(TWO_ZONES, storage(*store, placed=placed), using("p", "c"), placed=placed)
-    assert verdict.message == f"0/2 nodes are available: 2 {text}."
+    assert verdict.told.text == f"0/2 nodes are available: 2 {text}."
     twins = decide(TWO_ZONES, storage(*store, shared=["c"]), using("p0", "c"), using("p1", "c"))
     assert twins.binds == ()
-    assert text in twins.message
+    assert text in twins.told.text
 
 
 def test_attach_limits_count_different_volumes() -> None:
@@ -256,7 +258,7 @@ def test_attach_limits_count_different_volumes() -> None:
     verdict = decide(nodes, store, *(using(f"p{i}", f"c{i}") for i in range(4)), placed=placed)
     assert sorted(where(verdict).values()) == ["n0", "n1", "n1", "n1"]
     refused = decide(nodes, store, *(using(f"p{i}", f"c{i}") for i in range(5)), placed=placed)
-    assert "2 node(s) exceed max volume count" in refused.message
+    assert "2 node(s) exceed max volume count" in refused.told.text
     sharing = decide([nodes[0]], store, using("p0", "c0"), using("again", "c5"), placed=placed)
     assert len(sharing.binds) == 2
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from itertools import pairwise
+
 from gangsched.api import keys
 from gangsched.model.objects import Phase, ScheduledCondition
 from gangsched.model.protocol import RecordEvent, SetPodCondition, SetPodGroupStatus
@@ -19,10 +23,12 @@ def test_every_pending_pod_is_told_within_a_second() -> None:
     world = World(node("a", 1))
     pods = world.create(members("g", 2), pod("plain", gpus=4))
     world.advance(0.9)
-    for each in pods:
-        reason, message = world.condition(each)
-        assert reason == "Unschedulable"
-        assert "1 Insufficient nvidia.com/gpu" in message
+    assert {world.condition(each)[0] for each in pods} == {"Unschedulable"}
+    first, second, plain = (world.condition(each)[1] for each in pods)
+    assert "1 Insufficient nvidia.com/gpu" in first
+    assert second.startswith("gang ns/g needs room for 2 more pods")
+    assert second.endswith("; see pod ns/g-0")
+    assert plain.startswith("0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
 
 
 def test_unchanged_verdict_is_not_written_again() -> None:
@@ -215,3 +221,97 @@ def test_bad_value_that_comes_back_is_news() -> None:
         world.told()
     assert len(world.events("InvalidGang")) == 2
     assert len(world.state.reports._events["ns/g"]) < 4, "what is not true any more is forgotten"
+
+
+def test_pods_of_a_gang_that_is_being_created_are_told_once() -> None:
+    """E1: 500 pods at ten a second: at most three writes a pod; the PodGroup has the counts, at most 5 s old."""
+    world = World(node("a", 1))
+    world.declare(pod_group("g", 500))
+    stale: list[str] = []
+    for number in range(500):
+        world.create(members("g", 1, first=number, pod_group=True))
+        world.advance(0.1)
+        said = counted(world)
+        stale += [f"{number + 1}: {said}"] if said < number - 54 else []
+    world.advance(5)
+    writes = Counter(each.name for each in conditions(world))
+    assert max(writes.values()) <= 3
+    assert len(writes) == 500
+    assert not stale
+    assert len([each for each in world.reports if isinstance(each, SetPodGroupStatus)]) <= 14
+    assert len(world.events("WaitingForMembers")) == 1
+
+
+def counted(world: World) -> int:
+    """The number of members that the PodGroup's condition names as ready."""
+    written = [each for each in world.reports if isinstance(each, SetPodGroupStatus)]
+    found = re.search(r"(\d+) of 500 are ready", str(written[-1].status)) if written else None
+    return int(found[1]) if found else 0
+
+
+def test_refused_gangs_are_told_once_and_left_alone() -> None:
+    """E1: 500 gangs of 4 that are refused for 5 minutes: one write a pod, and at most two a minute on the PodGroup."""
+    world = World(*(node(f"n{number}", 2) for number in range(8)))
+    for number in range(500):
+        world.declare(pod_group(f"g{number}", 4))
+        world.create(members(f"g{number}", 4, gpus=8, pod_group=True))
+    world.advance(300)
+    writes = Counter(each.name for each in conditions(world))
+    assert (len(writes), max(writes.values())) == (2_000, 1)
+    statuses = Counter(each.name for each in world.reports if isinstance(each, SetPodGroupStatus))
+    assert max(statuses.values()) <= 10
+
+
+def test_facts_stand_on_the_oldest_pod_where_there_is_no_pod_group() -> None:
+    """E1: it has the counts, the others say where to look; both without being rewritten for nothing."""
+    world = World(node("a", 1))
+    pods = world.create(members("g", 3, gpus=1))
+    world.told()
+    first, *others = (world.condition(each)[1] for each in pods)
+    assert first == (
+        "gang ns/g needs room for 3 more pods and never fits: the nodes that its members may use take 1 of them when "
+        "they are empty: there is room for 1: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    )
+    assert set(others) == {f"{first.partition(': there is')[0]}; see pod ns/g-0"}
+
+
+def test_facts_that_move_are_written_every_five_seconds() -> None:
+    """E1: no sooner, so that a busy cluster is not written to all the time, and no later."""
+    world = World(node("a", 8))
+    world.declare(pod_group("g", 30))
+    times: list[float] = []
+    for number in range(20):
+        world.create(members("g", 1, first=number, pod_group=True))
+        before = len([each for each in world.reports if isinstance(each, SetPodGroupStatus)])
+        world.advance(1)
+        if len([each for each in world.reports if isinstance(each, SetPodGroupStatus)]) > before:
+            times.append(world.now_s)
+    assert [later - sooner for sooner, later in pairwise(times)] == [5.0] * (len(times) - 1)
+
+
+def test_gang_scheduled_is_said_when_all_binds_are_answered() -> None:
+    """E2: not when they are sent; and what was refused is named, on the PodGroup as well."""
+    world = World(node("a", 8))
+    world.declare(pod_group("g", 3))
+    world.fate = lambda bind: "later"
+    world.create(members("g", 3, pod_group=True))
+    world.told()
+    assert not world.events("GangScheduled")
+    world.fate = lambda bind: "failed" if bind.name == "g-2" else "bound"
+    world.answer()
+    world.advance(0.3)
+    ((about, _, message),) = world.events("GangScheduled")
+    assert about == "PodGroup ns/g"
+    assert message == "2 pods are bound together; 1 refused: pod ns/g-2 on node a: the server said 500"
+    (condition,) = [each for each in world.status("g")["conditions"] if each["type"] == "Scheduled"]
+    assert "binding pod ns/g-2 to node a failed" in condition["message"]
+
+
+def test_a_job_that_outgrew_its_minimum_is_not_told_more_than_all() -> None:
+    """E3: four bound members of a minimum of three are not "4 of 3"."""
+    world = World(node("a", 8))
+    world.declare(pod_group("g", 3))
+    world.create(members("g", 4, pod_group=True))
+    world.told()
+    (condition,) = [each for each in world.status("g")["conditions"] if each["type"] == "Scheduled"]
+    assert condition["message"] == "4 members are bound, of which the gang needs 3"

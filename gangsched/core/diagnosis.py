@@ -1,0 +1,82 @@
+"""Diagnosis: the amounts that a refusal names, beside kube-scheduler's counts of nodes (semantics E1).
+
+Law: it reads and never reserves. That pods never fit is said only where sums prove it: the nodes that they may use do
+not take them even when nothing runs there. It looks at requests only, not at other pods, ports, volumes or domains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gangsched.core.filter import static_fit
+from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import closed, usable
+from gangsched.model.gang import Group
+from gangsched.model.objects import Shape
+from gangsched.model.snapshot import Bools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """One resource on the nodes that a shape may use, in exact units.
+
+    `asked` by each pod; `offered` and `free_on_one` are the largest of any one node. `takes` is how many pods the free
+    amounts would do for, one node at a time.
+    """
+
+    resource: str
+    asked: int
+    offered: int = 0
+    free_on_one: int = 0
+    free_in_all: int = 0
+    takes: int = 0
+
+    @property
+    def never(self) -> bool:
+        """Whether a pod asks for more than any node offers."""
+        return self.offered < self.asked
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why pods of one shape find no room.
+
+    `scarcest` is the resource that stops them first; `nodes` counts the nodes that they may use, and `empty_room` the
+    pods that those take when they are empty.
+    """
+
+    scarcest: Amounts
+    nodes: int
+    empty_room: int
+
+
+def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
+    """What pods of `shape` are short of on `ledger`; `totals` is the ledger of the empty cluster."""
+    nodes = static_fit(shape, ledger.table).mask
+    for _, mask in closed(group, shape, ledger):
+        nodes = nodes & ~mask
+    found = [_amounts(name, asked, nodes, ledger) for name, asked in shape.requests]
+    scarcest = min(found, key=lambda each: (not each.never, each.takes))
+    return Shortage(scarcest, int(np.count_nonzero(nodes)), empty_room(shape, group, totals))
+
+
+def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
+    """How many pods of `shape` the nodes that they may use take when empty; those avoided for a while count."""
+    return int(usable(shape, replace(group, avoid=frozenset()), totals).sum())
+
+
+def _amounts(name: str, asked: int, nodes: Bools, ledger: Ledger) -> Amounts:
+    row = ledger.resources.get(name)
+    if row is None or not nodes.any():
+        return Amounts(resource=name, asked=asked)
+    free = np.maximum(ledger.free[row][nodes], 0)
+    return Amounts(
+        resource=name,
+        asked=asked,
+        offered=int(ledger.allocatable[row][nodes].max()),
+        free_on_one=int(free.max()),
+        free_in_all=int(free.sum()),
+        takes=int((free // asked).sum()),
+    )

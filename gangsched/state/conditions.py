@@ -1,0 +1,77 @@
+"""What the condition of each waiting pod says (semantics E1).
+
+Law: facts that move stand in one place per gang: on its PodGroup, else on its oldest waiting pod; its other pods say
+what stays, and where to look. A pod that no gang rule holds back says everything itself. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gangsched.model.gang import Gang, Refusal
+from gangsched.model.objects import Pod
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+from gangsched.state.gangs import GangRecord
+
+FACTS_S = 5.0
+"""How old facts may get in the one place that has them."""
+REPEAT_S = 30.0
+"""How often another pod's condition is written while only facts in it move."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodCondition:
+    """A condition as wanted: `text` is written, `message` is the part of it that does not move.
+
+    While only the rest moves, it is written again `repeat_s` after the last time at the earliest.
+    """
+
+    reason: Reason
+    message: str
+    text: str
+    repeat_s: float = REPEAT_S
+
+
+def pod_conditions(
+    record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
+) -> Iterator[tuple[Pod, PodCondition]]:
+    """For every waiting pod; `faults` of its group keep one waiting of which nothing else is known."""
+    waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in gang.held)]
+    notes = dict(verdict.notes)
+    of_gang: Refusal | None = verdict.of_gang(gang.id)
+    if of_gang is not None and of_gang.reason is Reason.SCHEDULED:
+        text = "waiting while a bind of the same group is tried again"
+        of_gang = Refusal(Reason.BACK_OFF, text, faults[0]) if faults else None
+    place = None if record.pod_group is not None else min(waiting, key=_age, default=None)
+    facts = of_gang.now if of_gang is not None and not gang.free_running else ""
+    see = f"; see {_place_name(record, place)}" if facts else ""
+    for pod in waiting:
+        fault = record.faults.get(pod.uid)
+        refusal = Refusal(Reason.BACK_OFF, "", fault) if fault else notes.get(pod.uid, of_gang)
+        if refusal is None:
+            continue
+        if fault or gang.free_running:
+            yield pod, PodCondition(refusal.reason, refusal.message, _alone(refusal))
+            continue
+        message = refusal.message or f"no node is found for pod {pod.key}"
+        if pod is place and facts:
+            yield pod, PodCondition(refusal.reason, message, f"{message}: {facts}", FACTS_S)
+        else:
+            yield pod, PodCondition(refusal.reason, message, message + see)
+
+
+def _age(pod: Pod) -> tuple[int, str, str]:
+    return pod.creation_s, pod.name, pod.uid
+
+
+def _place_name(record: GangRecord, place: Pod | None) -> str:
+    return f"PodGroup {record.id}" if place is None else f"pod {place.key}"
+
+
+def _alone(refusal: Refusal) -> str:
+    """kube-scheduler's sentence first, as its users know it."""
+    if not refusal.now or not refusal.message:
+        return refusal.text
+    return f"{refusal.now} {refusal.message[:1].upper()}{refusal.message[1:]}."

@@ -1,0 +1,76 @@
+"""The Events on a gang: what is wrong with it for as long as it is, and how its binds ended (semantics E2, B5, E4).
+
+Law: pure sentences; what was said already is remembered in `reports`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gangsched.model.gang import Gang
+from gangsched.model.objects import Pod
+from gangsched.model.protocol import ObjectRef
+from gangsched.model.reasons import EventReason, Reason
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import GroupRecord, broken
+
+NAMED = 5
+"""Objects that a sentence names; the others are counted."""
+
+LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
+
+
+@dataclass(slots=True)
+class Start:
+    """Members of one gang that were permitted: those whose bind is not answered, by uid, and how the others ended."""
+
+    open: dict[str, str] = field(default_factory=dict)
+    bound: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """What came of the binds once all are answered; "" if none went through."""
+        if not self.bound:
+            return ""
+        text = "1 pod is bound" if self.bound == 1 else f"{self.bound} pods are bound together"
+        return f"{text}; {len(self.refused)} refused: {named(self.refused)}" if self.refused else text
+
+
+def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:
+    """(reason, sentence) of bad values, groups tied without consent, foreign members, and being below the minimum."""
+    for problem in record.spec.problems if record.spec else ():
+        yield Reason.INVALID_GANG.value, problem.text
+    for accuser in accusers:  # told to it when it was accused, unless it has become ours since
+        if accuser.refusal is not None:
+            yield Reason.INVALID_GANG.value, accuser.refusal.message
+    if gang.foreign:
+        one = len(gang.foreign) == 1
+        does = "member has another schedulerName and does" if one else "members have another schedulerName and do"
+        text = f"{len(gang.foreign)} pending {does} not count: {named(gang.foreign)}"
+        yield EventReason.MIXED_SCHEDULERS.value, text
+    if broken(gang):
+        text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
+        yield EventReason.DEGRADED.value, text
+
+
+def named(texts: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return ", ".join(texts[:NAMED]) + more
+
+
+def pod_ref(pod: Pod) -> ObjectRef:
+    """A pod as the object of an Event."""
+    return ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+
+
+def gang_ref(record: GangRecord) -> ObjectRef | None:
+    """The PodGroup as the object of an Event, else the oldest pod (semantics E2)."""
+    pod_group = record.pod_group
+    if pod_group is not None:
+        version = f"{pod_group.api_group}/{pod_group.version}"
+        return ObjectRef(version, "PodGroup", pod_group.namespace, pod_group.name, pod_group.uid)
+    oldest = record.oldest()
+    return pod_ref(oldest) if oldest is not None else None
