@@ -1,7 +1,7 @@
 """Pods, nodes and PodGroups as the scheduler sees them.
 
-Law: these are extracts of API objects, holding only what decisions look at, so that an update which changes nothing
-here compares equal and costs nothing. They do *not* keep the API object; decoding is `kube.decode`.
+Law: these are extracts of API objects with only those fields that decisions need, so that an irrelevant update compares
+equal. They do *not* keep the API object; `kube.read` decodes it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False):
-    """Requirements that must all hold; a term with none matches nothing."""
+    """Requirements that must all hold; a term without any matches nothing."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -70,8 +70,8 @@ class Shape:
     Compared and hashed by identity: the decoder interns shapes, so masks can be cached per shape.
     `requests` holds no zero entries and always counts the pod itself (`pods`: 1).
     `required` is None when the pod states no required node affinity; an empty tuple matches no node.
-    `inter_pod` is what looks at other pods, None without any. Labels are not part of it: they differ within a gang.
-    `unsupported` names, in words for people, features of the pod that this version cannot honour yet.
+    `inter_pod` is None for a pod that asks nothing of other pods. Labels are not part of a shape: they differ within a
+    gang. `unsupported` names, for messages, features of the pod that this version does not support.
     """
 
     requests: ResourceVector
@@ -85,7 +85,7 @@ class Shape:
 
 
 class ScheduledCondition(msgspec.Struct, frozen=True, gc=False):
-    """The pod's PodScheduled condition as the API server holds it."""
+    """The pod's PodScheduled condition as stored by the API server."""
 
     status: str
     reason: str = ""
@@ -98,7 +98,7 @@ DEVICES = "resourceclaims"
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim that a pod mounts, or with `device` a ResourceClaim that it uses.
 
-    `ephemeral` when it is made for this pod, which must own it; such a ResourceClaim has no `name` before that.
+    `ephemeral` if it is created for this pod, which must own it; until then such a ResourceClaim has no `name`.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
     device: bool = False
 
     def key(self, namespace: str) -> str:
-        """What the claim is known by: as `Claim.key` or `ResourceClaim.key`."""
+        """The key of the claim: `Claim.key` or `ResourceClaim.key`."""
         return f"{DEVICES}/{namespace}/{self.name}" if self.device else f"{namespace}/{self.name}"
 
 
@@ -121,7 +121,7 @@ class PermitStamp(NamedTuple):
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One pod. `gang_metadata` are the labels and annotations of `api.keys` it carries, as sorted (key, value) pairs.
+    """One pod. `gang_metadata` are its labels and annotations of `api.keys`, as sorted (key, value) pairs.
 
     `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch;
     `timed_out` is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name.
@@ -150,7 +150,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, for people and for tie-breaks; pods are keyed by uid everywhere else."""
+        """`namespace/name`, for messages and tie-breaks; everywhere else pods are keyed by uid."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -160,7 +160,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One node. Fit looks at `allocatable`, never at capacity."""
+    """One node. Filters look at `allocatable`, never at capacity."""
 
     name: str
     uid: str = ""
@@ -181,7 +181,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A PodGroup object of any supported API group, its spec values already checked (`api.podgroup`).
 
     `min_member` is None when the spec has none or a bad one; `schedule_timeout_s` is None for absent, 0 and bad.
-    `problems` are sentences about values that were not understood (semantics E4).
+    `problems` are messages about invalid values (semantics E4).
     `status` is the status as stored, so that writes that change nothing are skipped.
     """
 

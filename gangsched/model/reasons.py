@@ -1,4 +1,4 @@
-"""Why a pod or a gang is where it is: one enum, used in conditions, Events, metrics and logs alike.
+"""The reasons of decisions: one enum, used in conditions, Events, metrics and logs alike.
 
 Law: every refusal carries exactly one of these. `Unschedulable` is used only where a new node could help, since
 cluster autoscalers act on it (semantics E1).
@@ -27,7 +27,7 @@ class Reason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """Reasons of Events that are no verdicts; verdicts are told under their `Reason`."""
+    """Reasons of Events other than verdicts; the Event of a verdict has its `Reason`."""
 
     GANG_SCHEDULED = "GangScheduled"
     DEGRADED = "Degraded"

@@ -23,7 +23,7 @@ HUGEPAGES_PREFIX: Final = "hugepages-"
 QUANTITY_LIMIT: Final = 2**63 - 1
 """Quantities saturate here, as in Kubernetes."""
 AMOUNT_LIMIT: Final = 2**53
-"""Entries of a vector saturate here (8 PiB): a thousand absurd pods still sum up within int64 columns."""
+"""Entries of a vector saturate here (8 PiB): a thousand such pods still sum up within int64 columns."""
 
 _ACCELERATOR_NAMES: Final = frozenset(
     {
@@ -82,7 +82,7 @@ _BEYOND_ANY_LIMIT: Final = 40  # 10**40 saturates in every unit, and 10**-40 of 
 
 
 class QuantityError(ValueError):
-    """A text is not a Kubernetes quantity; the message is one sentence."""
+    """A text is not a Kubernetes quantity; `str()` is one sentence."""
 
 
 def is_accelerator(name: str) -> bool:
@@ -91,7 +91,7 @@ def is_accelerator(name: str) -> bool:
 
 
 def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
-    """The amount `text` stands for, in units or (`milli`) thousandths, a fraction rounded away from zero.
+    """The amount that `text` denotes, in units or (`milli`) thousandths, a fraction rounded away from zero.
 
     Negative quantities are in the grammar; callers clamp. Raises `QuantityError` for anything outside the grammar.
     """
@@ -123,7 +123,7 @@ def _parse(text: str, milli: bool) -> int:
 
 
 def _scaled(digits: int, *, factor: int, exponent: int) -> int:
-    """`digits * factor * 10**exponent` rounded up and capped, without ever building an astronomical number."""
+    """`digits * factor * 10**exponent` rounded up and capped, without computing huge powers."""
     if digits == 0:
         return 0
     if exponent >= _BEYOND_ANY_LIMIT:
@@ -136,7 +136,7 @@ def _scaled(digits: int, *, factor: int, exponent: int) -> int:
 
 
 def parse_resources(raw: Mapping[str, object] | None) -> ResourceVector:
-    """The vector of a resource list of the API (requests, allocatable, minResources); negatives count as nothing.
+    """The vector of a resource list of the API (requests, allocatable, minResources); negative amounts count as 0.
 
     Raises `QuantityError` naming the first resource whose amount is not a quantity.
     """
@@ -157,12 +157,12 @@ def parse_resources(raw: Mapping[str, object] | None) -> ResourceVector:
 
 
 def from_dict(amounts: Mapping[str, int]) -> ResourceVector:
-    """The vector of these amounts (milli-CPU, base units); zeros and negatives are left out."""
+    """The vector of these amounts (milli-CPU, base units) without zeros and negatives."""
     return tuple(sorted((name, min(amount, AMOUNT_LIMIT)) for name, amount in amounts.items() if amount > 0))
 
 
 def to_dict(vector: ResourceVector) -> dict[str, int]:
-    """The vector as a dictionary of its own."""
+    """The vector as a new dictionary."""
     return dict(vector)
 
 
@@ -186,8 +186,8 @@ def pod_requests(
 ) -> ResourceVector:
     """What a pod takes from its node, itself included (`pods`: 1), as kube-scheduler counts it (PodRequests, KEP-753).
 
-    `init_containers` are (requests, restartPolicy is Always) in their order in the pod: a plain one runs beside the
-    sidecars started before it and before the containers; a sidecar runs on. `pod_level` (KEP-2837) replaces cpu, memory
+    `init_containers` are (requests, restartPolicy is Always) in the pod's order: a plain one runs beside the sidecars
+    before it and ends before the containers start; a sidecar keeps running. `pod_level` (KEP-2837) replaces cpu, memory
     and hugepages only; the API server refuses one that is below the containers' sum.
     """
     total: dict[str, int] = {}
@@ -225,7 +225,7 @@ def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
 
 
 def format_quantity(name: str, amount: int) -> str:
-    """`amount` of resource `name` for people: the shortest exact text ("2500m" or "3" cpu, "16Gi" or "5G" memory)."""
+    """`amount` of resource `name` as the shortest exact text ("2500m" or "3" cpu, "16Gi" or "5G" memory)."""
     if name == CPU:
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     if name not in {MEMORY, EPHEMERAL_STORAGE} and not name.startswith(HUGEPAGES_PREFIX):

@@ -1,6 +1,6 @@
-"""What the daemon tells about itself: log lines, metrics, health.
+"""Logs, metrics and HTTP pages of the daemon.
 
-Law: telling never waits, and never changes what is told about; whoever counts holds on to the metric's child, so that
-counting costs about a microsecond. What it does *not* do: tell users about their gangs (conditions and Events are
-`kube`'s), or read any state: numbers are handed in, or read from the plain counters of their owners at scrape time.
+Law: reporting never waits and never changes state. A caller that counts keeps the metric's child, so that counting costs
+about a microsecond. Not done here: reports to users (`kube.write` writes conditions and Events), or reading any state:
+numbers are passed in, or read from their owners' counters at scrape time.
 """

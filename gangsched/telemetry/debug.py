@@ -1,7 +1,7 @@
-"""Debug: /debug/gangs and /debug/gangs/{ns}/{name}, what the scheduler knows and last decided, as JSON.
+"""Debug: /debug/gangs and /debug/gangs/{ns}/{name} show what the scheduler knows and last decided, as JSON.
 
-Law: reads only, and answers from memory. It names pods of every namespace, so it listens on its own port, on the
-loopback address unless an administrator says otherwise (`kubectl port-forward` reaches it there).
+Law: the pages only read, from memory. They name pods of every namespace, so they have their own port, on the loopback
+address by default (`kubectl port-forward` reaches it there).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DescribeGang = Callable[[str], Mapping[str, object] | None]
 
 
 def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang) -> web.Application:
-    """The two pages; `describe_gang` takes a gang's id and answers None for one it does not know (404)."""
+    """The two pages; `describe_gang` takes a gang's id and returns None if it does not know it (404)."""
 
     async def all_gangs(request: web.Request) -> web.Response:
         gangs = list_gangs()
@@ -51,7 +51,7 @@ def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang) -> web.Appl
 async def serve_debug(
     host: str, port: int, *, list_gangs: ListGangs, describe_gang: DescribeGang
 ) -> AsyncIterator[None]:
-    """Serve the pages while the block runs; port 0 serves nothing. Raises SettingsError when the port cannot be had."""
+    """Serve the pages while the block runs; port 0 serves nothing. Raises SettingsError if the port is not available."""
     app = debug_app(list_gangs=list_gangs, describe_gang=describe_gang)
     remedy = "choose another GANGSCHED_DEBUG_PORT, or 0 for none"
     async with serve(app, host, port, what="the debug pages", remedy=remedy):

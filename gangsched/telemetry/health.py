@@ -1,7 +1,7 @@
 """Health: /livez, /readyz and /metrics on one port, for the kubelet and Prometheus.
 
-Law: an answer costs the loop little and never waits for anything. It speaks plain HTTP and tells numbers and the names
-of caches only, so that the port may be open to the cluster.
+Law: an answer costs the loop little and never waits. The pages are plain HTTP with numbers and names of caches only, so
+that the port may be open to the cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangsched.telemetry.serving import serve
 
 
 def health_app(*, metrics: Metrics, heartbeat: Heartbeat, waiting_for: Callable[[], Sequence[str]]) -> web.Application:
-    """The three pages. `waiting_for` names what is not there yet ("pods", "nodes"); nothing left means ready."""
+    """The three pages. `waiting_for` names what is not read yet ("pods", "nodes"); empty means ready."""
 
     async def livez(request: web.Request) -> web.Response:
         if heartbeat.alive:
@@ -44,7 +44,7 @@ async def serve_health(
 ) -> AsyncIterator[None]:
     """Serve the pages while the block runs; port 0 serves nothing.
 
-    Raises SettingsError with one sentence when the port cannot be had.
+    Raises SettingsError when the port is not available.
     """
     app = health_app(metrics=metrics, heartbeat=heartbeat, waiting_for=waiting_for)
     remedy = "choose another --health-port, or 0 for none"

@@ -1,7 +1,7 @@
 """Heartbeat: how late the event loop is.
 
-Law: a loop that is blocked cannot say so itself; it shows as a beat that came late, or did not come. Nothing is done
-about it here: /livez turns red (see `health`) and the kubelet restarts the daemon.
+Law: a blocked loop cannot report itself; it shows as a beat that is late or missing. Not done here: anything about it.
+/livez answers 503 (`health`) and the kubelet restarts the daemon.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALIVE_BELOW_S = 5.0
 
 
 class Heartbeat:
-    """Beats every 100 ms and measures by how much it came late; `run` never returns."""
+    """Beats every 100 ms and measures how late each beat is; `run` never returns."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Heartbeat:
 
     @property
     def late_s(self) -> float:
-        """By how much the last beat came late, or the next one is overdue: whichever is worse."""
+        """How late the last beat was, or how overdue the next one is: whichever is more."""
         return max(self.lag_s, self._now() - self._due_s, 0.0)
 
     @property

@@ -1,8 +1,8 @@
 """Logs: one line per event on stderr, JSON for machines or coloured text for people.
 
-Law: whatever speaks, our own structlog or a library's stdlib logging, comes out in the same form; libraries are heard
-from WARNING on. What is *not* decided here: what is worth a line (one per cycle that did something, one per changed
-verdict, never one per watch event).
+Law: our own structlog and the stdlib logging of libraries write the same form; libraries log from WARNING on. Not
+decided here: what is worth a line (one per cycle that did something, one per changed verdict, never one per watch
+event).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from typing import TextIO
 
 if "structlog" not in sys.modules:
-    # structlog imports rich wherever it finds it, for tracebacks that we do not write: 30 ms of every start.
+    # structlog imports rich if it is installed, for tracebacks that we do not write: 30 ms of every start.
     absent, sys.modules["rich"] = sys.modules.get("rich"), None  # type: ignore[assignment]
     try:
         importlib.import_module("structlog")
@@ -62,10 +62,10 @@ def configure_logging(log_format: LogFormat, level: LogLevel, *, stream: TextIO 
 
 
 def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
-    """The last steps, that make a line of an event."""
+    """The processors that render an event as a line."""
     match log_format:
         case LogFormat.JSON:
-            # A value that is no JSON is written as its repr, and a key that is none left out: a line is never refused.
+            # A value that JSON cannot hold is written as its repr, and such a key is left out: no line is lost.
             return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(skipkeys=True)]
         case LogFormat.CONSOLE:
             plain = structlog.dev.plain_traceback

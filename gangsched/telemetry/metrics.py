@@ -1,8 +1,8 @@
 """Metrics: every number that Prometheus may ask for, in a registry of our own.
 
-Law: label values come from enums or a fixed list, so the number of series is bounded; children are made once and kept
-(`.labels()` costs four times as much as `.inc()`). Counters that their owner keeps as plain integers are read when
-scraped (`publish`), so that hot code pays nothing for being watched.
+Law: label values come from enums or a fixed list, so the number of series is bounded. Children are made once and kept,
+since `.labels()` costs four times as much as `.inc()`. Hot code counts in plain integers, which are read when scraped
+(`publish`).
 """
 
 from __future__ import annotations
@@ -89,19 +89,19 @@ class Metrics:
 
 
 class Children(Generic[C]):
-    """A metric's children by label value, made at once so that each series starts at 0."""
+    """A metric's children by label value, all made at the start so that each series begins at 0."""
 
     def __init__(self, metric: C, values: Iterable[str]) -> None:
-        """`metric` has one label; `values` are all it may take."""
+        """`metric` has one label; `values` are all its values."""
         self._children: dict[str, C] = {str(value): metric.labels(str(value)) for value in values}
 
     def __getitem__(self, value: str) -> C:
-        """The kept child; KeyError for a value that was not foreseen."""
+        """The kept child; KeyError for an unknown value."""
         return self._children[value]
 
 
 class _Published(Collector):
-    """Counters that others keep."""
+    """Reads counters from their owners."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._families: dict[str, dict[str, DataclassInstance]] = {}

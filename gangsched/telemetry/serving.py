@@ -1,7 +1,7 @@
 """Serving: a small web application on one address while a block runs.
 
-Law: a port that cannot be had is a SettingsError of one sentence that names the setting to change; port 0 serves
-nothing. What the pages say is not known here (`health`, `debug`).
+Law: a port that is not available is a SettingsError that names the setting to change; port 0 serves nothing. Not known
+here: the pages (`health`, `debug`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gangsched.settings import SettingsError
 
 @asynccontextmanager
 async def serve(app: web.Application, host: str, port: int, *, what: str, remedy: str) -> AsyncIterator[None]:
-    """Serve `app` while the block runs; `what` and `remedy` are for the sentence when that cannot be."""
+    """Serve `app` while the block runs; `what` and `remedy` are for the error message."""
     if port == 0:
         yield
         return
@@ -34,6 +34,6 @@ async def serve(app: web.Application, host: str, port: int, *, what: str, remedy
 
 
 def _said(error: OSError) -> str:
-    """The system's own words: asyncio wraps them in its own, and name look-ups have negative numbers."""
+    """The operating system's message, which asyncio wraps in its own; failed name look-ups have negative numbers."""
     known = error.errno is not None and error.errno > 0
     return os.strerror(error.errno) if known and error.errno else error.strerror or str(error)
