@@ -51,7 +51,7 @@ def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang) -> web.Appl
 async def serve_debug(
     host: str, port: int, *, list_gangs: ListGangs, describe_gang: DescribeGang
 ) -> AsyncIterator[None]:
-    """Serve the pages while the block runs; port 0 serves nothing. Raises SettingsError if the port is not available."""
+    """Serve the pages while the block runs; port 0 serves nothing. Raises SettingsError if it is not available."""
     app = debug_app(list_gangs=list_gangs, describe_gang=describe_gang)
     remedy = "choose another GANGSCHED_DEBUG_PORT, or 0 for none"
     async with serve(app, host, port, what="the debug pages", remedy=remedy):
