@@ -1,5 +1,5 @@
-"""Benchmarks: what gangsched does on real or realistic input, in numbers that can be had again.
+"""Benchmarks: gangsched on real or realistic input, in figures that can be reproduced.
 
-The law: a benchmark checks what it measures and exits with 1 when a promise was broken; its input is an argument or
-made from a seed, and it prints the seed. No test of `make test` depends on how fast a machine is.
+Law: a benchmark checks what it measures and exits with 1 if a promise is broken; its input is an argument or made from
+a seed, which it prints. No test of `make test` depends on the speed of the machine.
 """

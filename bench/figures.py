@@ -1,7 +1,7 @@
-"""What a replay comes to: waits by size, GPU use over time, promises kept or broken. Pure arithmetic.
+"""The figures of a replay: waits by size, GPU use over time, broken promises. Pure arithmetic.
 
-A wait is the time from a job's last pod being created to its minimum being bound, as the watch told it, in seconds of
-the replay (of the trace: times the speedup). GPU use is weighted by time, from the first arrival to the last finish.
+A wait is the time from the creation of a job's last pod to its minimum being bound, as seen by a watch, in seconds of
+the replay (times the speedup: of the trace). GPU use is weighted by time, from the first arrival to the last finish.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def mean_use(changes: Iterable[tuple[float, int]], *, begin_s: float, end_s: flo
 
 
 def use_over_time(changes: Sequence[tuple[float, int]], *, begin_s: float, end_s: float, parts: int) -> list[float]:
-    """`mean_use` of each of so many equal parts of the time."""
+    """`mean_use` of each of `parts` equal parts of the time."""
     width_s = (end_s - begin_s) / parts
     edges = [begin_s + width_s * part for part in range(parts + 1)]
     return [mean_use(changes, begin_s=low, end_s=high) for low, high in pairwise(edges)]

@@ -1,7 +1,7 @@
-"""`python -m bench.generate_trace > bench/data/small_trace.csv`: the small trace, made by lot and by nobody's users.
+"""`python -m bench.generate_trace > bench/data/small_trace.csv`: the small trace, made at random.
 
-It has the columns of the public traces and their shape in the rough: most jobs small, running times spread over
-orders of magnitude, arrivals in bursts. Every size from 1 to 16 GPUs that people ask for is in it.
+It has the columns of the public traces and roughly their shape: most jobs small, running times spread over orders of
+magnitude, arrivals in bursts. It has every common size from 1 to 16 GPUs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Taking in a cluster: watch lines per second, and a start with 50,000 pods and 5,000 nodes on a real API server.
+"""Ingest: watch lines per second, and a start with 50,000 pods and 5,000 nodes on a real API server.
 
 `python -m bench.ingest [--pods 50000] [--nodes 5000] [--lines 40000] [--runs 3] [--out FILE.json]`
 
-Law: lines are what a real API server writes (fetched from one), and the start is the console script's, under its
-ServiceAccount; the longest stall is the daemon's own gauge, which beats every 100 ms.
+Law: the lines come from a real API server, and the start is that of the console script under its ServiceAccount; the
+longest stall is the daemon's own metric, measured every 100 ms.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def fill(plane: ControlPlane, nodes: int, pods: int) -> None:
 
 
 def lines_per_second(sample: dict[str, Any], count: int) -> dict[str, float]:
-    """Half new pods, half their binds, through the store alone, and through store and state."""
+    """Lines per second, half new pods and half their binds: through the store alone, and through store and state."""
     lines = _lines(sample, count)
     figures = {}
     for name, with_state in (("store", False), ("store_and_state", True)):

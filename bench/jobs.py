@@ -1,10 +1,10 @@
-"""Jobs of a trace, cut to gangs of whole-GPU pods and squeezed in time. Pure: the same seed gives the same jobs.
+"""Jobs of a trace, split into gangs of whole-GPU pods and compressed in time. Pure: the same seed gives the same jobs.
 
 A trace is CSV with a header; read are `timestamp` (YYYY-MM-DD HH:MM:SS), `duration` (seconds of running, waiting
-excluded) and `num_gpus` (of the whole job, all needed at once). Traces do not say how a job was split, so we do:
-more GPUs than a node has, one pod a node and the rest in a last one; fewer, into two or more equal pods, how many by
-lot; one GPU is one pod. Time is squeezed twice: running times by `speedup`, within bounds; arrivals so that the jobs
-chosen come at a given load.
+excluded) and `num_gpus` (of the whole job, all needed at once). Traces do not say how a job was split; here it is: more
+GPUs than a node has, one pod a node and the rest in a last one; fewer, into two or more equal pods, how many at random;
+one GPU, one pod. Time is compressed twice: running times by `speedup`, within bounds; arrivals so that the jobs chosen
+come at a given load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TraceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One job as the trace has it."""
+    """One job of the trace."""
 
     submitted: datetime
     duration_s: float
@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job as it is played: `arrival_s` after the start, each of its pods with so many GPUs, for `run_s`."""
+    """One job as played: arrives at `arrival_s` after the start, has a pod per entry of `pods` (GPUs), runs `run_s`."""
 
     name: str
     arrival_s: float
@@ -67,7 +67,7 @@ def read_trace(path: Path) -> list[Row]:
 
 
 def choose(rows: Sequence[Row], *, jobs: int, min_gpus: int, rng: random.Random) -> list[Row]:
-    """So many jobs that lasted and want at least `min_gpus`, drawn by lot from the whole trace, in its order."""
+    """`jobs` jobs with a duration and at least `min_gpus`, drawn at random from the whole trace, in its order."""
     fitting = [row for row in rows if row.gpus >= min_gpus and row.duration_s > 0]
     return sorted(rng.sample(fitting, min(jobs, len(fitting))), key=lambda row: row.submitted)
 
@@ -86,8 +86,8 @@ def to_jobs(
 ) -> list[Job]:
     """The jobs to play on `nodes` nodes of `per_node` GPUs.
 
-    Arrivals keep the trace's order and its relative gaps; they are scaled so that the GPU-seconds of the jobs that
-    can fit would keep `load` times the cluster busy while they arrive.
+    Arrivals keep the trace's order and its relative gaps; they are scaled so that the GPU-seconds of the jobs that can
+    fit would keep `load` times the cluster busy while they arrive.
     """
     sizes = [split(row.gpus, per_node=per_node, rng=rng) for row in rows]
     runs_s = [min(max(row.duration_s / speedup, RUN_MIN_S), max_run_s) for row in rows]
@@ -102,7 +102,7 @@ def to_jobs(
 
 
 def too_big(count: int, *, nodes: int, per_node: int) -> list[Job]:
-    """Jobs one whole node bigger than the cluster, all there from the start: they must wait and block nobody."""
+    """Jobs one node bigger than the cluster, created at the start: they must wait and block no other."""
     return [Job(f"too-big-{index}", 0.0, RUN_MIN_S, (per_node,) * (nodes + 1)) for index in range(count)]
 
 

@@ -1,15 +1,15 @@
 """Packing: how many GPUs are in use when large gangs stop fitting? Against three baselines, on two public traces.
 
 `python -m bench.packing --openb NODES.csv PODS.csv --philly JOBS.csv [--seeds 10] [--misses 1] [--json]`; a trace whose
-file is absent is skipped with a sentence. Arrivals are drawn from the trace with replacement, in an order that depends
+file is absent is skipped with a message. Arrivals are drawn from the trace with replacement, in an order that depends
 on the seed only. Every policy places gangs whole or not at all and agrees on what fits; only the choice of nodes
 differs. Two questions are asked:
 
-- *Filling up*: nothing ever leaves. What does not fit is turned away, until `--misses` gangs of exactly 8 GPUs have
+- *Filling up*: nothing ever leaves. What does not fit is refused, until `--misses` gangs of exactly 8 GPUs have
   been; counted are the GPUs that are allocated then.
 - *Coming and going*: as much arrives as the cluster could just serve, and gangs run for a random time (exponential,
-  whatever their size). What does not fit is turned away. Counted are the GPUs that are allocated on average, and the
-  gangs of 8 GPUs or more that are turned away, after a start as long as the part that counts.
+  whatever their size). What does not fit is refused. Counted are the GPUs that are allocated on average, and the
+  gangs of 8 GPUs or more that are refused, after a start as long as the part that counts.
 
 The baselines choose pod by pod:
 

@@ -1,7 +1,7 @@
 """Jobs played on a running system: created when they arrive, followed by a watch, deleted once they have finished.
 
-The law: the scheduler alone decides when a job starts; this module creates and deletes, and the fake kubelets end the
-pods. All times are when the watch told us. A stall ends the replay, with what was left named.
+Law: only the scheduler decides when a job starts; this module creates and deletes, and the fake kubelets end the pods.
+All times are those of watch events. A stall ends the replay with a list of unfinished jobs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TICK_S, PROGRESS_EVERY_S = 0.1, 5.0
 
 @dataclass
 class Played:
-    """What became of one job; times are monotonic seconds, None where it did not come to it."""
+    """What happened to one job; times are monotonic seconds, None if that did not happen."""
 
     job: Job
     fits: bool
@@ -36,7 +36,7 @@ class Played:
 
 
 class Replay:
-    """One run. `pod_changed` is to be fed by a watch of all pods; `run` does the rest."""
+    """One run. A watch of all pods calls `pod_changed`; `run` does the rest."""
 
     def __init__(
         self, api: Api, checks: Checks, jobs: Sequence[tuple[Job, bool]], *, say: Callable[[str], None]
@@ -71,7 +71,7 @@ class Replay:
     def run(self, *, stall_s: float, limit_s: float, alive: Callable[[], None]) -> None:
         """Play all jobs until those that can fit have finished; `alive` may raise when the scheduler has died.
 
-        Gives up, with a fault, after `stall_s` without any job starting or finishing, or after `limit_s` in all.
+        Stops with a fault after `stall_s` without any job starting or finishing, or after `limit_s` in all.
         """
         arriving = sorted(self.played.values(), key=lambda played: played.job.arrival_s, reverse=True)
         requests: list[Future[None]] = []
@@ -125,7 +125,7 @@ class Replay:
         self._api.delete(f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups/{played.job.name}")
 
     def _delete_finished(self, pool: ThreadPoolExecutor, requests: list[Future[None]]) -> None:
-        """Delete what has finished, and wait one tick for more of it."""
+        """Delete finished jobs, and wait one tick for more."""
         timeout_s: float | None = TICK_S
         try:
             while True:

@@ -1,8 +1,8 @@
-"""`python -m bench.trace [TRACE.csv]`: jobs of a trace through the running system, its two promises checked meanwhile.
+"""`python -m bench.trace [TRACE.csv]`: jobs of a trace through the running system, with its two promises checked.
 
 It starts a control plane with fake nodes, runs gangsched beside it, and submits each job as a PodGroup of whole-GPU
-pods (see `bench.jobs` for how they are cut and squeezed). Exit code 0: every job that can fit finished, no node was
-over-committed at any moment, and no gang was between none and its minimum for longer than 2 s. Else 1, with sentences.
+pods (`bench.jobs` says how). Exit code 0: every job that can fit finished, no node was over-committed at any moment,
+and no gang was between none and its minimum for longer than 2 s. Else 1, with messages.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def jobs_of(asked: argparse.Namespace) -> list[tuple[Job, bool]]:
 
 
 def play(asked: argparse.Namespace, jobs: list[tuple[Job, bool]]) -> dict[str, Any]:
-    """Run the system and the jobs through it; the figures."""
+    """Run the system and the jobs; returns the figures."""
     checks = Checks()
     with ControlPlane(kwok=True) as plane:
         api = Api.of(plane)
@@ -92,7 +92,7 @@ def play(asked: argparse.Namespace, jobs: list[tuple[Job, bool]]) -> dict[str, A
 
 
 def say(text: str) -> None:
-    """One line, at once."""
+    """Print one line and flush."""
     print(text, flush=True)
 
 

@@ -2,9 +2,9 @@
 
 `python -m bench.wakeup [--trials 50] [--nodes 100] [--members 8] [--seed 1] [--json]` runs the daemon beside a real
 API server. Every node is full; in each trial a gang is created that would just fill one node, is told that it must
-wait, and a pod of a node drawn by lot is deleted. The clock starts before the DELETE is sent and stops when a watch of
+wait, and a pod of a random node is deleted. The clock starts before the DELETE is sent and stops when a watch of
 our own shows the last member bound, so it holds two watches, a plan and the binds. What it does *not* show: the grace
-period of real pods, whose room is free only when the kubelet is done with them.
+period of real pods, whose room is free only after the kubelet has ended them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Result:
 
 
 class FullCluster:
-    """Nodes of 8 GPUs, each filled by one pod of another scheduler. Gangs of `members` pods fill a node exactly."""
+    """Nodes of 8 GPUs, each filled by one pod of another scheduler. A gang of `members` pods fills a node exactly."""
 
     def __init__(self, api: Api, pods: Following, *, nodes: int, members: int) -> None:
         if GPUS % members:
@@ -59,7 +59,7 @@ class FullCluster:
         make.create_all(api, [_filler(name) for name in self.nodes])
 
     def wait(self, name: str) -> None:
-        """Create a gang and return once each member is told that there is no room."""
+        """Create a gang and wait until each member is Unschedulable."""
         make.create_all(self._api, make.gang(name, members=self._members, gpus=GPUS // self._members))
         self._pods.wait_for(
             lambda items: len(_waiting(items, name)) == self._members,
@@ -68,7 +68,7 @@ class FullCluster:
         )
 
     def free(self, node: str) -> None:
-        """Delete what fills a node."""
+        """Delete the pod that fills a node."""
         self._api.delete(f"{POD}/filler-{node}")
 
     def bound(self, name: str) -> set[str]:
@@ -81,7 +81,7 @@ class FullCluster:
         return set(found)
 
     def clear(self, name: str, node: str) -> None:
-        """Delete the gang and fill its node again; returns when that has been seen."""
+        """Delete the gang, fill its node again, and wait until a watch shows it."""
         for index in range(self._members):
             self._api.delete(f"{POD}/{name}-{index}")
         self._api.delete(f"{GROUP}/{name}")

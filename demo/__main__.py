@@ -51,7 +51,7 @@ def keep(plane: ControlPlane, screen: Screen) -> None:
 
 
 def run(screen: Screen, *, kept: bool) -> None:
-    """Set the stage, play, and take everything down."""
+    """Start everything, play the scenes, and stop everything."""
     begun_s = time.monotonic()
     screen.say("Starting etcd, kube-apiserver and kwok, which plays the kubelets of the nodes …")
     with ControlPlane(kwok=True) as plane:

@@ -1,6 +1,6 @@
-"""The seven scenes, in the order they are played; each leaves the stage as the next one needs it.
+"""The seven scenes, in their order; each leaves the cluster as the next one needs it.
 
-The law: a scene says what is applied, claims what came of it, and says why. It never sleeps.
+Law: a scene says what it applies, checks the effect, and says why. It never sleeps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def a_gang_that_fits(stage: Stage) -> None:
 
 
 def one_gpu_too_many(stage: Stage) -> None:
-    """Four whole nodes are wanted and 31 GPUs are free."""
+    """A gang needs four whole nodes and 31 GPUs are free."""
     stage.say("Applied: the plain pod notebook with 1 GPU, so 31 are free. It belongs to no gang and starts alone.")
     stage.create([pod("notebook", gpus=1)])
     stage.await_pod("notebook")
@@ -42,7 +42,7 @@ def one_gpu_too_many(stage: Stage) -> None:
 
 
 def room_is_freed(stage: Stage) -> None:
-    """The pod in the way goes, and the waiting gang starts by itself."""
+    """The pod in the way is deleted, and the waiting gang starts."""
     stage.say("Deleted: the pod notebook. Nothing else is done.")
     asked_s = stage.delete_pod("notebook")
     stage.await_bound("llm", 4)
@@ -77,7 +77,7 @@ def annotations_only(stage: Stage) -> None:
 
 
 def launcher_and_workers(stage: Stage) -> None:
-    """What mpi-operator emits; the launcher comes last."""
+    """The objects of mpi-operator; the launcher comes last."""
     group, launcher, *workers = load_yaml(EXAMPLES / "mpi-launcher-workers.yaml")
     stage.say("Applied: examples/mpi-launcher-workers.yaml as mpi-operator emits it, but the launcher held back.")
     stage.create([group, *workers], {"pi": 3})
@@ -92,7 +92,7 @@ def launcher_and_workers(stage: Stage) -> None:
 
 
 def ray_cluster(stage: Stage) -> None:
-    """What KubeRay emits, under the schedulerName it writes."""
+    """The objects of KubeRay, with the schedulerName it writes."""
     stage.say("Applied: examples/kuberay-head-workers.yaml: a head and 2 workers as KubeRay emits them.")
     stage.create(load_yaml(EXAMPLES / "kuberay-head-workers.yaml"), {"raycluster": 3})
     stage.await_bound("raycluster", 3)

@@ -1,7 +1,7 @@
-"""What the audience sees: narration line by line, and on a terminal a live picture of nodes and gangs below it.
+"""The output: narration line by line, and on a terminal a live view of nodes and gangs below it.
 
-The law: the picture is drawn from what the watch last told, never from what the demo expects. Not on a terminal, the
-same narration comes as plain lines and there is no picture.
+Law: the view is drawn from the last watch events, never from what the demo expects. Without a terminal, the narration
+is plain lines and there is no view.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PICTURES_PER_SECOND = 8
 
 
 class Screen:
-    """The narrator. `follow` adds the live picture, from then on and until it is left."""
+    """The narration. `follow` adds the live view until its block ends."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, soft_wrap=True)
@@ -35,7 +35,7 @@ class Screen:
         self._colours: dict[str, str] = {}
 
     def follow(self, nodes: Following, pods: Following) -> None:
-        """Start the live picture, if there is a terminal to draw it on."""
+        """Start the live view, if there is a terminal."""
         self._nodes, self._pods = nodes, pods
         if self.console.is_terminal:
             self._live = Live(
@@ -61,15 +61,15 @@ class Screen:
         self.console.print(Text(f"{number}/{of}  {title}", style="bold"))
 
     def say(self, text: str) -> None:
-        """One sentence of the story."""
+        """Print one sentence."""
         self.console.print(f"     {text}", markup=False)
 
     def proved(self, text: str) -> None:
-        """A claim that was checked and holds."""
+        """Print a claim that was checked and holds."""
         self.console.print(Text("  ok ", style="bold green") + Text(text))
 
     def quote(self, who: str, text: str) -> None:
-        """What an object of the cluster says, word by word."""
+        """Print the text of an object of the cluster."""
         self.console.print(Text(f"     {who} says: ") + Text(f'"{text}"', style="italic"))
 
     # --- the picture ----------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class Screen:
         return Group(Rule(style="dim"), side_by_side)
 
     def _node_table(self, pods: Iterable[Object]) -> Table:
-        """One row a node, one cell a GPU, in the colour of the gang that has it."""
+        """One row per node, one cell per GPU, in the colour of its gang."""
         assert self._nodes is not None
         cells: dict[str, list[str]] = {}
         for pod in pods:
@@ -103,7 +103,7 @@ class Screen:
         return table
 
     def _gang_table(self, pods: Iterable[Object]) -> Table:
-        """One row a gang (or plain pod): how much of it is bound, and what its first waiting pod was told."""
+        """One row per gang or plain pod: how many pods are bound, and the message of its first waiting pod."""
         gangs: dict[str, list[Object]] = {}
         for pod in pods:
             gangs.setdefault(gang_of(pod) or str(pod["metadata"]["name"]), []).append(pod)
@@ -131,7 +131,7 @@ def gpus_of(pod: Object) -> int:
 
 
 def told_to(pod: Object) -> tuple[str, str]:
-    """Reason and sentence of a waiting pod's PodScheduled condition; empty until it has been told."""
+    """Reason and message of a waiting pod's PodScheduled condition; empty until it has one."""
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("reason", "")), str(condition.get("message", ""))

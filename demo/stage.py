@@ -1,7 +1,7 @@
-"""The stage: a control plane with fake nodes, gangsched beside it, and the means to apply, wait and claim.
+"""The stage of the demo: a control plane with fake nodes, gangsched, and methods to apply, wait and claim.
 
-The law: waiting is always for something a watch tells, with a deadline; a claim that does not come true in time raises
-`FalseClaimError`, and so does any breach of the two promises (see `control_plane.checks`) in the whole demo.
+Law: every wait is for a watch event, with a deadline; a claim that does not come true in time raises `FalseClaimError`,
+and so does any breach of the two promises (see `control_plane.checks`) in the whole demo.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FalseClaimError(Exception):
 
 
 class Stage:
-    """What the scenes play on. Gangs and pods are named without their namespace, which is `demo`."""
+    """The cluster of the scenes. Gangs and pods are named without their namespace, which is `demo`."""
 
     def __init__(self, api: Api, pods: Following, checks: Checks, screen: Screen) -> None:
         self.api, self.pods, self.checks, self.screen = api, pods, checks, screen
@@ -45,14 +45,14 @@ class Stage:
     # --- doing ----------------------------------------------------------------------------------------------------
 
     def create(self, bodies: Iterable[Object], minima: Mapping[str, int] | None = None) -> float:
-        """Create objects in parallel; when the last one was there (monotonic). `minima`: gang → its minimum."""
+        """Create objects in parallel; returns the monotonic time after the last one. `minima`: gang → its minimum."""
         for gang, minimum in (minima or {}).items():
             self.checks.expect(f"{NAMESPACE}/{gang}", minimum)
         create_all(self.api, ({**body, "metadata": {**body["metadata"], "namespace": NAMESPACE}} for body in bodies))
         return time.monotonic()
 
     def delete_pod(self, name: str) -> float:
-        """Delete one pod; when that was asked for (monotonic)."""
+        """Delete one pod; returns the monotonic time of the request."""
         asked_s = time.monotonic()
         self.api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
         return asked_s
@@ -69,7 +69,7 @@ class Stage:
     # --- seeing ---------------------------------------------------------------------------------------------------
 
     def members(self, gang: str) -> list[Object]:
-        """The pods of a gang as last told."""
+        """The pods of a gang as last seen."""
         return [pod for pod in self.pods.objects().values() if gang_of(pod) == f"{NAMESPACE}/{gang}"]
 
     def bound(self, gang: str) -> int:
@@ -85,18 +85,18 @@ class Stage:
     # --- claiming -------------------------------------------------------------------------------------------------
 
     def claim(self, text: str, holds: bool) -> None:
-        """Say what holds now; raises FalseClaimError when it does not."""
+        """Print a claim; raises FalseClaimError if it does not hold."""
         if not holds:
             raise FalseClaimError(f"This should be so, and is not: {text}")
         self.proved += 1
         self.screen.proved(text)
 
     def await_bound(self, gang: str, members: int) -> None:
-        """Wait until so many pods of a gang have a node."""
+        """Wait until that many pods of a gang have a node."""
         self._await(lambda _: self.bound(gang) == members, f"{members} pods of {gang} are bound")
 
     def await_one_of(self, gangs: Sequence[str], members: int) -> str:
-        """Wait until one of the gangs has so many pods bound; its name."""
+        """Wait until one of the gangs has that many pods bound; returns its name."""
 
         def first(_: object) -> str | None:
             return next((gang for gang in gangs if self.bound(gang) == members), None)
@@ -112,7 +112,7 @@ class Stage:
         self._await(has_node, f"pod {name} is bound")
 
     def await_told(self, gang: str, reason: str, members: int) -> str:
-        """Wait until so many pods of a gang, none of them bound, carry this reason; the sentence of one."""
+        """Wait until that many pods of a gang, none of them bound, have this reason; returns the message of one."""
 
         def told(_: object) -> str | None:
             pods = self.members(gang)
@@ -136,7 +136,7 @@ class Stage:
 
 @contextmanager
 def staged(plane: ControlPlane, screen: Screen) -> Iterator[tuple[Stage, Daemon]]:
-    """Set the stage on a running control plane (nodes, definitions, rights, gangsched) and take it down again."""
+    """Prepare a running control plane (nodes, CRDs, RBAC, gangsched) and stop what was started."""
     api = Api.of(plane)
     apply_manifests(api)
     labelled = {f"node-{number:02}": number > NODES - A100_NODES for number in range(1, NODES + 1)}

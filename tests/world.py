@@ -1,7 +1,7 @@
-"""A small world around `SchedulingState`: the API server's pods, a virtual clock, binds that are answered.
+"""A simulation around `SchedulingState`: the API server's pods, a virtual clock, answers to binds.
 
-Law: it does what `loop.Loop` does in a turn, in the same order, without asyncio; and what the API server does with the
-orders it gets (bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when.
+Law: it does what `loop.Loop` does in a turn, in the same order, without asyncio, and what the API server does with the
+actions (bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_TURNS = 2_000
 
 
 class World:
-    """`create`, `update`, `delete` are what users and kubelets do; `turn` and `settle` what gangsched does of it."""
+    """`create`, `update`, `delete` are what users and kubelets do; `turn` and `settle` what gangsched does."""
 
     def __init__(self, *nodes: Node, rules: Rules | None = None, limits: Limits | None = None) -> None:
         self.rules = rules or Rules()
@@ -83,7 +83,7 @@ class World:
         return flat
 
     def update(self, pod: Pod, **changes: Any) -> Pod:
-        """A pod changes in the API; the watch tells."""
+        """A pod changes in the API, and the watch shows it."""
         changed = msgspec.structs.replace(self.pods[pod.uid], **changes)
         self.pods[pod.uid] = changed
         self.say(Applied(changed))
@@ -120,7 +120,7 @@ class World:
     # --- what gangsched does ----------------------------------------------------------------------------------------
 
     def turn(self) -> Plan | None:
-        """One turn of the loop; the plan, if there was something to plan."""
+        """One turn of the loop; returns the plan, if there was something to plan."""
         self.state.refresh(self.now_s)
         queue = self.state.ready(self.now_s)
         proposal = None
@@ -164,7 +164,7 @@ class World:
         return self.settle()
 
     def told(self) -> World:
-        """Let the time pass after which a verdict is told."""
+        """Advance by the time after which a verdict is reported."""
         return self.advance(0.5)
 
     # --- what can be seen -------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class World:
         }
 
     def condition(self, pod: Pod) -> tuple[str, str]:
-        """What the pod's PodScheduled condition says: (reason, message)."""
+        """The pod's PodScheduled condition: (reason, message)."""
         condition = self.pods[pod.uid].condition
         return (condition.reason, condition.message) if condition else ("", "")
 

@@ -1,6 +1,6 @@
-"""The benchmark of issue after issue: gangs through gangsched and its peers, on a real API server.
+"""Gangs through gangsched and its peers, on a real API server.
 
-Law: every measurement has a control plane of its own; load and measuring watch are one process, the scheduler under
-test is another, and both sides of a comparison meet the same load in the same run. What it does *not* do: run kubelets
-(no kwok), or judge the figures; it prints and writes them.
+Law: every measurement has its own control plane; load and measuring watch are one process, the scheduler under test is
+another, and all sides of a comparison have the same load in the same run. Not done here: to run kubelets (no kwok), or
+to judge the figures; `goals` does.
 """

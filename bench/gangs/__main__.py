@@ -19,7 +19,7 @@ TRIES = 2
 
 
 def main() -> None:
-    """Take turns: every contender of every case once, then all again, so that none has the quiet hour for itself."""
+    """Measure every contender of every case once, then all again, so that none has a quiet hour for itself."""
     asked = _asked()
     report = Report(asked.out, resume=asked.resume)
     began_s = time.monotonic()
@@ -58,7 +58,7 @@ def _asked() -> argparse.Namespace:
 
 
 def _try(report: Report, case: Case, name: str) -> None:
-    """Measure; a contender that fails has no figure of this run, and the others have theirs."""
+    """Measure; a contender that fails has no figure of this run."""
     try:
         report.add(case, _measure_in_peace(report, case, name))
     except Exception as error:  # whatever it was: the next one has a control plane of its own
@@ -66,7 +66,7 @@ def _try(report: Report, case: Case, name: str) -> None:
 
 
 def _measure_in_peace(report: Report, case: Case, name: str) -> Result:
-    """Measure, and measure again when the machine was not ours meanwhile; the quietest of the tries counts."""
+    """Measure, and again if other processes used the machine meanwhile; the quietest try counts."""
     tries: list[Result] = []
     while True:
         result = measure(case, CONTENDERS[name])

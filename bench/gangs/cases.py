@@ -1,6 +1,6 @@
-"""The cases: which cluster, which pods, in which order, and who is measured on them.
+"""The cases: which cluster, which pods, in which order, and which contenders.
 
-Law: data and builders only. A case means the same to every contender; what differs is how its API spells a gang.
+Law: data and builders only. A case is the same for every contender; only the API objects of a gang differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 
 
 class Mode(StrEnum):
-    """When the pods come: while the scheduler runs, before it starts, or each gang in place of one that ended."""
+    """When pods are created: while the scheduler runs, before it starts, or each gang in place of one that ended."""
 
     ARRIVE = "arrive"
     BACKLOG = "backlog"
@@ -30,7 +30,7 @@ class Mode(StrEnum):
 
 
 class Dialect(StrEnum):
-    """How a gang is spelled: as gangsched's PodGroups, as Kubernetes' own, or not at all."""
+    """How a gang is declared: by gangsched's PodGroups, by native ones, or not at all."""
 
     GANGSCHED = "gangsched"
     NATIVE = "native"

@@ -1,7 +1,7 @@
 """The contenders: gangsched, kube-scheduler with and without its native gangs, and a binder that schedules nothing.
 
-Law: each is a process of its own, ended with its measurement, fresh to every one. gangsched runs as its console script
-with a token of its ServiceAccount; kube-scheduler with no limit on its requests.
+Law: each measurement starts its own process. gangsched runs as its console script with a token of its ServiceAccount;
+kube-scheduler with no limit on its requests.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Running:
         self.pid = self._keeping.start("contender", self._argv, self._plane.logs / "contender.log")
 
     def await_ready(self, within_s: float = 60.0) -> float:
-        """Wait until it calls itself ready; the seconds that took."""
+        """Wait until it is ready; returns the seconds."""
         while not self._ready():
             if self._keeping.dead() or time.monotonic() - self.started_s > within_s:
                 log = (self._plane.logs / "contender.log").read_text(errors="replace")
@@ -78,22 +78,22 @@ class Running:
         return cpu_s(self.pid)
 
     def starved_s(self) -> float:
-        """How long its main thread has been able to run and had no core to run on."""
+        """How long its main thread was runnable without a core."""
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
 
     def rss_mib(self) -> float:
-        """The most memory it ever had, in MiB."""
+        """Its peak memory in MiB."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmHWM"):
                 return int(line.split()[1]) / 1024
         return 0.0
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         self._keeping.close()
 
     def stall_ms(self) -> float | None:
-        """The longest stall of gangsched's event loop, by its own gauge; None for the others."""
+        """The longest stall of gangsched's event loop by its own metric; None for the others."""
         if self._contender is not GANGSCHED:
             return None
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)

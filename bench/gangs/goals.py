@@ -1,7 +1,7 @@
-"""What the figures must show, and whether they do.
+"""The goals of the figures, and whether they are met.
 
-Law: a goal is a figure, or the ratio of two figures of the same run, with its bound; what was not measured is neither
-met nor missed. Nothing is rounded in anybody's favour.
+Law: a goal is a figure, or the ratio of two figures of the same run, with its bound; without a figure it is neither met
+nor missed. Nothing is rounded before the comparison.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Cases = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`measured` is None when a case it needs is missing; `at_least` tells from which side `bound` is one."""
+    """`measured` is None if its case is missing; `at_least`: `bound` is a lower bound, else an upper one."""
 
     what: str
     measured: float | None
@@ -25,14 +25,14 @@ class Goal:
 
     @property
     def met(self) -> bool | None:
-        """Whether it is; None when nobody knows."""
+        """Whether it is met; None without a figure."""
         if self.measured is None:
             return None
         return self.measured >= self.bound if self.at_least else self.measured < self.bound
 
     @property
     def verdict(self) -> str:
-        """In one word."""
+        """`met`, `missed` or `not measured`."""
         return {None: "not measured", True: "met", False: "**missed**"}[self.met]
 
     def asked(self) -> str:
@@ -49,7 +49,7 @@ class Goal:
 
 
 def goals(cases: Cases, ingest: Mapping[str, Any] | None) -> list[Goal]:
-    """All goals, in the order of the issue that set them."""
+    """All goals in their order."""
     found = [*_backlog(cases), *_arrive(cases)]
     found.append(
         Goal(

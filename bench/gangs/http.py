@@ -1,7 +1,7 @@
 """A light HTTP/1.1 client: prebuilt bytes out, status and body back, one request at a time per connection.
 
-Law: no parsing beyond what separates one answer from the next, so that the load costs the machine as little as it can;
-an answer that is not HTTP as the API server speaks it ends the benchmark. It never repeats a request.
+Law: it parses only what separates one answer from the next, so that the load costs little CPU; an answer in an
+unexpected form ends the benchmark. It never repeats a request.
 """
 
 from __future__ import annotations
@@ -95,14 +95,14 @@ class Pool:
         return head.encode() + body
 
     async def send(self, request: bytes) -> bytes:
-        """The body of the answer to a request that must succeed, on whichever connection is idle."""
+        """The body of the answer to a request that must succeed, on any idle connection."""
         connection = await self._idle.get()
         answer = await connection.send(request)
         self._idle.put_nowait(connection)
         return expect_success(answer)
 
     async def each(self, items: Iterable[T], work: Callable[[HttpConnection, T], Awaitable[None]]) -> None:
-        """Do `work` for every item, in order, on as many connections as there are."""
+        """Do `work` for every item, in order, on all connections."""
         todo = iter(items)
 
         async def worker(connection: HttpConnection) -> None:
@@ -116,7 +116,7 @@ class Pool:
     async def send_all(self, requests: Iterable[bytes]) -> None:
         """Send requests that must all succeed, as many at a time as there are connections.
 
-        Raises RuntimeError with the server's words.
+        Raises RuntimeError with the server's message.
         """
 
         async def one(connection: HttpConnection, request: bytes) -> None:
@@ -126,7 +126,7 @@ class Pool:
 
 
 def expect_success(answer: tuple[int, bytes]) -> bytes:
-    """The body of an answer below 300. Raises RuntimeError with the server's words."""
+    """The body of an answer below 300. Raises RuntimeError with the server's message."""
     status, body = answer
     if status >= 300:
         raise RuntimeError(f"The API server answered {status}: {body[:300].decode(errors='replace')}")

@@ -1,7 +1,7 @@
 """One measurement: one case, one contender, one control plane.
 
-Law: what is timed is only what the case is about; nodes, PodGroups and waiting gangs are there before the clock starts.
-After it stops, no node may hold more than it has: a scheduler that over-commits has no throughput.
+Law: only the case's own work is timed; nodes, PodGroups and waiting gangs exist before the clock starts. After it
+stops, no node may be over-committed: a scheduler that does so has no figure.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Result:
 
 
 def measure(case: Case, contender: Contender) -> Result:
-    """Start a control plane, measure, end everything."""
+    """Start a control plane, measure, stop everything."""
     runtime = ["scheduling.k8s.io/v1alpha2=true"] if contender.dialect is Dialect.NATIVE else []
     with ControlPlane(for_load=True, feature_gates=contender.gates, runtime_config=runtime) as plane:
         if contender is GANGSCHED:
@@ -221,7 +221,7 @@ class Measurement:
     # --- steps ------------------------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """Nodes, and what waits beside the load."""
+        """Create the nodes and the gangs that wait beside the load."""
         pool, case = self._pool, self._case
         await pool.send_all([pool.request("POST", "/api/v1/nodes", encoded(body)) for body in node_bodies(case)])
         await pool.send_all([pool.request("POST", PODS, encoded(body)) for body in filler_bodies(case)])
@@ -260,7 +260,7 @@ class Measurement:
         await self._pool.each(requests, one)
 
     async def _create_and_bind(self, requests: Iterable[tuple[str, bytes]]) -> None:
-        """What no scheduler can beat: the client binds what it has just created, on the same connection."""
+        """The upper bound: the client binds what it has just created, on the same connection."""
         binds = {
             pod: self._pool.request("POST", f"{PODS}/{pod}/binding", binding(pod, node))
             for pod, node in self._places(self._case.load())
@@ -284,7 +284,7 @@ class Measurement:
         await asyncio.gather(*(self._pool.send(request) for request in requests))
 
     def _places(self, gangs: Iterable[Gang]) -> list[tuple[str, str]]:
-        """A node for each pod, round and round."""
+        """A node for each pod, in turn."""
         names = [name for gang in gangs for name in gang.pods]
         return [(name, f"node-{index % self._case.nodes:04}") for index, name in enumerate(names)]
 
@@ -295,7 +295,7 @@ class Measurement:
             await asyncio.sleep(1.0)
 
     async def _until_idle(self, within_s: float = 40.0) -> None:
-        """Wait until the scheduler has nothing more to do, so far as it ever has not."""
+        """Wait until the scheduler is idle."""
         assert self._running is not None
         deadline_s = time.monotonic() + within_s
         before_s = self._running.cpu_s()
@@ -374,7 +374,7 @@ class Measurement:
         return result
 
     def _check_room(self) -> None:
-        """No node of this case may hold more than it has; pods that were deleted meanwhile do not count."""
+        """Check that no node is over-committed; deleted pods do not count."""
         if self._case.mode in {Mode.WAVES, Mode.CHURN}:
             return
         pods = Counter(self._meter.node.values())

@@ -1,7 +1,7 @@
-"""The meter: when each pod was created, when it was bound and to which node, as a client of the API server sees it.
+"""The meter: when each pod was created and bound, and to which node, as seen by a client of the API server.
 
-Law: a pod is bound when a watch of bound pods tells so, created when its creation was answered; all times are monotonic
-seconds. The watch resumes where the server closed it; if it cannot (410), the measurement is spoilt and says so.
+Law: a pod is bound when a watch of bound pods shows it, created when its creation was answered; all times are monotonic
+seconds. The watch resumes where the server closed it; if it cannot (410), the measurement is void.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _line = msgspec.json.Decoder(_Line)
 
 
 class SpoiltError(Exception):
-    """The watch lost its place: times of this measurement would be wrong."""
+    """The watch lost its position: times of this measurement would be wrong."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Meter:
         await self._session.close()
 
     async def bound(self, names: Collection[str], *, within_s: float) -> bool:
-        """Wait until all of these pods are bound; whether they are. A pod has one waiter at most."""
+        """Wait until all of these pods are bound; returns whether they are. At most one waiter per pod."""
         assert self._task is not None
         wait = _Wait({name for name in names if name not in self.bound_s}, asyncio.Event())
         self._waits.update(dict.fromkeys(wait.left, wait))

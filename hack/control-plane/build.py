@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Build etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok from the Go modules beside this file.
 
-The law: what is committed is what is built. Versions come from the go.mod files, checksums from the go.sum files
-(`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is whole. It runs before there is a
-virtual environment, so it uses the standard library alone. It does not start anything: that is `control_plane`.
+Law: the committed versions are built. Versions come from the go.mod files, checksums from the go.sum files
+(`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is complete. It runs before there is
+a virtual environment, so it uses only the standard library. Not done here: to start anything (`control_plane`).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def read_mod(folder: str) -> str:
 
 
 def say(text: str) -> None:
-    """One line of progress, at once even into a pipe."""
+    """Print one line of progress and flush."""
     print(f"control-plane: {text}", flush=True)
 
 
@@ -104,7 +104,7 @@ def say(text: str) -> None:
 
 
 def asset(target: Target) -> Path | None:
-    """The ready-made binary in `$KUBEBUILDER_ASSETS` (the envtest convention), where that directory holds it."""
+    """The binary in `$KUBEBUILDER_ASSETS` (the envtest convention), if it is there."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if not assets:
         return None
@@ -128,7 +128,7 @@ def up_to_date(target: Target) -> bool:
 
 
 def publish(target: Target, place: Callable[[Path], None]) -> None:
-    """Let `place` make the binary under a temporary name, then move it in and stamp it; nothing half stays behind."""
+    """Let `place` make the binary under a temporary name, then move it in and stamp it; no partial file remains."""
     temporary = BIN / f".{target.name}.{os.getpid()}.tmp"
     try:
         place(temporary)
@@ -297,7 +297,7 @@ def build(targets: list[Target]) -> None:
 
 
 def on_sigterm(_signum: int, _frame: FrameType | None) -> None:
-    """A polite end: the same path as ctrl-C, which stops Go and removes what is half done."""
+    """End as with ctrl-C, which stops Go and removes partial files."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.parity --number 300 --seed 1`: every difference, then the figures.
+"""`python -m tests.parity --number 300 --seed 1`: prints every difference, then the figures.
 
 `--case SEED/NUMBER` shows one case, its objects first. Exit code 1 if one side placed a pod where the other would not;
 `docs/parity.md` says which other differences are known.

@@ -1,8 +1,8 @@
-"""Put cases to both schedulers and count where they agree.
+"""Give cases to both schedulers and count where they agree.
 
-Law: our own placements are followed, so that members seeing each other is tested step by step: where kube-scheduler
-chose another node than we did, it must also accept ours when it is the only one with room. A difference is believed
-only when it stands after asking again.
+Law: the run follows our own placements, so that members that depend on each other are tested step by step: if
+kube-scheduler chose another node, it must also accept ours when that is the only one with room. A difference counts
+only if it is there after asking again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COUNTED = re.compile(r"((?P<nodes>\d+) )?(?P<text>.+)")
 
 @dataclass(frozen=True)
 class Difference:
-    """A probe about which the two did not agree."""
+    """A probe on which the two differ."""
 
     case: str
     probe: str
@@ -73,7 +73,7 @@ class Figures:
         return bool(self.fate or self.node)
 
     def count(self, ours: Answer, theirs: Answer) -> None:
-        """Take in a probe that both refused, reason by reason."""
+        """Count a probe that both refused, by reason."""
         mine = by_reason(ours.message)
         for text, nodes in by_reason(theirs.message).items():
             self.said[text] += 1
@@ -97,7 +97,7 @@ class Figures:
 
 
 def run(plane: ControlPlane, cases: Iterator[Case], number: int) -> Figures:
-    """What comes of `cases`, taken until there were `number` probes or there are none left."""
+    """The figures of `cases`, until `number` probes were compared or no case is left."""
     figures, scheduler = Figures(), KubeScheduler(plane)
     try:
         for each in cases:
@@ -110,7 +110,7 @@ def run(plane: ControlPlane, cases: Iterator[Case], number: int) -> Figures:
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """The cases of a seed, without end."""
+    """The cases of a seed, an endless iterator."""
     return (case(seed, number) for number in count())
 
 
@@ -128,13 +128,13 @@ def _one(case: Case, figures: Figures, scheduler: KubeScheduler, plane: ControlP
 
 
 def _batches(probes: list[Object]) -> Iterator[list[Object]]:
-    """Probes that differ in their names only are decided in one plan."""
+    """Batches of probes: those that differ only in their names are decided in one plan."""
     for _, batch in groupby(probes, key=lambda probe: id(probe["spec"])):
         yield list(batch)
 
 
 def _decided(batch: list[Object], scheduler: KubeScheduler, ours: Ours) -> list[tuple[Object, Answer]]:
-    """Our answers, in the order in which they were found."""
+    """Our answers, in the order of the plan."""
     ours.look()
     stored = [scheduler.create(probe, dry_run=True) for probe in batch]
     by_name = {probe["metadata"]["name"]: probe for probe in batch}
@@ -142,7 +142,7 @@ def _decided(batch: list[Object], scheduler: KubeScheduler, ours: Ours) -> list[
 
 
 def _follow(probe: Object, mine: Answer, case: Case, figures: Figures, scheduler: KubeScheduler) -> bool:
-    """Put one probe to kube-scheduler; leaves it where we would have it. False where that cannot be."""
+    """Give one probe to kube-scheduler and leave it on our node; False if that is not possible."""
     name = probe["metadata"]["name"]
     theirs = _asked(probe, scheduler, figures, lambda answer: _agrees(mine, answer))
     if bool(mine.node) != bool(theirs.node):
@@ -168,7 +168,7 @@ def _follow(probe: Object, mine: Answer, case: Case, figures: Figures, scheduler
 
 
 def _asked(probe: Object, scheduler: KubeScheduler, figures: Figures, expected: Callable[[Answer], bool]) -> Answer:
-    """kube-scheduler's answer; one that is not as expected is asked for again when it has had time to see all."""
+    """kube-scheduler's answer; an unexpected one is asked for again once its caches are up to date."""
     answer = scheduler.ask(probe)
     for attempt in range(1, ATTEMPTS):
         if expected(answer):
@@ -187,12 +187,12 @@ def _agrees(mine: Answer, theirs: Answer) -> bool:
 
 
 def reasons(message: str) -> str:
-    """The first sentence of a refusal, which has the counts: what follows is about preemption."""
+    """The first sentence of a refusal, which has the counts; the rest is about preemption."""
     return message.split(". ", maxsplit=1)[0].removesuffix(".")
 
 
 def by_reason(message: str) -> Mapping[str, int]:
-    """How many nodes each reason was given for; 1 for a reason that is given for all nodes at once."""
+    """The number of nodes per reason; 1 for a reason that applies to all nodes at once."""
     said = reasons(message).partition(" nodes are available: ")[2] or reasons(message)
     found = (_COUNTED.fullmatch(entry) for entry in re.split(r", (?=\d+ )", said))
     return {_NAME.sub("…", entry["text"]): int(entry["nodes"] or 1) for entry in found if entry}

@@ -1,7 +1,7 @@
-"""Clusters and probes from a seed: small, crowded and odd, so that every filter has something to refuse.
+"""Clusters and probes from a seed: small, crowded and unusual, so that every filter has something to refuse.
 
-Law: plain JSON of the API; the same seed gives the same case; every object is one that the API server accepts. Names
-are new in every case, so that nothing of one case can be mistaken for something of another.
+Law: plain JSON of the API; the same seed gives the same case; the API server accepts every object. Names are new in
+every case, so that cases cannot be confused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _mount(pod: Object, taste: Taste, made: Case, rng: Random) -> None:
 
 
 def _settle(pod: Object, made: Case, rng: Random) -> None:
-    """What has become of a bound pod: most run, some are ending, ended or resized."""
+    """The state of a bound pod: most run, some are terminating, ended or resized."""
     name, fate = pod["metadata"]["name"], rng.random()
     if fate < 0.08:
         made.ended.add(name)

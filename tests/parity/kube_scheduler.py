@@ -1,8 +1,7 @@
 """The real kube-scheduler, asked one pod at a time.
 
-Law: a probe is a pod of its own scheduler name's default; the answer is what stands in its PodScheduled condition. The
-scheduler learns of nodes and pods by watches of its own, a moment after we wrote them: an answer that surprises must be
-asked for again before it is believed (`compare`).
+Law: a probe is a pod for the default scheduler; the answer is its PodScheduled condition. The scheduler sees nodes and
+pods by its own watches, a moment after we wrote them: an unexpected answer must be asked for again (`compare`).
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Answer:
-    """Where the pod went ("" = nowhere) and, if nowhere, what was said."""
+    """The pod's node ("" for none) and, for none, the message."""
 
     node: str
     message: str = ""
 
 
 class KubeScheduler:
-    """One control plane with kube-scheduler; `world` builds and clears a case, `ask` puts a probe to it."""
+    """One control plane with kube-scheduler; `build` and `clear` a case, `ask` about a probe."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.api = Api.of(plane)
@@ -89,11 +88,11 @@ class KubeScheduler:
         self._each(lambda item: self.api.delete(self._path_of(item)), case.storage.objects)
 
     def create(self, probe: Object, *, dry_run: bool = False) -> Object:
-        """Create a probe, or only see what would be stored; not bound yet."""
+        """Create a probe, or with a dry run only see what would be stored; not bound yet."""
         return self.api.post(_collection(probe) + ("?dryRun=All" if dry_run else ""), probe)
 
     def answer(self, stored: Object) -> Answer:
-        """What became of a created probe."""
+        """The answer about a created probe."""
         uid = stored["metadata"]["uid"]
         while True:
             answered, answer = self._answers.get(timeout=ANSWER_S)
@@ -101,7 +100,7 @@ class KubeScheduler:
                 return answer
 
     def ask(self, probe: Object) -> Answer:
-        """Create a probe and wait for what becomes of it."""
+        """Create a probe and wait for the answer."""
         return self.answer(self.create(probe))
 
     def delete(self, pod: Object) -> None:
@@ -109,7 +108,7 @@ class KubeScheduler:
         self.api.delete(_path(pod))
 
     def close_nodes(self, case: Case, but: str) -> None:
-        """Let no more pods onto any node but one. Only resources change, so that no other filter is disturbed."""
+        """Leave no room on any node but one. Only resources change, so that no other filter is affected."""
         self._set_pods([(node, "0") for node in case.nodes if node["metadata"]["name"] != but])
 
     def open_nodes(self, case: Case, but: str) -> None:

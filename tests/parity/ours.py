@@ -1,6 +1,6 @@
 """What gangsched decides about the same objects, without a daemon: store, state and plan in this process.
 
-Law: everything is decoded from the API server's own bytes. One state lives through a case, so that what it remembers
+Law: everything is decoded from the API server's own bytes. One state is kept for a case, so that what it remembers
 between plans is tested too.
 """
 
@@ -42,13 +42,13 @@ class Ours:
         )
 
     def look(self) -> None:
-        """Take in everything as the API server has it now."""
+        """Apply everything as the API server has it now."""
         for each in self._stores:
             each.begin_list()
             each.add_page(json.dumps(self._api.get(each.resource.path)).encode())
 
     def decide(self, stored: Sequence[Object]) -> list[tuple[str, Answer]]:
-        """Where each of these pods would go, by name, in the order of the one plan they are in; nothing is kept."""
+        """The node of each of these pods, by name, in the order of their one plan; nothing is committed."""
         pods: dict[str, Pod] = {}
         for body in stored:
             pod = self._pods.resource.convert(self._pods.resource.item.decode(json.dumps(body).encode()))

@@ -1,6 +1,6 @@
-"""Pods from a seed: plain JSON of the API, in which one feature or many give filters something to refuse.
+"""Pods from a seed: plain JSON of the API, with one or more features that filters look at.
 
-Law: as `generate`, which says what a case is; a `Taste` says which features are common in it.
+Law: see `generate`; a `Taste` says which features are common in a case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True)
 class Taste:
-    """How likely a pod has each kind of feature; `scores` are those that must not change where it fits."""
+    """How likely a pod has each kind of feature; `scores` must not change where it fits."""
 
     resources: float = 0.1
     ports: float = 0.05
@@ -56,7 +56,7 @@ TASTES = (
 
 
 def bound_pod(name: str, taste: Taste, rng: Random) -> Object:
-    """A pod that runs already: it carries what matters to others."""
+    """A running pod, with the features that matter to others."""
     return _pod(name, taste, rng)
 
 
@@ -85,7 +85,7 @@ def probe(name: str, taste: Taste, rng: Random, node_names: list[str]) -> Object
 
 
 def resized(pod: Object, rng: Random) -> Object:
-    """A status in which the pod or its containers have more or less than the spec asks for."""
+    """A status in which the pod or its containers have more or less than the spec requests."""
     spec = pod["spec"]
     sidecars = [each for each in spec.get("initContainers", ()) if each.get("restartPolicy")]
     status: Object = {"containerStatuses": [_container_status(spec["containers"][0], rng)]}
@@ -147,7 +147,7 @@ def _containers(taste: Taste, rng: Random) -> list[Object]:
 
 
 def _ask_for_more(spec: Object, taste: Taste, rng: Random) -> None:
-    """What a pod asks for beside its containers: overhead, pod-level amounts, init containers, the host's network."""
+    """Add overhead, pod-level amounts, init containers and the host's network to a spec."""
     if rng.random() < taste.resources * 0.3:
         spec["runtimeClassName"] = RUNTIME_CLASS
     if rng.random() < taste.resources * 0.2:  # pod-level amounts must not be below what the containers ask for
@@ -280,7 +280,7 @@ def _node_terms(rng: Random, node_names: list[str]) -> list[Object]:
 
 
 def _node_term(rng: Random, node_names: list[str], *, named: bool = False, odd: bool = True) -> Object:
-    """A term; `odd` ones compare with what is no number, which makes kube-scheduler fail over a preference."""
+    """A term; `odd` ones compare with a non-number, which makes kube-scheduler fail for a preference."""
     term: Object = {}
     if rng.random() < 0.75:
         term["matchExpressions"] = [_node_requirement(rng, odd=odd) for _ in range(rng.choice((1, 1, 2)))]

@@ -14,7 +14,7 @@ SEED = 20_260
 
 @pytest.mark.e2e
 def test_agrees_with_kube_scheduler() -> None:
-    """Filter says what kube-scheduler says: bound or not, our node accepted, the same reasons as often."""
+    """Filter agrees with kube-scheduler: bound or not, our node accepted, the same reasons and counts."""
     with ControlPlane(scheduler=True, disable_admission=ADMISSION_OFF) as plane:
         figures = run(plane, cases(SEED), 100)
     assert not figures.differences, "\n".join(map(str, figures.differences))

@@ -1,8 +1,8 @@
-"""From the words of a table to the API objects they stand for.
+"""From the entries of a table to API objects.
 
-The law: the same words make the same objects in both forms. Every namespaced name lives in the scenario's namespace
-(`other/x` in a second one, `SLUG-other`), every node carries a label and every pod a node selector of its scenario,
-so that scenarios played in one cluster do not meet.
+Law: the same entries make the same objects in both forms. Every namespaced name is in the scenario's namespace
+(`other/x` in a second one, `SLUG-other`), every node carries a label and every pod a node selector of its scenario, so
+that scenarios in one cluster are independent.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Maker:
         )
 
     def _pod(self, name: str, words: Mapping[str, Any]) -> Object:
-        """Values such as `mode` are written on the pod only where no PodGroup carries them."""
+        """Values such as `mode` are written on the pod only if no PodGroup has them."""
         _check(words, _POD_WORDS | VALUES.keys() | {"min"})
         gang_metadata: dict[str, dict[str, str]] = {"labels": {}, "annotations": {}}
         if gang := words.get("gang"):

@@ -1,7 +1,7 @@
-"""Playing one scenario on whatever cluster it is given.
+"""Plays one scenario on a cluster.
 
-The law: steps are played in order; an expectation is waited for until it holds or its time is up, and what must never
-happen is judged at the end from everything that was seen. A player knows no difference between the two forms.
+Law: steps are played in order; an expectation is waited for until it holds or its time is up, and what must never
+happen is judged at the end from everything seen. The player does not know the form.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Cluster(Protocol):
         """Merge-patch an object, or its status."""
 
     def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
-        """Wait until `look` complains no more; 0 means: as soon as what came before has had its effect.
+        """Wait until `look` has no complaints; 0 means: once the steps before have had their effect.
 
         Raises AssertionError with the last complaints.
         """
@@ -46,7 +46,7 @@ class Cluster(Protocol):
         """From now on binds of these pods are refused; an empty list ends that."""
 
     def while_binding(self, deeds: dict[str, str]) -> None:
-        """When a bind of this pod is sent next: `gone` (it has just been deleted), `lost` (the answer is)."""
+        """At the next bind of this pod: `gone` (the pod has just been deleted) or `lost` (the answer is)."""
 
     def restart(self) -> None:
         """The scheduler dies and comes back."""
@@ -56,7 +56,7 @@ class Cluster(Protocol):
 
 
 def play(scenario: Scenario, cluster: Cluster) -> None:
-    """Play all steps. Raises AssertionError naming the step that did not come out as the table says."""
+    """Play all steps. Raises AssertionError naming the step that failed."""
     player = _Player(scenario, cluster)
     cluster.create([body for name, words in scenario.nodes.items() for body in player.maker.nodes(name, words)])
     for number, step in enumerate(scenario.steps, start=1):
@@ -104,7 +104,7 @@ class _Player:
                 self._cluster.until(lambda view: complaints(view, step.what, self.maker), within_s=within_s)
 
     def judge_never(self) -> None:
-        """Nothing that must never be bound ever was."""
+        """Check that nothing was bound that must never be."""
         patterns = [self.maker.key(name) for name in self._scenario.never_bound]
         bound = [
             key
@@ -127,7 +127,7 @@ class _Player:
                 raise ValueError(f"what is {name!r}?")
 
     def _each(self, name: str) -> list[tuple[str, str]]:
-        """The objects a name stands for: one, or the pods that match it, once they have been seen."""
+        """The objects of a name: one, or the pods that match it, once they have been seen."""
         kind, key = self._target(name)
         if kind != "Pod":
             return [(kind, key)]
@@ -153,7 +153,7 @@ class _Player:
                 self._cluster.patch(kind, key, status, status=True)
 
     def _end(self, name: str, status: Object) -> None:
-        """End pods, once they run: a kubelet that has not heard of a pod cannot end it."""
+        """End pods once they run, as a kubelet can."""
 
         def running(view: View) -> list[str]:
             pods = select(view, name, self.maker)

@@ -1,7 +1,7 @@
-"""The real form: many scenarios at once in one control plane, beside one daemon.
+"""The real form: many scenarios at once in one control plane with one daemon.
 
-The law: a scenario sees and touches only its own namespaces and nodes. Everything is learnt from three watches shared
-by all; a change wakes only the scenario it belongs to. Time is the machine's: nothing sleeps for a fixed time.
+Law: a scenario sees and touches only its own namespaces and nodes. All information comes from three watches shared by
+all; a change wakes only its scenario. Time is real, and nothing sleeps for a fixed time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Stage:
         self.boards: dict[str, Board] = {}
 
     def heard(self, kind: str, body: Object, seen_s: float) -> None:
-        """A change of a pod, PodGroup or Event; told to the scenario in whose namespace it happened."""
+        """A change of a pod, PodGroup or Event, passed to the scenario of its namespace."""
         if "regarding" not in body and "containers" in body["spec"]:
             self.checks.pod_changed(kind, body, seen_s)
         namespace = body["metadata"]["namespace"]
@@ -64,7 +64,7 @@ class Board:
         self._changed = threading.Condition()
 
     def heard(self, kind: str, body: Object) -> None:
-        """Take in a change and wake who waits."""
+        """Apply a change and wake the waiting thread."""
         with self._changed:
             if "regarding" in body:
                 self.view.events.append(body)
@@ -75,7 +75,7 @@ class Board:
             self._changed.notify_all()
 
     def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
-        """Wait until `look` complains no more. Raises AssertionError with its last complaints."""
+        """Wait until `look` has no complaints. Raises AssertionError with the last ones."""
         deadline_s = time.monotonic() + within_s
         with self._changed:
             while found := look(self.view):
@@ -110,7 +110,7 @@ class RealCluster:
                 self._api.post(self._api.path_of(body), body)
 
     def delete(self, kind: str, key: str) -> None:
-        """Until the deletion has been seen, so that no later step counts a pod that is no more."""
+        """Wait until the deletion has been seen, so that no later step counts the pod."""
         old = self._board.view.pods.get(key) if kind == "Pod" else None
         self._api.delete(self._path(kind, key))
 
@@ -132,7 +132,7 @@ class RealCluster:
         return self._board.view
 
     def refuse_binds(self, keys: list[str]) -> None:
-        """By an admission policy; it takes a moment to act, and ends as slowly: both are waited for by trial binds."""
+        """By an admission policy; it takes a moment to start and to end, so trial binds wait for both."""
         if self._policy:
             self._api.delete(f"/apis/{POLICY}/validatingadmissionpolicybindings/{self._policy}")
             self._api.delete(f"/apis/{POLICY}/validatingadmissionpolicies/{self._policy}")
@@ -229,7 +229,7 @@ def _policy(name: str, pods: list[str]) -> list[Object]:
 
 @contextmanager
 def stage() -> Iterator[Stage]:
-    """A control plane with kwok, our definitions, the daemon under its own rights, and the watches."""
+    """A control plane with kwok, our CRDs, the daemon with its own rights, and the watches."""
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
         api = Api.of(plane)

@@ -1,6 +1,6 @@
-"""Reading the tables: YAML in, checked scenarios out.
+"""Reads the tables: YAML in, checked scenarios out.
 
-The law: a word that is not known is an error that names the scenario, never ignored; names are unique over all files.
+Law: an unknown word is an error that names the scenario; names are unique over all files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LONGEST_SLUG = 40
 
 
 class TableError(ValueError):
-    """A table that cannot be played; the sentence names the file and the scenario."""
+    """A table that cannot be played; `str()` names the file and the scenario."""
 
 
 @dataclass(frozen=True, slots=True)

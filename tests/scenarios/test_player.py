@@ -1,4 +1,4 @@
-"""The player itself: it reads tables strictly, and a table that is not true fails."""
+"""The player: it reads tables strictly, and a false table fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every scenario on the virtual clock, twice: with changes coming one by one and coming together."""
+"""Every scenario on the virtual clock, twice: with changes one by one and together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCENARIOS = load()
 @pytest.mark.parametrize("one_by_one", [True, False], ids=["one-by-one", "together"])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.slug for scenario in SCENARIOS])
 def test_scenario(scenario: Scenario, one_by_one: bool) -> None:
-    """The table comes true, whatever the order and grain in which the scheduler hears of things."""
+    """The table holds, whatever the order in which changes arrive."""
     play(scenario, VirtualCluster(one_by_one=one_by_one))
 
 

@@ -1,6 +1,6 @@
-"""What can be seen of one scenario in its cluster, and whether it is as expected.
+"""What can be seen of one scenario, and whether it is as expected.
 
-The law: `complaints` is a pure look at a `View`; an empty list means that everything is as the table says. Names in a
+Law: `complaints` is a pure function of a `View`; an empty list means that everything is as the table says. Names in a
 table are pods (`a-0`, also with `*`), gangs (`a`: all pods made as `a-…`), or start with `podgroup` or `events`.
 """
 
@@ -56,7 +56,7 @@ def is_bound(pod: Object) -> bool:
 
 
 def select(view: View, name: str, maker: Maker) -> dict[str, Object]:
-    """The pods a name stands for, by `namespace/name`: itself, or those that match it, or those of a gang."""
+    """The pods of a name, by `namespace/name`: itself, or those that match it, or those of a gang."""
     key = maker.key(name)
     if key in view.pods:
         return {key: view.pods[key]}
@@ -65,7 +65,7 @@ def select(view: View, name: str, maker: Maker) -> dict[str, Object]:
 
 
 def complaints(view: View, expected: Mapping[str, Any], maker: Maker) -> list[str]:
-    """What is not (yet) as expected, a sentence each."""
+    """What is not (yet) as expected, one sentence each."""
     found: list[str] = []
     for name, wanted in expected.items():
         kind, _, rest = name.partition(" ")
@@ -151,7 +151,7 @@ def _counts(pods: Mapping[str, Object], words: Mapping[str, Any]) -> Iterator[st
 
 
 def _told(pod: Object, words: Mapping[str, Any], maker: Maker) -> Iterator[str]:
-    """What the condition of a waiting pod says, and its timeout annotation."""
+    """The condition of a waiting pod, and its timeout annotation."""
     conditions = pod.get("status", {}).get("conditions", ())
     told: Object = next((entry for entry in conditions if entry["type"] == "PodScheduled"), {})
     if "reason" in words and told.get("reason") != words["reason"]:

@@ -1,8 +1,8 @@
-"""The virtual form: the scheduler's own loop and state on a virtual clock, beside a pretended API server.
+"""The virtual form: the scheduler's own loop and state on a virtual clock, with a fake API server.
 
-The law: what the API server does to an object as far as scheduling sees it is done here too (uids, generations,
-deletion with finalizers, bind preconditions, the annotations we write coming back as updates), objects travel as JSON
-through the real decoders, and time moves only when nothing else is left to do. Kubelets run what is bound at once.
+Law: the fake does what scheduling sees of an API server (uids, generations, deletion with finalizers, bind
+preconditions, updates for the annotations we write), objects pass as JSON through the real decoders, and time advances
+only when nothing else is left to do. Kubelets run bound pods at once.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ TURNS: Final = 10_000
 
 
 class VirtualCluster:
-    """A `play.Cluster`. `one_by_one`: the scheduler takes its turn after every single change, and learns of a bind
-    from the watch before it gets the answer; else changes come together, and the answer comes first.
+    """A `play.Cluster`. `one_by_one`: the scheduler has a turn after every single change, and sees a bind
+    in the watch before its answer; else changes come together, and the answer comes first.
     """
 
     def __init__(self, *, one_by_one: bool) -> None:
@@ -167,7 +167,7 @@ class VirtualCluster:
     # --- the pretended API server -------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Turn, and carry out what was ordered, until neither does anything more at this moment."""
+        """Turn and carry out actions until nothing is left to do at this moment."""
         with capture_logs():
             for _ in range(TURNS):
                 busy = self._loop.turn()
@@ -247,7 +247,7 @@ class VirtualCluster:
         self._say(change, body)
 
     def _say(self, change: str, body: Object) -> None:
-        """Tell everybody who watches, in the server's order."""
+        """Send a change to every watch, in the server's order."""
         self._version += 1
         body["metadata"]["resourceVersion"] = str(self._version)
         line = json.dumps({"type": change, "object": body}).encode()
@@ -280,7 +280,7 @@ def _key(body: Object) -> str:
 
 
 def _admit(pod: Object) -> None:
-    """What defaulting and admission make of a new pod."""
+    """A new pod after defaulting and admission."""
     pod["spec"]["priority"] = PRIORITIES.get(pod["spec"].pop("priorityClassName", ""), 0)
     for container in pod["spec"]["containers"]:
         resources = container["resources"]

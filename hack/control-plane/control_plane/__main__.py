@@ -44,7 +44,7 @@ def interrupt(_signum: int, _frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Start, say where it is, wait; returns the exit code."""
+    """Start, print where it listens, wait; returns the exit code."""
     asked = arguments()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)

@@ -3,10 +3,9 @@
     api = Api.of(plane)
     api.post("/api/v1/namespaces", {"metadata": {"name": "demo"}})
 
-The law: an answer that is not 2xx is an `ApiError`; a server that does not answer is an OSError. It may be used from
-many threads; connections are kept and reused. A request is repeated in two cases only: the server said 429, or it had
-closed a kept connection before it read the request. It caches nothing but discovery, and it is not fast enough to
-measure a server with.
+Law: an answer other than 2xx is an `ApiError`; no answer is an OSError. It may be used from many threads; connections
+are reused. A request is repeated only if the server said 429, or if it had closed a kept connection before reading the
+request. It caches only discovery, and it is too slow to measure a server with.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ PAUSE_S, RETRY_AFTER_MAX_S = 0.2, 2.0
 
 
 class ApiError(Exception):
-    """The server said no: `status` is the HTTP status code, `message` its sentence."""
+    """The server refused: `status` is the HTTP status code, `message` its text."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -49,7 +48,7 @@ class ApiError(Exception):
 
 
 class Listed(NamedTuple):
-    """A whole collection and the version a watch goes on from."""
+    """A whole collection and the version that a watch starts from."""
 
     items: list[Object]
     resource_version: str
@@ -100,7 +99,7 @@ class Api:
         return answer
 
     def delete(self, path: str, *, grace_s: int | None = 0) -> bool:
-        """Delete, by default at once; False when there was nothing to delete. `grace_s` None: as the object says."""
+        """Delete, by default at once; False if there was nothing. `grace_s` None: the object's grace period."""
         options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         try:
             self.call("DELETE", path, options)
@@ -136,7 +135,7 @@ class Api:
     def path_of(self, body: Mapping[str, Any], *, namespace: str = "default", within_s: float = 10.0) -> str:
         """The path of an object's collection; `namespace` is for objects that name none.
 
-        A kind that was defined a moment ago is waited for. Raises ApiError 404 when it does not come.
+        Waits for a kind that was defined a moment ago. Raises ApiError 404 if it is not served.
         """
         api_version, kind = str(body["apiVersion"]), str(body["kind"])
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
@@ -162,7 +161,7 @@ class Api:
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def call(self, method: str, path: str, body: Any = None, *, content_type: str = JSON) -> Any:
-        """One request; the decoded answer. Raises ApiError, or OSError when nobody answers."""
+        """One request; returns the decoded answer. Raises ApiError, or OSError without an answer."""
         data = None if body is None else json.dumps(body).encode()
         deadline_s = time.monotonic() + self._timeout_s
         while True:
@@ -205,12 +204,12 @@ class Api:
             return answer.status, answer.headers.get("Retry-After"), text
 
     def connect(self, timeout_s: float) -> http.client.HTTPSConnection:
-        """A connection of one's own; `open_stream` is what it is for."""
+        """A new connection, for `open_stream`."""
         parts = urlsplit(self.url)
         return http.client.HTTPSConnection(parts.hostname or "", parts.port, context=self._context, timeout=timeout_s)
 
     def open_stream(self, connection: http.client.HTTPSConnection, path: str) -> http.client.HTTPResponse:
-        """An answer that is read as it comes, on a connection of its own."""
+        """An answer that is read as it arrives, on its own connection."""
         connection.request("GET", path, headers={"Accept": JSON, **self._headers})
         return connection.getresponse()
 
@@ -218,9 +217,8 @@ class Api:
 class Watch:
     """Changes to a collection, in the server's order: pairs of ADDED, MODIFIED or DELETED and the object.
 
-    A stream that ends or breaks is resumed after the last version seen, so nothing is lost and nothing comes twice.
-    Raises ApiError 410 when the server has forgotten that version: list again. It ends when `close` is called, which
-    any thread may do.
+    A stream that ends or breaks is resumed after the last version seen, so nothing is lost or repeated. Raises ApiError
+    410 when the server has forgotten that version: list again. It ends when `close` is called, which any thread may do.
     """
 
     def __init__(self, api: Api, path: str, resource_version: str, query: Mapping[str, str | int]) -> None:
@@ -270,7 +268,7 @@ class Watch:
             connection.close()
 
     def _changes(self, event: Object) -> Iterator[tuple[str, Object]]:
-        """The change one line tells, if any: bookmarks only move the version on."""
+        """The change in one line, if any: bookmarks only advance the version."""
         kind, body = event["type"], event["object"]
         if kind == "ERROR":
             raise ApiError(int(body.get("code") or 0), str(body.get("message")))
@@ -280,7 +278,7 @@ class Watch:
 
 
 def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The lines of a stream, however long; an unfinished last one is dropped."""
+    """The lines of a stream, of any length; an unfinished last one is dropped."""
     pending = b""
     while chunk := answer.read1(1 << 20):
         *lines, pending = (pending + chunk).split(b"\n")
@@ -288,7 +286,7 @@ def _lines(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def _message(text: bytes) -> str:
-    """The sentence of a Status object, or whatever the server said instead."""
+    """The message of a Status object, or the body."""
     try:
         return str(json.loads(text)["message"])
     except (ValueError, KeyError, TypeError):

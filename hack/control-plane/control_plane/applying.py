@@ -1,7 +1,7 @@
-"""YAML files into the cluster, as `kubectl apply` does it, and the project's own manifests in their order.
+"""Apply YAML files as `kubectl apply` does, and the project's own manifests in their order.
 
-The law: when a function here returns, what it applied is usable; a definition (CRD) is served before anything that
-needs it is sent. Nothing is ever deleted here, and the Deployment is left out: the daemon runs as a process.
+Law: when a function here returns, what it applied is usable; a CRD is served before anything that needs it is sent.
+Nothing is deleted, and the Deployment is left out: the daemon runs as a process.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def load_yaml(source: Path | str) -> list[Object]:
 
 
 def apply(api: Api, body: Object, *, namespace: str = "default") -> Object:
-    """Create an object or bring it to what `body` says (server-side apply); the object as stored.
+    """Create or update an object (server-side apply); returns it as stored.
 
-    `namespace` is for namespaced objects that name none. A CRD is waited for until its objects can be listed.
+    `namespace` is for namespaced objects that name none. Waits until the objects of a CRD can be listed.
     """
     path = f"{api.path_of(body, namespace=namespace)}/{body['metadata']['name']}"
     query = f"fieldManager={FIELD_MANAGER}&force=true"
@@ -45,7 +45,7 @@ def apply_yaml(api: Api, source: Path | str, *, namespace: str = "default") -> l
 def await_definition(api: Api, definition: Object, *, within_s: float = 30.0) -> None:
     """Wait until the objects of a CRD can be listed in every version it serves.
 
-    "Established" comes too early: a list is answered by 404, then by 429, for a second or two after it.
+    "Established" is too early: a list is answered with 404, then 429, for a second or two after it.
     """
     spec = definition["spec"]
     deadline_s = time.monotonic() + within_s
@@ -62,13 +62,13 @@ def await_definition(api: Api, definition: Object, *, within_s: float = 30.0) ->
 
 
 def apply_crds(api: Api) -> None:
-    """The PodGroup definitions of both API groups."""
+    """Apply the PodGroup CRDs of both API groups."""
     for path in sorted((ROOT / "crds").glob("*_*.yaml")):
         apply_yaml(api, path)
 
 
 def apply_manifests(api: Api, *, crds: bool = True) -> None:
-    """The definitions (unless `crds` is False), the namespace, the ServiceAccount and its rights."""
+    """Apply the CRDs (unless `crds` is False), the namespace, the ServiceAccount and its roles."""
     if crds:
         apply_crds(api)
     for path in [ROOT / "manifests" / "namespace.yaml", *sorted((ROOT / "manifests").glob("rbac*.yaml"))]:

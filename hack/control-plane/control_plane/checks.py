@@ -1,8 +1,8 @@
-"""An observer that holds the scheduler to its two promises while it works.
+"""An observer that checks the scheduler's two promises while it works.
 
-The law: no node is ever over-committed, and no gang stays between none and its minimum for longer than a limit (its
-binds are separate writes, so it is there for a moment). It judges by what the API server's watch says, in its order,
-and shares no code with the scheduler. It does not judge *whether* a gang should have started.
+Law: no node is ever over-committed, and no gang stays between none and its minimum for longer than a limit (its binds
+are separate writes, so it is there for a moment). It judges by the API server's watch events, in their order, and
+shares no code with the scheduler. Not judged here: *whether* a gang should have started.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Amounts = dict[str, Decimal]
 
 @dataclass
 class _Gang:
-    """One gang as the watch tells it."""
+    """One gang as seen by the watch."""
 
     min_member: int
     bound: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class _Gang:
 
 @dataclass(frozen=True, slots=True)
 class _Doubt:
-    """A breach that is none if a version of the node older than the bind, told later, had the room."""
+    """A possible breach: none if a version of the node older than the bind, seen later, had the room."""
 
     node: str
     version: int
@@ -55,7 +55,7 @@ class _Doubt:
 
 
 class Checks:
-    """Feed it `node_changed` and `pod_changed` (both fit `Following(on_change=…)`), and `look` now and then."""
+    """Call `node_changed` and `pod_changed` (both fit `Following(on_change=…)`), and `look` now and then."""
 
     def __init__(self, *, limit_s: float = PARTLY_BOUND_LIMIT_S) -> None:
         self._limit_s = limit_s
@@ -73,7 +73,7 @@ class Checks:
         self.gpus_in_use: list[tuple[float, int]] = []
 
     def expect(self, gang: str, min_member: int) -> None:
-        """Watch over a gang, "namespace/name"; to be said before its pods exist."""
+        """Check a gang, "namespace/name"; call it before its pods exist."""
         with self._lock:
             self._gangs[gang] = _Gang(min_member)
 
@@ -88,7 +88,7 @@ class Checks:
             return len(self._gangs[gang].bound)
 
     def node_changed(self, kind: str, node: Object, _seen_s: float) -> None:
-        """A change of a node. The watches of nodes and pods are two: what a pod was bound to may be told after it."""
+        """A change of a node. Nodes and pods have separate watches: the node of a pod may be seen after the pod."""
         name = node["metadata"]["name"]
         with self._lock:
             if kind == "DELETED":
@@ -113,7 +113,7 @@ class Checks:
             self._count(kind, pod, seen_s)
 
     def look(self, now_s: float) -> None:
-        """Judge gangs that are between none and their minimum right now."""
+        """Judge the gangs that are now between none and their minimum."""
         with self._lock:
             for name, gang in self._gangs.items():
                 self._judge(name, gang, now_s)
@@ -133,7 +133,7 @@ class Checks:
                 self._doubts.append(_Doubt(node, _version(pod), name, used[name], text))
 
     def _reconsider(self, node: str, version: int) -> None:
-        """Take back what this version of the node, in force before the bind, had room for."""
+        """Withdraw doubts that this version of the node, valid before the bind, resolves."""
         for doubt in [doubt for doubt in self._doubts if doubt.node == node]:
             if version < doubt.version and doubt.used <= self._allocatable[node].get(doubt.name, 0):
                 self._doubts.remove(doubt)
@@ -189,7 +189,7 @@ def _version(made: Object) -> int:
 
 
 def _requests(pod: Object) -> Amounts:
-    """What a pod of plain containers takes, its own place among the node's pods included."""
+    """The requests of a pod without init containers, and one of `pods`."""
     total: Amounts = defaultdict(Decimal, pods=Decimal(1))
     for container in pod["spec"]["containers"]:
         for name, amount in _amounts(container.get("resources", {}).get("requests", {})).items():

@@ -1,7 +1,7 @@
-"""The command lines of the five components: which flags, and why these.
+"""The command lines of the five components, with the reason of each flag.
 
-The law: functions from a `Layout` to argument lists; nothing is started here.
-Everything listens on 127.0.0.1 only. etcd speaks plain HTTP there: this is a control plane for tests.
+Law: functions from a `Layout` to argument lists; nothing is started here. Everything listens on 127.0.0.1 only. etcd
+speaks plain HTTP there: this is a control plane for tests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ leaderElection: {leaderElect: false}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where everything of one control plane lies and listens (ports on 127.0.0.1)."""
+    """Paths and ports (on 127.0.0.1) of one control plane."""
 
     workdir: Path
     pki: Pki
@@ -50,7 +50,7 @@ class Layout:
 
 
 def etcd(layout: Layout) -> list[str]:
-    """One member, no fsync: the data is worth nothing after the test."""
+    """One member, no fsync: the data is not needed after the test."""
     client = f"http://127.0.0.1:{layout.ports[ETCD]}"
     peer = f"http://127.0.0.1:{layout.ports['etcd-peer']}"
     return [
@@ -102,7 +102,7 @@ def apiserver(layout: Layout) -> list[str]:
 
 
 def controller_manager(layout: Layout) -> list[str]:
-    """All controllers but those that want heartbeats or addresses of nodes: kwok's nodes send none."""
+    """All controllers but those that need heartbeats or addresses of nodes: kwok's nodes have none."""
     return [
         str(BIN / KCM),
         f"--kubeconfig={layout.kubeconfig}",
@@ -136,7 +136,7 @@ def scheduler(layout: Layout, template: Path | None) -> list[str]:
 
 
 def kwok(layout: Layout) -> list[str]:
-    """Kubelets for all nodes; its address serves nothing but its health."""
+    """Fake kubelets for all nodes; its address serves only its health."""
     return [
         str(BIN / KWOK),
         f"--kubeconfig={layout.kubeconfig}",

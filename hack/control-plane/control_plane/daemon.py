@@ -1,11 +1,11 @@
-"""gangsched itself as a process beside a control plane, under the rights it has in a cluster.
+"""gangsched as a process beside a control plane, with the rights it has in a cluster.
 
     with Daemon(plane) as daemon:
         ...  # daemon.metrics(), daemon.log_lines()
 
-The law: it runs with a token of the ServiceAccount that `manifests/` define (apply them first) and with no other
-credentials, so whatever RBAC forgets fails here. Nothing of it outlives the owner (see `keeper.py`). It does not
-restart what died.
+Law: it runs with a token of the ServiceAccount that `manifests/` define (apply them first) and with no other
+credentials, so a missing right fails here. Nothing of it outlives the owner (see `keeper.py`). It does not restart a
+dead process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Daemon:
     # --- its life -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start it and wait for /readyz. Raises ControlPlaneError with its last words when that does not come."""
+        """Start it and wait for /readyz. Raises ControlPlaneError with the end of its log if that fails."""
         if self._keeping is not None:
             raise ControlPlaneError("This daemon is running already.")
         token = self._plane.service_account_token(NAMESPACE, ACCOUNT)
@@ -80,7 +80,7 @@ class Daemon:
             raise
 
     def stop(self, *, within_s: float = 10.0) -> int:
-        """SIGTERM; how it ended. Raises ControlPlaneError unless that is exit code 0 and in time; then it is killed."""
+        """Send SIGTERM and wait. Raises ControlPlaneError, after SIGKILL, unless it ends with exit code 0 in time."""
         if self._keeping is None:
             return 0
         try:
@@ -103,7 +103,7 @@ class Daemon:
         self._keeping, self.pid = None, 0
 
     def check(self) -> None:
-        """Raise ControlPlaneError with its last words when it has died by itself."""
+        """Raise ControlPlaneError with the end of its log if it has died."""
         code = None if self._keeping is None else self._keeping.dead().get("gangsched")
         if code is not None:
             raise ControlPlaneError(self._told(f"gangsched ended by itself with {code}"))
@@ -128,7 +128,7 @@ class Daemon:
         return self._given_log or self._plane.logs / "gangsched.log"
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """What it has logged since this start, one object a line; a line that is no JSON object is {"text": line}."""
+        """Its log since this start, one object per line; a line that is no JSON object is {"text": line}."""
         text = self.log_path.read_bytes()[self._log_start :].decode(errors="replace") if self.log_path.exists() else ""
         return [_entry(line) for line in text.splitlines() if line.strip()]
 
@@ -138,7 +138,7 @@ class Daemon:
         return {name: float(value) for name, _, value in samples}
 
     def http(self, path: str) -> tuple[int, str]:
-        """Status and text of a GET on its health port. Raises OSError when it does not answer."""
+        """Status and text of a GET on its health port. Raises OSError without an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.health_port, timeout=5.0)
         try:
             connection.request("GET", path)
@@ -185,7 +185,7 @@ class Daemon:
             time.sleep(ASK_AGAIN_S)
 
     def _signal(self, number: signal.Signals, within_s: float) -> int | None:
-        """Send a signal and wait for the end; the exit code (negative: a signal), None when it did not end."""
+        """Send a signal and wait; returns the exit code (negative: a signal), None if it did not end."""
         assert self._keeping is not None
         code = self._keeping.dead().get("gangsched")
         if code is not None:
@@ -205,7 +205,7 @@ class Daemon:
 
 
 def _lines(entry: dict[str, Any]) -> list[str]:
-    """A log entry for people: a traceback, of which the end says most, on lines of its own."""
+    """A log entry as text: a traceback, whose end says most, on lines of its own."""
     if "text" in entry:
         return [entry["text"]]
     trace = str(entry.get("exception", "")).splitlines()[-LOG_LINES:]

@@ -1,5 +1,5 @@
-"""The one exception of this package: what a person reads when the control plane does not come up."""
+"""The one exception of this package."""
 
 
 class ControlPlaneError(Exception):
-    """What went wrong and what to do, with the last lines of the log where there is one."""
+    """What failed and what to do, with the end of the log if there is one."""

@@ -1,10 +1,10 @@
-"""A collection followed by a thread, so that others can wait for what they expect of it instead of asking again.
+"""A collection followed by a thread, so that callers wait for changes instead of polling.
 
     with Following(api, "/api/v1/pods") as pods:
         pods.wait_for(lambda all_pods: len(all_pods) == 3, within_s=10)
 
-The law: `objects` is always some state the server really had, changes are told in the server's order, and after a gap
-(410) the difference is told as changes. Times are when *we* saw a change, a moment after the server made it.
+Law: `objects` is always a state the server had, changes come in the server's order, and after a gap (410) the
+difference comes as changes. Times are when *we* saw a change, a moment after the server made it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Heard = Callable[[str, Object, float], None]
 class Following:
     """The objects of one collection, by uid.
 
-    `on_change(kind, object, seen_s)` is called from the following thread for each change, ADDED for what is there at
-    the start; `seen_s` is monotonic. What it raises ends the following and is raised again by `wait_for` and `close`.
+    `on_change(kind, object, seen_s)` is called from the following thread for each change, ADDED for objects that exist
+    at the start; `seen_s` is monotonic. An exception in it ends the thread; `wait_for` and `close` raise it again.
     """
 
     def __init__(self, api: Api, path: str, *, on_change: Heard | None = None, selector: str = "") -> None:
@@ -45,7 +45,7 @@ class Following:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop following and raise what it failed of, if anything; idempotent."""
+        """Stop following and raise its exception, if any; idempotent."""
         self._closing = True
         if self._watch is not None:
             self._watch.close()
@@ -67,21 +67,20 @@ class Following:
         self.close()
 
     def objects(self) -> dict[str, Object]:
-        """All objects as last heard of, by uid; do not change them."""
+        """All objects as last seen, by uid; do not change them."""
         with self._changed:
             return dict(self._objects)
 
     def check(self) -> None:
-        """Raise what the following failed of, if it did."""
+        """Raise the exception of the following thread, if any."""
         with self._changed:
             if self._failed is not None:
                 raise self._failed
 
     def wait_for(self, look: Callable[[Mapping[str, Object]], T | None], *, within_s: float, what: str = "") -> T:
-        """The first thing `look` makes of the objects that is neither None nor False.
+        """The first result of `look` on the objects that is neither None nor False.
 
-        `look` sees every state, but not each one by itself: changes that come together are seen together. Raises
-        TimeoutError naming `what` when the time is up.
+        `look` sees changes that arrive together in one call. Raises TimeoutError naming `what` at the deadline.
         """
         deadline_s = time.monotonic() + within_s
         with self._changed:

@@ -1,11 +1,11 @@
-"""The keeper: it starts the components and outlives whoever asked for them, just long enough to end them.
+"""The keeper starts the components and outlives its owner just long enough to end them.
 
-The law: no component survives its owner. The keeper watches the owner through a pidfd and its own standard input; when
-either ends, by whatever means (a return, ctrl-C, SIGTERM, kill -9), it stops the components in the reverse order of
-their start and removes the directories it was told to. Should the keeper itself be killed, the kernel kills the
-components (`PR_SET_PDEATHSIG`). That works because its only thread forks them: the kernel watches the *thread*.
+Law: no component survives its owner. The keeper watches the owner through a pidfd and its own standard input; when
+either ends (by a return, ctrl-C, SIGTERM, kill -9), it stops the components in the reverse order of their start and
+removes the directories registered with it. If the keeper itself is killed, the kernel kills the components
+(`PR_SET_PDEATHSIG`). That works because its only thread forks them: the kernel watches the *thread*.
 
-It has no knowledge of Kubernetes and no dependency outside the standard library; it is run by file name as
+It knows nothing of Kubernetes and uses only the standard library; it is run by file name as
 `python -I -S keeper.py PIDFD`. Requests are JSON lines on standard input, each answered by one JSON line.
 """
 
@@ -57,11 +57,11 @@ class Keeper:
         return self.children[name].pid
 
     def dead(self) -> dict[str, int]:
-        """The exit codes of components that ended without being asked to."""
+        """The exit codes of components that ended by themselves."""
         return {name: code for name, child in self.children.items() if (code := child.poll()) is not None}
 
     def stop(self, name: str) -> None:
-        """End one component: SIGTERM, and SIGKILL when it does not listen."""
+        """End one component: SIGTERM, then SIGKILL."""
         child = self.children.pop(name, None)
         if child is None or child.poll() is not None:
             return
@@ -82,7 +82,7 @@ class Keeper:
             shutil.rmtree(path, ignore_errors=True)
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what one request asks."""
+        """Carry out one request."""
         match request.pop("do"):
             case "start":
                 return {"pid": self.start(**request)}

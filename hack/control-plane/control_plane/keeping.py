@@ -1,7 +1,7 @@
-"""The owner's end of the keeper: start components through it, ask which are dead, and let go of it to end them all.
+"""The owner's side of the keeper: start components, ask which are dead, and close it to end them all.
 
-The law: this side never forks a component and never sends it a signal; `keeper.py` does, and outlives us to do so.
-It may be used from any thread, also from one that ends before the components do.
+Law: this side never forks a component and never sends it a signal; `keeper.py` does, since it outlives this process.
+Any thread may use it, also one that ends before the components do.
 """
 
 import json
@@ -54,7 +54,7 @@ class Keeping:
         return int(pid)
 
     def stop(self, name: str) -> None:
-        """End one component, with SIGKILL when it takes longer than the keeper's grace."""
+        """End one component, with SIGKILL if it takes longer than the keeper's grace period."""
         self._ask(do="stop", name=name)
 
     def dead(self) -> dict[str, int]:
@@ -62,7 +62,7 @@ class Keeping:
         return dict(self._ask(do="dead")["dead"])
 
     def remove_at_end(self, folder: Path) -> None:
-        """Have a directory removed once everything has ended, also when we do not live to see it."""
+        """Have a directory removed once everything has ended, also if this process is killed."""
         self._ask(do="remove-at-end", path=str(folder))
 
     def close(self, timeout_s: float = 40.0) -> None:

@@ -1,6 +1,6 @@
-"""Kubeconfig files, complete in themselves (certificates inside, no paths), so that they may be copied anywhere.
+"""Self-contained kubeconfig files (certificates inside, no paths), which may be copied anywhere.
 
-They are written as JSON, which is YAML too: every client reads it and no YAML library is needed here.
+They are written as JSON, which is YAML too, so that no YAML library is needed here.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""Builders of the objects that tests, the demo and the benchmarks create.
+"""Builders of the API objects that tests, the demo and the benchmarks create.
 
-The law: a builder returns a plain JSON object and talks to nobody; what is not asked for is not in it, so that the
-server's defaults apply. Amounts are Kubernetes quantities ("100m", "64Gi"); `gpus` counts whole GPUs.
+Law: a builder returns a plain JSON object with only the fields that were given, so that the server's defaults apply. It
+makes no request. Amounts are Kubernetes quantities ("100m", "64Gi"); `gpus` counts whole GPUs.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def namespace(name: str) -> Object:
 def create_all(api: Api, bodies: Iterable[Object], *, connections: int = 16) -> list[Object]:
     """Create objects in parallel; as stored, in the given order.
 
-    A run of objects of one kind is complete before the next kind begins: groups before pods, as they are given.
+    Objects of one kind are all created before the next kind begins, in the given order: PodGroups before pods.
     """
     created: list[Object] = []
     with ThreadPoolExecutor(connections) as pool:

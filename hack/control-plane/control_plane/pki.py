@@ -1,6 +1,6 @@
-"""Certificates and keys of one control plane: made at its start, gone with it, trusted by nobody else.
+"""Certificates and keys of one control plane: made at its start and trusted by it alone.
 
-The law: every call makes a new authority. Elliptic keys (P-256), because a test must not wait for RSA.
+Law: every call makes a new authority. Keys are elliptic (P-256), since RSA keys take long to make.
 """
 
 import datetime
@@ -18,7 +18,7 @@ LIFETIME = datetime.timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Pki:
-    """Where the files lie (all PEM)."""
+    """The paths of the files (all PEM)."""
 
     ca: Path
     server_cert: Path
@@ -80,7 +80,7 @@ def _certificate(
 ) -> x509.Certificate:
     """A certificate for `key`: of an authority when there is no issuer, else of a server or a client.
 
-    It carries all that a strict verifier asks for (Python 3.13 does): key identifiers and critical key usage.
+    It has what strict verifiers such as Python 3.13 require: key identifiers and critical key usage.
     """
     issuer_name, issuer_key = (subject, key) if issuer is None else (issuer[0].subject, issuer[1])
     now = datetime.datetime.now(datetime.UTC)
@@ -111,7 +111,7 @@ def _certificate(
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
-    """An authority signs certificates, everyone else handshakes."""
+    """An authority signs certificates; others only handshake."""
     return x509.KeyUsage(
         digital_signature=not authority,
         key_cert_sign=authority,

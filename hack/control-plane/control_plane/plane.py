@@ -1,8 +1,8 @@
 """One control plane: its life from `start()` to `stop()`, and how to reach it in between.
 
-The law: after `start()` it serves, after `stop()` nothing of it is left, and nothing is left either when the owner
-ends in any other way (see `keeper.py`). It installs no signal handlers and has no global state: several may run side by
-side. It creates no nodes, namespaces or CRDs; that is for whoever uses it.
+Law: after `start()` it serves; after `stop()` nothing of it is left, and also if the owner ends in any other way
+(`keeper.py`). It has no signal handlers and no global state: several may run side by side. Not done here: to create
+nodes, namespaces or CRDs.
 """
 
 import shutil
@@ -29,13 +29,12 @@ class ControlPlane:
     """etcd and kube-apiserver, and on demand kube-controller-manager, kube-scheduler and kwok, on free local ports.
 
     `workdir`: where data, certificates and logs go; kept at the end. None: a temporary directory, removed at the end.
-    `scheduler`: True, or the path of a `kubescheduler.config.k8s.io/v1` file in which `@KUBECONFIG@` stands for ours.
+    `scheduler`: True, or the path of a `kubescheduler.config.k8s.io/v1` file with the placeholder `@KUBECONFIG@`.
     `feature_gates` go to all Kubernetes components; `runtime_config` is such as `scheduling.k8s.io/v1alpha2=true`.
     `disable_admission`: None means what fits the rest. ServiceAccount when there is no controller manager, since it
     would refuse every pod of a namespace whose `default` account nobody makes; and always TaintNodesByCondition, since
-    it taints every new node `not-ready` and only the node lifecycle controller, which kwok's nodes cannot feed,
-    takes that away.
-    `for_load` lifts the API server's limits on requests in flight.
+    it taints every new node `not-ready` and only the node lifecycle controller, which kwok's nodes cannot feed, takes
+    that away. `for_load` lifts the API server's limits on requests in flight.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class ControlPlane:
 
     @property
     def workdir(self) -> Path:
-        """Where everything of it lies: `logs/`, `pki/`, `etcd/`, `admin.kubeconfig`."""
+        """Its directory: `logs/`, `pki/`, `etcd/`, `admin.kubeconfig`."""
         return self._started.workdir
 
     @property
@@ -101,7 +100,7 @@ class ControlPlane:
         return self._started.kubeconfig
 
     def ssl_context(self) -> ssl.SSLContext:
-        """What an HTTP client needs to be the admin."""
+        """The TLS context of the admin."""
         context = ssl.create_default_context(cafile=str(self.ca_path))
         context.load_cert_chain(str(self.pki.admin_cert), str(self.pki.admin_key))
         return context
@@ -133,7 +132,7 @@ class ControlPlane:
     def start(self) -> None:
         """Start everything and wait until it serves.
 
-        Raises ControlPlaneError (with the end of the log) when a component dies or is not ready in time; then, as after
+        Raises ControlPlaneError (with the end of the log) if a component dies or is not ready in time; then, as after
         any other exception, nothing is left.
         """
         if self._keeping is not None:
@@ -179,7 +178,7 @@ class ControlPlane:
         self.stop()
 
     def check(self) -> None:
-        """Raise ControlPlaneError when a component has died since the start."""
+        """Raise ControlPlaneError if a component has died since the start."""
         for name, code in self._running.dead().items():
             raise ControlPlaneError(self._told(f"{name} died {_why(code)}", name))
 
@@ -257,12 +256,12 @@ class ControlPlane:
                 raise ControlPlaneError(f"There is no component {name!r}.")
 
     def _start_one(self, name: str, argv: Sequence[str], layout: Layout, rest: Rest) -> None:
-        """Start one component and wait for what proves that it works."""
+        """Start one component and wait until it serves."""
         self.pids[name] = self._running.start(name, argv, layout.workdir / "logs" / f"{name}.log")
         self._await(name, self._proof(name, layout, rest))
 
     def _proof(self, name: str, layout: Layout, rest: Rest) -> Callable[[], bool]:
-        """The question whose yes says that a component serves."""
+        """The probe that is true once a component serves."""
         port = layout.ports[name]
         if name == APISERVER:
             # The namespace is made by the server itself a moment after it calls itself ready.
@@ -275,7 +274,7 @@ class ControlPlane:
         return lambda: listens(port)
 
     def _await(self, name: str, proof: Callable[[], bool]) -> None:
-        """Ask until yes, a death, or the deadline."""
+        """Probe until it is true, the component dies, or the deadline."""
         while not proof():
             self.check()
             if time.monotonic() > self._deadline_s:

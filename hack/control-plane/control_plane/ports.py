@@ -1,4 +1,4 @@
-"""Free ports of 127.0.0.1: chosen where the kernel does not choose, so that they are still free a second later."""
+"""Free ports of 127.0.0.1, outside the kernel's ephemeral range, so that they are still free a second later."""
 
 import secrets
 import socket
@@ -8,7 +8,7 @@ PORTS = range(20_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports of 127.0.0.1 that nobody listens on now."""
+    """Distinct ports of 127.0.0.1 without a listener."""
     found: list[int] = []
     while len(found) < count:
         port = PORTS[secrets.randbelow(len(PORTS))]
@@ -23,7 +23,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def listens(port: int) -> bool:
-    """Whether somebody accepts connections on a port of 127.0.0.1."""
+    """Whether a port of 127.0.0.1 accepts connections."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0

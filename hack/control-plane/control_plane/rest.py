@@ -1,6 +1,6 @@
-"""The few requests the control plane makes to itself: is it ready, a token please.
+"""The requests of the control plane to itself: readiness and tokens.
 
-The law: one connection per request, no retries, no watch. It is not the client that tests and benchmarks use.
+Law: one connection per request, no retries, no watch. Tests and benchmarks use `api`.
 """
 
 import http.client
@@ -16,7 +16,7 @@ class Rest:
         self._port, self._context, self._timeout_s = port, context, timeout_s
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status code and decoded answer (text when it is not JSON). Raises OSError when nobody answers."""
+        """Status code and decoded answer (text if it is not JSON). Raises OSError without an answer."""
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self._port, context=self._context, timeout=self._timeout_s
         )

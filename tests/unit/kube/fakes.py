@@ -1,4 +1,4 @@
-"""Stand-ins: a clock that moves when told, an API in memory, and a server that says what a test scripts."""
+"""Fakes: a clock that a test advances, an API in memory, and a server with scripted answers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 async def settle() -> None:
-    """Let every task run until it waits for something."""
+    """Let every task run until it waits."""
     for _ in range(50):
         await asyncio.sleep(0)
 
 
 class FakeTime:
-    """A clock and a sleep of its own: time passes in `advance` only."""
+    """A clock and its sleep: time passes only in `advance`."""
 
     def __init__(self) -> None:
         self.at_s = 1000.0
@@ -103,7 +103,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class FakeServer:
-    """An HTTP server whose answers are queued per method and path; the last one of a queue is given for ever."""
+    """An HTTP server with queued answers per method and path; the last one of a queue repeats."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -133,7 +133,7 @@ class FakeServer:
 
 @asynccontextmanager
 async def serving(tmp_path: Path) -> AsyncIterator[tuple[FakeServer, ApiClient]]:
-    """A fake server, and a client that a kubeconfig leads to it."""
+    """A fake server, and a client with a kubeconfig for it."""
     server = FakeServer()
     runner = web.ServerRunner(web.Server(server.handle), shutdown_timeout=0.1)  # type: ignore[arg-type]
     await runner.setup()
@@ -204,7 +204,7 @@ def page(*items: dict[str, Any], rv: str = "10", token: str = "") -> dict[str, A
 
 
 def pod(name: str = "p", *, rv: str = "11", node: str = "", cpu: Any = "1", **more: Any) -> dict[str, Any]:
-    """A pod as the API server spells it; `more` may hold `labels`, `annotations`, `spec` and `status` entries."""
+    """A pod as the API server writes it; `more` may hold `labels`, `annotations`, `spec` and `status` entries."""
     body: dict[str, Any] = {
         "metadata": {
             "name": name,
@@ -226,7 +226,7 @@ def pod(name: str = "p", *, rv: str = "11", node: str = "", cpu: Any = "1", **mo
 
 
 def node(name: str, *, cpu: Any = "8", rv: str = "11", **more: Any) -> dict[str, Any]:
-    """A node as the API server spells it."""
+    """A node as the API server writes it."""
     return {
         "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": rv, "labels": more.get("labels")},
         "spec": more.get("spec", {}),
@@ -240,5 +240,5 @@ def line(kind: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def bookmark(rv: str) -> dict[str, Any]:
-    """A BOOKMARK line of a pod watch, null containers and all."""
+    """A BOOKMARK line of a pod watch, with null containers."""
     return line("BOOKMARK", {"metadata": {"resourceVersion": rv}, "spec": {"containers": None}, "status": {}})

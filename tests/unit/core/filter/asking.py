@@ -1,4 +1,4 @@
-"""What filters say of one pod: the nodes left open to it, and the sentence when none is."""
+"""The answer of all filters about one pod: its feasible nodes, or the message without any."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tied(name: str, label: str = "", *, namespace: str = "ns", deleting: bool = 
 
 
 def zoned(**zones: str) -> list[Node]:
-    """One node for each keyword, in the zone it names; "" for a node without that label."""
+    """One node per keyword, in the zone it names; "" for a node without that label."""
     return [node(name, labels={ZONE: zone} if zone else {}) for name, zone in zones.items()]
 
 
@@ -52,5 +52,5 @@ def open_nodes(probe: Pod, on: Ledger) -> set[str]:
 
 
 def refusal(probe: Pod, on: Ledger) -> str:
-    """What the pod is told when no node is open to it."""
+    """The message of a pod without a feasible node."""
     return messages.nodes_available(probe, on)
