@@ -187,12 +187,12 @@ def gangsched(arrival: Arrival, ledger: Ledger, _: random.Random) -> Placed | No
 
 def one_by_one(pick: Pick, arrival: Arrival, ledger: Ledger, inter_pod: random.Random) -> Placed | None:
     """Place a gang pod by pod, or not at all."""
-    mark = ledger.mark()
+    checkpoint = ledger.checkpoint()
     placed = []
     for shape in arrival:
         feasible = np.flatnonzero(ledger.room(shape))
         if not feasible.size:
-            ledger.rollback(mark)
+            ledger.rollback(checkpoint)
             return None
         node = pick(shape, feasible, ledger, inter_pod)
         ledger.reserve(builders.pods("p", shape, 1), np.array([node]), np.array([1]))

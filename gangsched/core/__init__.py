@@ -1,5 +1,6 @@
-"""Verbs: pure decisions, one room per extension point of the scheduling framework.
+"""The pure decisions, one module per extension point of the scheduling framework.
 
-Law: `cycle.plan(snapshot, queue, now_s=...)` is the only door. Below it nothing reads a clock, rolls dice, logs, awaits
-or remembers: the same snapshot with the same groups in any order gives the same Plan.
+Law: `cycle.plan(snapshot, queue, now_s=...)` decides; docs/architecture.md names the few functions that `state` calls
+too. Nothing here reads a clock, uses random numbers, logs, awaits or remembers: the same snapshot with the same groups
+in any order gives the same Plan.
 """

@@ -1,13 +1,21 @@
-"""The cycle: `plan`, the numbered steps of one look at the queue.
+"""The cycle: `plan`, one look at the queue.
 
 Law: groups are looked at in queue order and a refused group never stops one behind it (semantics Q4); each sees the
-room that those before it left. The result depends on nothing but the arguments.
+room that those before it left. The result depends on nothing but the arguments. The steps, numbered where they are:
+
+1. QueueSort: order the groups.
+2. End what cannot go on: holds that timed out, lost their node, or may not be held.
+3. PreFilter: members (P1, P2), then arithmetic (P4).
+4. A round for the gangs that need a minimum: Filter, Score, Reserve and Permit (R1-R3, B1).
+5. Members that no gang rule holds back, one by one (P3, B3).
+6. PostFilter: end a deadlock of holds (D1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
 from gangsched.core.permit import missing
@@ -18,6 +26,9 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
+
+Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
+"""What is told of single pods, by uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,7 @@ def plan(
     Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at.
     """
     limits = limits or Limits()
-    # 1. QueueSort.
+    # 1. QueueSort
     ordered = sorted(queue, key=group_key)
     ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
     verdicts: dict[str, Verdict] = {}
@@ -52,11 +63,11 @@ def plan(
             break
         if ledger.search_steps >= limits.search_steps:
             break  # the rest is looked at in the next plan, so that no group is refused for lack of a search
-        # 2.-6. PreFilter, Filter, Score, Reserve, Permit, group by group.
+        # 2.-5. group by group
         verdict = decide(group, ledger, totals, now_s=now_s)
         verdicts[group.id] = verdict
         tried += verdict.round.attempted if verdict.round else 1
-    # 7. PostFilter: end a deadlock of holds, if there is one and the whole queue was seen.
+    # 6. PostFilter, if the whole queue was seen
     if len(verdicts) == len(ordered):
         yields = post_filter.yield_holds(ordered, verdicts, ledger)
         verdicts = yields | {group: verdict for group, verdict in verdicts.items() if group not in yields}
@@ -65,31 +76,58 @@ def plan(
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
-    """One group's verdict; on refusal `ledger` is left as found, but for holds that ran out."""
-    # 2. The clock (T2), and holds that lost their node (R3).
+    """Steps 2 to 5 for one group; on refusal `ledger` is left as found, but for holds that are released."""
+    # 2. End what cannot go on.
+    ended = _end_holds(group, ledger, now_s=now_s)
+    if ended is not None:
+        return ended
+    # 3. PreFilter and 4. the round, for the gangs that need a minimum.
+    needing = [gang for gang in group.gangs if not gang.free_running]
+    verdict = _refuse(group)
+    if verdict is None and any(gang.pending or gang.held for gang in needing):
+        verdict = _round(group, needing, ledger, totals)
+    # 5. Members that no gang rule holds back, whatever became of the others.
+    alone = pre_filter.unhindered(group)
+    free_running = [gang for gang in alone if gang.free_running]
+    pods = [pod for gang in alone for pod in (*gang.retry, *(gang.pending if gang.free_running else ()))]
+    if verdict is not None and not pods and not free_running:
+        return verdict
+    trial = rounds.place_alone(pods, group, ledger)
+    notes = _notes(group, trial, ledger, totals)
+    if verdict is None:
+        return _alone(group, free_running, trial, notes)
+    return _with_alone(verdict, free_running, trial, notes)
+
+
+def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
+    """Release holds that timed out (T2), lost their node (R3) or are a Strict group's (I5, T1); None without any.
+
+    The state marks the pods of a group that timed out; any other group is looked at again in the next plan.
+    """
+    held = _held(group.gangs)
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
-        return _expire(group, ledger)
-    lost = tuple(held for gang in group.gangs for held in gang.held if not ledger.fits_still(held.pod, held.node))
+        return replace(_released(group, held, ledger, messages.wait_time_over(group)), expired=True)
+    lost = tuple(each for each in held if not ledger.fits_still(each.pod, each.node))
     if lost:
-        return _drop(group, lost, ledger)
-    if group.strict and group.holds:
-        return _give_back(group, ledger)
+        return _released(group, lost, ledger, messages.holds_lost(sorted({placement.node for placement in lost})))
+    if group.strict and held:
+        return _released(group, held, ledger, messages.strict_holds_nothing(len(held)))
+    return None
+
+
+def _refuse(group: Group) -> Verdict | None:
+    """A group that gave its holds up (D1), or whose members are not there (P1, P2); None if it may have a round."""
     if group.yielded_to:
-        return _apart(group, _verdict(group, messages.yielded(group.yielded_to)), ledger, totals)
-    # 3. PreFilter: members (P1, P2).
+        return _verdict(group, messages.yielded(group.yielded_to))
     refused = pre_filter.refusals(group)
-    if refused:
-        causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
-        own = next(causes, refused[0][1])
-        return _apart(group, replace(_verdict(group, own), gangs=refused), ledger, totals)
-    # 4. Members that no gang rule holds back go alone (P3); the others are tried in a round before them.
-    bound_by_rules = [gang for gang in group.gangs if not gang.free_running]
-    is_waiting = any(gang.pending or gang.held for gang in bound_by_rules)
-    return _apart(group, _round(group, bound_by_rules, ledger, totals) if is_waiting else None, ledger, totals)
+    if not refused:
+        return None
+    causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
+    return replace(_verdict(group, next(causes, refused[0][1])), gangs=refused)
 
 
 def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> Verdict:
-    """PreFilter by arithmetic (P4), then a round: Filter, Score, Reserve and Permit (R1-R3, B1)."""
+    """Refuse by arithmetic (P4), or hold a round."""
     short = pre_filter.waiting_short(gangs)
     if short:
         refusal = next(refusal for _, refusal in short if refusal.reason is Reason.WAITING_FOR_MEMBERS)
@@ -100,19 +138,15 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
         return replace(_verdict(group, refusal), needs=needs)
     trial, round_ = rounds.run_round(group, gangs, ledger)
     needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending))
-    match round_.outcome:
-        case RoundOutcome.REFUSED:
-            told = _gang_failed(group, gangs, trial, ledger, totals)
-            return replace(_verdict(group, told), round=round_, needs=needs)
-        case RoundOutcome.PERMITTED:
-            held = tuple(placement for gang in gangs for placement in gang.held)
-            binds, notes = (*held, *trial.placements), _notes(group, trial, ledger, totals)
-            told = notes[0][1] if notes and not binds else messages.permitted(len(binds))
-            needs = needs if notes else ()
-            return replace(_verdict(group, told), round=round_, binds=binds, notes=notes, needs=needs)
-        case RoundOutcome.HOLDING:
-            verdict = _hold(group, gangs, trial, _notes(group, trial, ledger, totals))
-            return replace(verdict, round=round_, needs=needs)
+    if round_.outcome is RoundOutcome.REFUSED:
+        told = _gang_failed(group, gangs, trial, ledger, totals)
+        return replace(_verdict(group, told), round=round_, needs=needs)
+    notes = _notes(group, trial, ledger, totals)
+    if round_.outcome is RoundOutcome.HOLDING:
+        return replace(_hold(group, gangs, trial, notes), round=round_, needs=needs)
+    binds = (*_held(gangs), *trial.placements)
+    told = notes[0][1] if notes and not binds else messages.permitted(len(binds))
+    return replace(_verdict(group, told), round=round_, binds=binds, notes=notes, needs=needs if notes else ())
 
 
 def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Refusal:
@@ -124,14 +158,14 @@ def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: L
     return messages.gang_failed(gang, pod, refusal, short, placed=len(trial.placements), needed=needed)
 
 
-def _notes(group: Group, trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> tuple[tuple[str, Refusal], ...]:
+def _notes(group: Group, trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Notes:
     """By uid why members found no node that do not hold up the others."""
     shapes = dict.fromkeys(pod.shape for pod, _ in trial.failed)
     short = {shape: diagnosis.shortage(shape, group, ledger, totals) for shape in shapes}
     return tuple((pod.uid, messages.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed)
 
 
-def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: tuple[tuple[str, Refusal], ...]) -> Verdict:
+def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
     """A NonStrict group keeps what found a node, until the others do (R3)."""
     held = tuple((gang, p) for gang in gangs for p in (*gang.held, *trial.placed.get(gang.id, ())))
     holding = ((p.pod.uid, messages.holding(p.pod, p.node, gang)) for gang, p in held)
@@ -139,33 +173,24 @@ def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: tuple[tup
     return replace(_verdict(group, told), holds=trial.placements, notes=(*notes, *holding))
 
 
-def _apart(group: Group, verdict: Verdict | None, ledger: Ledger, totals: Ledger) -> Verdict:
-    """Place members one by one that no gang rule holds back, whatever became of the others (P3, B3).
+def _alone(group: Group, free_running: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
+    """The verdict of a group of which no gang needed a round: what became of its single members."""
+    binds = (*_held(free_running), *trial.placements)
+    outcome = RoundOutcome.REFUSED if notes else RoundOutcome.PERMITTED
+    tried, placed = trial.attempted, len(trial.placements)
+    round_ = Round(group.rounds + 1, tried, tried, placed, outcome) if tried else None
+    verdict = _verdict(group, notes[0][1] if notes else messages.permitted(len(binds)))
+    return replace(verdict, round=round_, binds=binds, notes=notes, needs=_needs((), trial))
 
-    Their places are added to `verdict`, that of the group's refusal or round, if it had one.
-    """
-    gangs = pre_filter.unhindered(group)
-    pods = [pod for gang in gangs for pod in (*gang.retry, *(gang.pending if gang.free_running else ()))]
-    held = tuple(placement for gang in gangs if gang.free_running for placement in gang.held)
-    if verdict is not None and not pods and not any(gang.free_running for gang in gangs):
-        return verdict
-    trial = rounds.place_alone(pods, group, ledger)
-    notes = _notes(group, trial, ledger, totals)
-    needs = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
-    needs = _either(verdict.needs if verdict else (), needs)
-    binds = (*held, *trial.placements)
-    if verdict is None:
-        present, placed = len(pods), len(trial.placements)
-        outcome = RoundOutcome.PERMITTED if not notes else RoundOutcome.REFUSED
-        round_ = Round(group.rounds + 1, present, trial.attempted, placed, outcome) if pods else None
-        told = notes[0][1] if notes else messages.permitted(len(binds))
-        return replace(_verdict(group, told), round=round_, binds=binds, notes=notes, needs=needs)
-    own = _of_each([gang for gang in gangs if gang.free_running], trial, dict(notes))
+
+def _with_alone(verdict: Verdict, free_running: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
+    """A group's refusal or round, with what became of its single members added."""
+    own = _of_each(free_running, trial, dict(notes))
     return replace(
         verdict,
-        binds=(*verdict.binds, *binds),
+        binds=(*verdict.binds, *_held(free_running), *trial.placements),
         notes=(*verdict.notes, *notes),
-        needs=needs,
+        needs=_needs(verdict.needs, trial),
         gangs=(*(each for each in verdict.gangs if each[0] not in own), *own.items()),
     )
 
@@ -181,29 +206,17 @@ def _of_each(gangs: list[Gang], trial: rounds.Trial, failed: dict[str, Refusal])
     return told
 
 
-def _either(of_round: tuple[Need, ...], of_alone: tuple[Need, ...]) -> tuple[Need, ...]:
+def _needs(of_round: tuple[Need, ...], trial: rounds.Trial) -> tuple[Need, ...]:
     """The needs of a group whose parts may go on by themselves: with several, room of any size is worth a look."""
-    needs = (*of_round, *of_alone)
-    if len(needs) < 2 or not of_alone:
+    alone = tuple(Need(shape, 1) for shape in dict.fromkeys(pod.shape for pod, _ in trial.failed))
+    needs = (*of_round, *alone)
+    if len(needs) < 2 or not alone:
         return needs
     return tuple(Need(shape, 0) for shape in dict.fromkeys(need.shape for need in needs))
 
 
-def _expire(group: Group, ledger: Ledger) -> Verdict:
-    """Release every hold of the group and say so; the state marks the pods (T2)."""
-    held = tuple(placement for gang in group.gangs for placement in gang.held)
-    return replace(_released(group, held, ledger, messages.wait_time_over(group)), expired=True)
-
-
-def _drop(group: Group, lost: tuple[Placement, ...], ledger: Ledger) -> Verdict:
-    """Release holds whose node went away or no longer fits; the group is looked at again in the next plan."""
-    return _released(group, lost, ledger, messages.holds_lost(sorted({placement.node for placement in lost})))
-
-
-def _give_back(group: Group, ledger: Ledger) -> Verdict:
-    """Release the holds of a group that has become Strict; it is looked at again in the next plan (I5, T1)."""
-    held = tuple(placement for gang in group.gangs for placement in gang.held)
-    return _released(group, held, ledger, messages.strict_holds_nothing(len(held)))
+def _held(gangs: Iterable[Gang]) -> tuple[Placement, ...]:
+    return tuple(placement for gang in gangs for placement in gang.held)
 
 
 def _released(group: Group, held: tuple[Placement, ...], ledger: Ledger, told: Refusal) -> Verdict:

@@ -7,64 +7,49 @@ more may follow.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
+from dataclasses import replace
 
 from gangsched.core.diagnosis import Amounts, Shortage
-from gangsched.core.filter import PLUGINS, node_affinity, node_ports, static_fit
-from gangsched.core.filter.node_resources_fit import insufficient, room
-from gangsched.core.filter.outlook import AFTER_ROOM, Outlook
+from gangsched.core.filter import pre_filter, refusals, static_fit
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import PODS, format_quantity
-from gangsched.model.snapshot import Bools
+from gangsched.model.snapshot import Refused
 
 NO_NODES = "no nodes available to schedule pods"
 
 
-def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[tuple[str, Bools]] = (), *, filled: bool = False) -> str:
+def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[Refused] = (), *, filled: bool = False) -> str:
     """kube-scheduler's sentence: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
 
     `closed` are nodes that are closed for another reason, by its text (`core.scopes`). With `filled`, the sentence is
     as it would read for the pod after the last one that fits.
     """
-    total, shape = len(ledger.table), pod.shape
+    total, shape, occupancy = len(ledger.table), pod.shape, ledger.occupancy
     if not total:
         return NO_NODES
-    if node_affinity.conflicting(shape):
-        return f"0/{total} nodes are available: {node_affinity.CONFLICT}."
-    outlook = Outlook(pod, ledger.company)
-    if outlook.problem:
-        return f"0/{total} nodes are available: {outlook.problem}."
-    fit = static_fit(shape, ledger.table)
-    counts = {
-        PLUGINS[code - 1][0]: int(count)
-        for code, count in zip(*np.unique(fit.refused_by[fit.refused_by > 0], return_counts=True), strict=True)
-    }
-    open_nodes = fit.refused_by == 0
-    for text, mask in closed:
-        counts[text] = counts.get(text, 0) + int((open_nodes & mask).sum())
-        open_nodes = open_nodes & ~mask
-    if outlook.bound:
-        taken = open_nodes & outlook.ports_taken()
-        counts[node_ports.REFUSED] = int(taken.sum())
-        open_nodes = open_nodes & ~taken
-    free = ledger.free
+    refusal = pre_filter(pod, occupancy)
+    if refusal is not None:
+        return f"0/{total} nodes are available: {refusal.message}."
     if filled:
-        free = free.copy()
+        free = ledger.free.copy()
         for name, amount in shape.requests:
             if name in ledger.resources:
                 free[ledger.resources[name]] -= ledger.room(shape) * amount
-    counts |= insufficient(shape, free, ledger.resources, open_nodes)
-    if outlook.bound:
-        refused = np.where(open_nodes & (room(shape, free, ledger.resources) > 0), outlook.refused_by(), 0)
-        for code, texts in enumerate(AFTER_ROOM, start=1):
-            for text in texts:
-                counts[text] = counts.get(text, 0) + int((refused == code).sum())
-    said = sorted(f"{count} {text}" for text, count in counts.items() if count)
+        occupancy = replace(occupancy, free=free)
+    fit = static_fit(shape, ledger.table)
+    counts = Counter({reason: int(nodes.sum()) for reason, nodes in fit.refused})
+    open_nodes = fit.mask
+    for reason, nodes in closed:
+        counts[reason] += int((open_nodes & nodes).sum())
+        open_nodes = open_nodes & ~nodes
+    for reason, nodes in refusals(pod, occupancy, open_nodes):
+        counts[reason] += int(nodes.sum())
+    said = sorted(f"{count} {reason}" for reason, count in counts.items() if count)
     return f"0/{total} nodes are available: {', '.join(said)}."
 
 

@@ -58,14 +58,14 @@ def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger) -> list[G
 
 def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Ledger) -> Verdict | None:
     """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes nothing."""
-    mark = ledger.mark()
+    checkpoint = ledger.checkpoint()
     for group in yielding:
         for placement in _holds(group):
             ledger.release(placement.pod, placement.node)
     gangs = [gang for gang in beneficiary.gangs if not gang.free_running]
     is_short = any(pre_filter.min_resources_short(gang, ledger) for gang in gangs)
     trial, round_ = rounds.run_round(beneficiary, gangs, ledger)
-    ledger.rollback(mark)
+    ledger.rollback(checkpoint)
     if is_short or round_.outcome is not RoundOutcome.PERMITTED:
         return None
     binds = (*_holds(beneficiary), *trial.placements)

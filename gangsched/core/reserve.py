@@ -1,8 +1,8 @@
 """Reserve and Unreserve: the ledger that one plan works on.
 
-Law: a ledger starts as the snapshot's free room and every change is journalled, so `rollback(mark)` restores exactly
-what was there, who is where (`company`) included. It never touches the snapshot. Room per (shape, node) is remembered
-and brought up to date only on the nodes that changed since it was last asked for.
+Law: a ledger starts as the snapshot's free room and every change is journalled, so that a rollback restores exactly
+what was there, pods and storage (`occupancy`) included. It never touches the snapshot. Room per (shape, node) is
+remembered and brought up to date only on the nodes that changed since it was last asked for.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from functools import cached_property
 
 import numpy as np
 
-from gangsched.core.filter import static_fit
-from gangsched.core.filter.company import Company
+from gangsched.core.filter import may_stay, restricts, static_fit
 from gangsched.core.filter.node_resources_fit import room
-from gangsched.core.filter.outlook import Outlook
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.pod_counts import PodCounts
+from gangsched.core.filter.storage_use import StorageUse
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY
 from gangsched.model.snapshot import Bools, Ints, Snapshot
+
+UNIT_BITS = 20
+"""The most bits of an amount of accelerators in a cost."""
 
 
 @dataclass(slots=True)
@@ -59,12 +63,20 @@ class Ledger:
         self.policy = policy or GpuPolicy()
         self.scope = Scope()
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
-        self.company = Company(snapshot.table, snapshot.pods_by_node, snapshot.storage)
+        self.occupancy = Occupancy(
+            snapshot.table,
+            snapshot.resources,
+            self.free,
+            PodCounts(snapshot.table, snapshot.pods_by_node),
+            StorageUse(snapshot.table, snapshot.storage),
+        )
         self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
         self._snapshot = snapshot
         self._usual: dict[str, dict[str, int]] = {}
+        self._units: dict[str, int] = {}
+        self._packed_by: dict[Shape, tuple[str, int]] = {}
 
     @cached_property
     def accelerators(self) -> Ints:
@@ -75,10 +87,27 @@ class Ledger:
 
     def accelerated(self, shape: Shape) -> bool:
         """Whether pods of `shape` ask for an accelerator."""
-        return any(self.policy.is_accelerator(name) for name, _ in shape.requests)
+        return bool(self.packed_by(shape)[0])
+
+    def packed_by(self, shape: Shape) -> tuple[str, int]:
+        """The accelerator that `shape` asks most of, and how many; ("", 1) without one, for it is packed by the pod."""
+        known = self._packed_by.get(shape)
+        if known is None:
+            asks = [(amount, name) for name, amount in shape.requests if self.policy.is_accelerator(name)]
+            amount, name = max(asks, default=(1, ""))
+            known = self._packed_by[shape] = (name, amount)
+        return known
+
+    def unit(self, name: str) -> int:
+        """In how many of `name` costs are counted: 1 for devices, more for bytes, so that squares stay in 64 bits."""
+        known = self._units.get(name)
+        if known is None:
+            largest = int(self.allocatable[self.resources[name]].max(initial=0))
+            known = self._units[name] = 1 << max(0, largest.bit_length() - UNIT_BITS)
+        return known
 
     def usual(self, name: str) -> Mapping[str, int]:
-        """CPU and memory in use beside each accelerator `name` in use, as the snapshot had it; none while none is.
+        """CPU and memory in use beside each `unit` of `name` in use, as the snapshot had it; none while none is.
 
         An average over all nodes that have the accelerator: what the next pods are likely to ask.
         """
@@ -88,7 +117,8 @@ class Ledger:
             nodes = np.flatnonzero(self.allocatable[row])
             used = (self.allocatable[:, nodes] - self._snapshot.free[:, nodes]).sum(axis=1)
             rows = {other: self.resources[other] for other in (CPU, MEMORY) if other in self.resources}
-            each = {other: int(used[r] // used[row]) for other, r in rows.items()} if used[row] > 0 else {}
+            unit, taken = self.unit(name), int(used[row])
+            each = {other: int(used[r]) * unit // taken for other, r in rows.items()} if taken > 0 else {}
             known = self._usual[name] = {other: amount for other, amount in each.items() if amount > 0}
         return known
 
@@ -101,16 +131,16 @@ class Ledger:
         finally:
             self.scope = Scope()
 
-    def mark(self) -> int:
+    def checkpoint(self) -> int:
         """A point to roll back to."""
         return len(self._journal)
 
-    def rollback(self, mark: int) -> None:
-        """Undo every reservation and release made since `mark`, newest first."""
-        while len(self._journal) > mark:
+    def rollback(self, checkpoint: int) -> None:
+        """Undo every reservation and release made since `checkpoint`, newest first."""
+        while len(self._journal) > checkpoint:
             shape, nodes, counts, pods, where = self._journal.pop()
             self._add(shape, nodes, counts)
-            self.company.take_back(pods, where, int(np.sign(counts[0])))
+            self.occupancy.take_back(pods, where, int(np.sign(counts[0])))
 
     def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
         """Take room for `pods`, all of one shape, the first `counts[0]` of them on node index `nodes[0]` and so on.
@@ -120,7 +150,7 @@ class Ledger:
         where = np.repeat(nodes, np.abs(counts)).tolist()
         self._journal.append((pods[0].shape, nodes, counts, pods, where))
         self._add(pods[0].shape, nodes, -counts)
-        self.company.move(pods, where, int(np.sign(counts[0])))
+        self.occupancy.move(pods, where, int(np.sign(counts[0])))
 
     def release(self, pod: Pod, node: str) -> None:
         """Give back the room of one pod, as Unreserve does; a node that is gone has none to give back."""
@@ -142,12 +172,10 @@ class Ledger:
             known.seen = len(self._touched)
         return known.per_node
 
-    def unconcerned(self, pods: Sequence[Pod]) -> bool:
-        """Whether no filter that looks at other pods or volumes can refuse any of `pods` a node: only room counts."""
-        if all(pod.shape.inter_pod is None and not pod.claims for pod in pods) and not self.company.preferring:
-            return True
-        kind = self.company.kind(pods)
-        return not any(Outlook(pod, self.company).bound for pod in {kind(pod): pod for pod in pods}.values())
+    def only_room_counts(self, pods: Sequence[Pod]) -> bool:
+        """Whether no stateful filter can refuse any of `pods` a node for another reason than lack of room."""
+        alike = self.occupancy.equivalence(pods)
+        return not any(restricts(pod, self.occupancy) for pod in {alike(pod): pod for pod in pods}.values())
 
     def fits_still(self, pod: Pod, node: str) -> bool:
         """Whether a pod that has its room already may stay on `node`: allowed, not over-committed, no conflict.
@@ -160,13 +188,12 @@ class Ledger:
         rows = [self.resources.get(name) for name, _ in shape.requests]
         if any(row is None or self.free[row, index] < 0 for row in rows):
             return False
-        outlook = Outlook(pod, self.company)
-        if not outlook.bound:
+        if not restricts(pod, self.occupancy):
             return True
-        self.company.move((pod,), (index,), -1)
-        kept_off = outlook.kept_off(index)
-        self.company.take_back((pod,), (index,), -1)
-        return not kept_off
+        self.occupancy.move((pod,), (index,), -1)
+        stays = may_stay(pod, index, self.occupancy)
+        self.occupancy.take_back((pod,), (index,), -1)
+        return stays
 
     def _add(self, shape: Shape, nodes: Ints, counts: Ints) -> None:
         for name, amount in shape.requests:

@@ -12,19 +12,20 @@ from itertools import groupby
 
 import numpy as np
 
-from gangsched.core import messages, score, search
-from gangsched.core.filter.outlook import Outlook
-from gangsched.core.filter.volume_outlook import reason_of
+from gangsched.core import messages, preferences, score, search
+from gangsched.core.filter import narrow, pre_filter, serial
+from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import closed, home, scopes, usable
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Round, RoundOutcome
+from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Ints
 
-LEANING_STEPS = 200
-"""Steps in which a run of pods with soft preferences about each other is placed at most, each seeing those before."""
+PREFERENCE_STEPS = 200
+"""Steps in which a run of pods that prefer nodes by each other is placed at most, each seeing those before."""
 
 
 @dataclass(slots=True)
@@ -49,6 +50,15 @@ class Trial:
         """All newly placed members."""
         return tuple(placement for placements in self.placed.values() for placement in placements)
 
+    def attempt(self, gang_id: str, run: Sequence[Pod], group: Group, ledger: Ledger) -> Sequence[tuple[Pod, Refusal]]:
+        """Place a run of identical members, as many as fit; returns those that found no node, and why."""
+        found = place_run(run, group, ledger)
+        self.placed.setdefault(gang_id, []).extend(found)
+        self.attempted += len(run)
+        failed = _refused(run[len(found) :], group, ledger)
+        self.failed.extend(failed)
+        return failed
+
 
 def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, Round]:
     """Open and close one round over `gangs`, the gangs of `group` that still must satisfy their minimum.
@@ -56,7 +66,7 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     Every scope that the GPU policy names is tried, until an attempt counts; all but that one are taken back.
     """
     present = sum(len(gang.pending) for gang in gangs)
-    mark = ledger.mark()
+    checkpoint = ledger.checkpoint()
     trial, placed = Trial(), 0
     for scope in scopes(group, gangs, ledger):
         with ledger.within(scope):
@@ -64,7 +74,7 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
         if scope.last or (satisfied and not (scope.whole and trial.failed)):
             break
-        ledger.rollback(mark)
+        ledger.rollback(checkpoint)
     if trial.culprit is not None:
         outcome = RoundOutcome.REFUSED
     elif permitted(gangs, trial.counts):
@@ -76,11 +86,11 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
 
 def _attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
     """One pass over the members, a search if it failed, and how many had found a node; a refusal leaves no trace."""
-    mark = ledger.mark()
+    checkpoint = ledger.checkpoint()
     trial = _try_all(group, gangs, ledger)
     placed = len(trial.placements)
     if trial.culprit is not None:
-        ledger.rollback(mark)
+        ledger.rollback(checkpoint)
         found = None if ledger.scope.whole else search.find(group, gangs, ledger, place_run)
         if found is not None:
             trial = _completed(found, group, gangs, ledger)
@@ -91,14 +101,9 @@ def _attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     """Place pods that no gang rule holds back: each that fits is placed, the others are told why not (P3)."""
     trial = Trial()
-    placements = trial.placed.setdefault("", [])
     with ledger.within(home(group, ledger)):
         for run in _runs(pods, ledger):
-            found = place_run(run, group, ledger)
-            placements.extend(found)
-            trial.attempted += len(run)
-            if len(found) < len(run):
-                trial.failed.extend(_all_refused(run[len(found) :], group, ledger))
+            trial.attempt("", run, group, ledger)
     return trial
 
 
@@ -117,79 +122,65 @@ def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placemen
 
 
 def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
-    outlook = Outlook(alike[0], ledger.company)
-    step = 1 if outlook.tied else -(-len(alike) // LEANING_STEPS) if outlook.leaning else len(alike)
+    first, occupancy = alike[0], ledger.occupancy
+    step = len(alike)
+    if serial(first, occupancy):
+        step = 1
+    elif preferences.prefers_company(first):
+        step = -(-len(alike) // PREFERENCE_STEPS)
     placed: list[Placement] = []
     while len(placed) < len(alike):
         rest = alike[len(placed) :]
-        room = usable(alike[0].shape, group, ledger)
-        room = outlook.narrow(room, len(rest), group)
-        found = _place_together(rest[:step], room, outlook, ledger)
-        placed += found
+        room = narrow(first, usable(first.shape, group, ledger), occupancy)
+        room = room_for_followers(first, len(rest), group, room, occupancy)
+        penalty = preferences.pod_penalty(first, room > 0, occupancy)
+        nodes, counts = score.choose(first.shape, min(step, len(rest)), room, ledger, penalty=penalty)
+        found = rest[: int(counts.sum())]
+        placed += _reserve(found, nodes, counts, ledger) if found else ()
         if len(found) < min(step, len(rest)):
             break
     return placed
 
 
-def _place_together(pods: Sequence[Pod], room: Ints, outlook: Outlook, ledger: Ledger) -> list[Placement]:
-    nodes, counts = score.choose(pods[0].shape, len(pods), room, ledger, penalty=outlook.penalty(room))
-    if not nodes.size:
-        return []
-    placed = pods[: int(counts.sum())]
-    ledger.reserve(placed, nodes, counts)
-    names = ledger.table.names
+def _reserve(pods: Sequence[Pod], nodes: Ints, counts: Ints, ledger: Ledger) -> list[Placement]:
+    ledger.reserve(pods, nodes, counts)
+    names, storage = ledger.table.names, ledger.occupancy.storage
     where = (names[node] for node in np.repeat(nodes, counts).tolist())
-    return [Placement(pod, node, ledger.company.volumes.selected(pod)) for pod, node in zip(placed, where, strict=True)]
+    return [Placement(pod, node, storage.selected(pod)) for pod, node in zip(pods, where, strict=True)]
 
 
 def _try_all(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
-    """Try every pending member back to back (Q5); a Strict round stops as soon as it cannot succeed any more (R2).
+    """Try every pending member back to back (Q5); a Strict round stops as soon as it cannot succeed any more (R2)."""
+    trial = Trial({gang.id: [] for gang in gangs})
+    for gang, run, untried in _in_turn(gangs, trial, ledger):
+        failed = trial.attempt(gang.id, run, group, ledger)
+        if failed and group.strict and missing(gang, len(trial.placed[gang.id]) + untried):
+            trial.culprit = (gang, *failed[0])
+            break
+    return trial
 
-    In a group of several gangs, members above one gang's minimum come after all that its siblings need.
+
+def _in_turn(gangs: Sequence[Gang], trial: Trial, ledger: Ledger) -> Iterator[tuple[Gang, list[Pod], int]]:
+    """Runs of identical members to try, and how many of the gang are untried after each.
+
+    In a group of several gangs, members above one gang's minimum come after all that its siblings need; what `trial`
+    has placed by then decides who they are.
     """
-    trial = Trial()
-    above: dict[str, list[Pod]] = {gang.id: [] for gang in gangs}
+    above: dict[str, list[Pod]] = {}
     for gang in gangs:
-        placements = trial.placed.setdefault(gang.id, [])
         enough = missing(gang, 0) if len(gangs) > 1 else len(gang.pending)
-        untried = len(gang.pending)
+        untried, later = len(gang.pending), above.setdefault(gang.id, [])
         for run in _runs(gang.pending, ledger):
-            now = run[: enough - len(placements)]
-            above[gang.id] += run[len(now) :]
+            now = run[: enough - len(trial.placed[gang.id])]
+            later += run[len(now) :]
             untried -= len(now)
-            failed = _try(now, placements, trial, group, ledger)
-            if _hopeless(failed, untried, gang, trial, group):
-                return trial
+            if now:
+                yield gang, now, untried
     for gang in gangs:
         untried = len(above[gang.id])
         for run in _runs(above[gang.id], ledger):
             untried -= len(run)
-            failed = _try(run, trial.placed[gang.id], trial, group, ledger)
-            if _hopeless(failed, untried, gang, trial, group):
-                return trial
-    return trial
-
-
-def _hopeless(failed: Sequence[tuple[Pod, Refusal]], untried: int, gang: Gang, trial: Trial, group: Group) -> bool:
-    """Whether a Strict gang cannot reach its minimum any more; then `trial.culprit` says whose turn failed."""
-    if not failed or not group.strict or not missing(gang, len(trial.placed[gang.id]) + untried):
-        return False
-    trial.culprit = (gang, *failed[0])
-    return True
-
-
-def _try(
-    run: Sequence[Pod], placements: list[Placement], trial: Trial, group: Group, ledger: Ledger
-) -> list[tuple[Pod, Refusal]]:
-    """Place a run of pods that are alike; those that found no node, and why."""
-    if not run:
-        return []
-    found = place_run(run, group, ledger)
-    placements.extend(found)
-    trial.attempted += len(run)
-    failed = _all_refused(run[len(found) :], group, ledger) if len(found) < len(run) else []
-    trial.failed.extend(failed)
-    return failed
+            yield gang, run, untried
 
 
 def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
@@ -197,32 +188,26 @@ def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger:
     trial = Trial(placed=found)
     for gang in gangs:
         placed = {placement.pod.uid for placement in found[gang.id]}
-        trial.attempted += len(gang.pending)
+        trial.attempted += len(placed)
         for run in _runs([pod for pod in gang.pending if pod.uid not in placed], ledger):
-            more = place_run(run, group, ledger)
-            found[gang.id] += more
-            if len(more) < len(run):
-                trial.failed.extend(_all_refused(run[len(more) :], group, ledger))
+            trial.attempt(gang.id, run, group, ledger)
     return trial
 
 
-def _refused(pod: Pod, group: Group, ledger: Ledger) -> Refusal:
-    """Why `pod` found no node just now."""
-    if pod.shape.unsupported:
-        return messages.unsupported(pod)
-    reason = reason_of(pod, ledger.company.volumes)
-    return Refusal(reason, "", messages.nodes_available(pod, ledger, closed(group, pod.shape, ledger)))
-
-
-def _all_refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:
-    """Why each of these found no node; the nodes are looked at once, unless the sentence names the pod."""
-    if alike[0].shape.unsupported:
-        return [(pod, _refused(pod, group, ledger)) for pod in alike]
-    refusal = _refused(alike[0], group, ledger)
+def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:
+    """Why each of these identical pods found no node; the nodes are looked at once."""
+    if not alike:
+        return []
+    first = alike[0]
+    if first.shape.unsupported:
+        return [(pod, messages.unsupported(pod)) for pod in alike]
+    cause = pre_filter(first, ledger.occupancy)
+    text = messages.nodes_available(first, ledger, closed(group, first.shape, ledger))
+    refusal = Refusal(cause.reason if cause is not None else Reason.UNSCHEDULABLE, "", text)
     return [(pod, refusal) for pod in alike]
 
 
 def _runs(pods: Sequence[Pod], ledger: Ledger) -> Iterator[list[Pod]]:
     """Split into stretches of pods that are alike for every filter."""
-    for _, run in groupby(pods, key=ledger.company.kind(pods)):
+    for _, run in groupby(pods, key=ledger.occupancy.equivalence(pods)):
         yield list(run)

@@ -1,8 +1,8 @@
 """Scopes: on which part of the cluster a gang is tried, and in which order (the GPU policy).
 
-Law: what a gang requires (`Wishes`) holds for every scope it is tried in; what is only preferred is tried first and
-given up as soon as it would leave a member out. The strictest wish of any gang holds for its whole group. A group that
-asks for no accelerator and requires nothing is tried once, on all nodes.
+Law: what a gang requires (`PlacementConstraints`) holds for every scope it is tried in; what is only preferred is tried
+first and given up as soon as it would leave a member out. The strictest constraint of any gang holds for its whole
+group. A group that asks for no accelerator and requires nothing is tried once, on all nodes.
 
 Preferred is one GPU product and then the closest topology domain: the domain that already has members, then the one
 whose nodes suit the pods' own soft preferences, then the one with the least room that is enough, so that large domains
@@ -13,18 +13,17 @@ that say themselves that they would rather be apart (soft spread, preferred anti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gangsched.core.filter import static_fit
-from gangsched.core.filter.node_affinity import label_column
 from gangsched.core.permit import missing
+from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger, Scope
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import NOT_SHARED, PRODUCT_LABEL, SHARED_RESOURCE, SHARED_SUFFIX, SHARING_LABEL
 from gangsched.model.objects import Shape
-from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
+from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable, Refused
 
 AVOIDED = "node(s) rejected a member lately"
 SHARED = "node(s) share their GPUs between pods, which a gang must ask for"
@@ -44,18 +43,19 @@ def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scop
         counts[pod.shape] = counts.get(pod.shape, 0) + 1
     topology, must = _required(group)
     if not _on_one_node(group, counts, ledger):
-        for keys in _kinds(must, ledger, apart=any(map(_apart, counts))):
+        for keys in _label_sets(must, ledger, spread=any(map(_prefers_spreading, counts))):
             if keys != must:
-                wanted = _domains(keys, group, counts, sum(counts.values()), ledger, topology)
-                yield from (replace(scope, whole=True) for scope in wanted[:PREFERRED_TRIES])
+                domains = Domains.of(keys, group, counts, ledger, topology)
+                wanted = domains.best(sum(counts.values()))[:PREFERRED_TRIES]
+                yield from (replace(_scope(keys, domains.codes, n, topology, ledger), whole=True) for n in wanted)
     if not must:
         yield EVERYWHERE
         return
-    enough = _domains(must, group, counts, sum(missing(gang, 0) for gang in gangs), ledger, topology)
-    tried = enough[:REQUIRED_TRIES] or _domains(must, group, counts, 0, ledger, topology)[-1:]
-    tried = tried or [_scope(must, _codes(must, ledger.table), 0, topology, ledger)]
-    yield from tried[:-1]
-    yield replace(tried[-1], last=True)
+    domains = Domains.of(must, group, counts, ledger, topology)
+    enough = domains.best(sum(missing(gang, 0) for gang in gangs))
+    tried = enough[:REQUIRED_TRIES] or domains.best(0)[-1:] or [0]
+    for n in tried:
+        yield replace(_scope(must, domains.codes, n, topology, ledger), last=n == tried[-1])
 
 
 def _on_one_node(group: Group, counts: Mapping[Shape, int], ledger: Ledger) -> bool:
@@ -84,25 +84,23 @@ def _required(group: Group) -> tuple[str, tuple[str, ...]]:
     return topology, tuple(dict.fromkeys(key for key in (topology, product) if key))
 
 
-def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[tuple[str, Bools]]:
-    """Nodes that are closed to pods of `shape` for a reason of the group, with the reason's text."""
+def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:
+    """Nodes that are closed to pods of `shape` for a reason of the group."""
     if group.avoid:
-        mask = np.zeros(len(ledger.table), dtype=np.bool_)
-        mask[[ledger.table.index[name] for name in group.avoid if name in ledger.table.index]] = True
-        yield AVOIDED, mask
+        yield Refused(AVOIDED, ledger.table.having(group.avoid))
     accelerated = ledger.accelerated(shape)
     if accelerated and not _may_share(group, shape):
         stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, ledger.table)
         named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), ledger.table)
-        yield from ((SHARED, mask) for mask in (stated, named) if mask is not None)
+        yield from (Refused(SHARED, mask) for mask in (stated, named) if mask is not None)
     inside = ledger.scope.accelerated if accelerated else ledger.scope.others
     if inside is not None:
-        yield ledger.scope.text, ~inside
+        yield Refused(ledger.scope.text, ~inside)
 
 
 def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:
     """`having[n]`: node `n` has the label `key` with a value for which it holds; None if no node does."""
-    column = label_column(key, table)
+    column = table.label_column(key)
     codes = [code for code, value in enumerate(column.values) if holds(value)]
     return np.isin(column.codes, codes) if codes else None
 
@@ -122,52 +120,72 @@ def _may_share(group: Group, shape: Shape) -> bool:
     return all(gang.plain or gang.constraints.allow_shared for gang in group.gangs)
 
 
-def _apart(shape: Shape) -> bool:
-    """Whether pods of `shape` would rather keep away from some others."""
+def _prefers_spreading(shape: Shape) -> bool:
+    """Whether pods of `shape` prefer nodes away from some others."""
     inter_pod = shape.inter_pod
     return inter_pod is not None and bool(inter_pod.soft_spread or any(each.weight < 0 for each in inter_pod.preferred))
 
 
-def _kinds(must: tuple[str, ...], ledger: Ledger, *, apart: bool) -> list[tuple[str, ...]]:
+def _label_sets(must: tuple[str, ...], ledger: Ledger, *, spread: bool) -> list[tuple[str, ...]]:
     """Sets of node labels that the nodes of a scope share, the closest first, `must` among each of them."""
-    wanted = () if apart else ledger.policy.topology_keys
-    known = [key for key in wanted if label_column(key, ledger.table).values]
-    product = (PRODUCT_LABEL,) if label_column(PRODUCT_LABEL, ledger.table).values else ()
-    wished = [*((key, *product) for key in known), product, *((key,) for key in known), ()]
-    kinds = ((*must, *(key for key in keys if key not in must)) for keys in wished)
-    return list(dict.fromkeys(kinds))
+    wanted = () if spread else ledger.policy.topology_keys
+    known = [key for key in wanted if ledger.table.label_column(key).values]
+    product = (PRODUCT_LABEL,) if ledger.table.label_column(PRODUCT_LABEL).values else ()
+    preferred = [*((key, *product) for key in known), product, *((key,) for key in known), ()]
+    sets = ((*must, *(key for key in keys if key not in must)) for keys in preferred)
+    return list(dict.fromkeys(sets))
 
 
-def _domains(
-    keys: tuple[str, ...], group: Group, counts: Mapping[Shape, int], needed: int, ledger: Ledger, topology: str
-) -> list[Scope]:
-    """Domains of `keys` with room for `needed` of the pods counted by shape, as far as sums say; best first."""
-    codes = _codes(keys, ledger.table)
-    size = int(codes.max(initial=-1)) + 1
-    if not size:
-        return []
-    fits, room, penalty = np.zeros(size), np.zeros(size), np.zeros(size)
-    inside = codes >= 0
-    for shape, count in counts.items():
-        own = usable(shape, group, ledger)
-        if not ledger.accelerated(shape) and keys != (topology,):
-            fits += min(count, int(own.sum()))  # not kept in the scope, so any node will do
-            continue
-        own = own[inside]
-        per_domain = np.bincount(codes[inside], weights=own, minlength=size)
-        fits += np.minimum(per_domain, count)
-        room += per_domain
-        penalty += np.bincount(
-            codes[inside], weights=own * static_fit(shape, ledger.table).penalty[inside], minlength=size
-        )
-    there = _anchors(group, ledger)
-    anchors = np.bincount(codes[there][codes[there] >= 0], minlength=size)
-    enough = np.flatnonzero(fits >= needed)
-    if topology and anchors.any():
-        enough = enough[anchors[enough] > 0]  # a required domain is where the others are already
-    mean_penalty = penalty / np.maximum(room, 1)
-    order = np.lexsort((enough, room[enough], mean_penalty[enough], -anchors[enough]))
-    return [_scope(keys, codes, domain, topology, ledger) for domain in enough[order].tolist()]
+@dataclass(frozen=True, slots=True, eq=False)
+class Domains:
+    """Topology domains for the pods of a group, an entry each: `codes[n]` is the domain of node `n`, -1 without one.
+
+    `fits` of the pods have a place there as far as sums say, `room` is the sum itself. `penalty` is the mean of their
+    preferences about nodes, `anchors` the members that are there already. A `required` domain holds the anchors.
+    """
+
+    codes: Codes
+    fits: Ints
+    room: Ints
+    penalty: np.ndarray[tuple[int], np.dtype[np.float64]]
+    anchors: Ints
+    required: bool
+
+    @classmethod
+    def of(
+        cls, keys: tuple[str, ...], group: Group, counts: Mapping[Shape, int], ledger: Ledger, topology: str
+    ) -> Domains:
+        """The domains of `keys` for the pods counted by shape; `topology` is the label required of all pods."""
+        codes = _codes(keys, ledger.table)
+        inside = codes >= 0
+        there, size = codes[inside], int(codes.max(initial=-1)) + 1
+        fits, room, penalty = (np.zeros(size, dtype=np.int64) for _ in range(3))
+        for shape, count in counts.items():
+            own = usable(shape, group, ledger)
+            if not ledger.accelerated(shape) and keys != (topology,):
+                fits += min(count, int(own.sum()))  # not kept in the scope, so any node will do
+                continue
+            per_domain = _sums(there, own[inside], size)
+            fits += np.minimum(per_domain, count)
+            room += per_domain
+            penalty += _sums(there, (own * node_penalty(shape, ledger.table))[inside], size)
+        nodes = codes[_anchors(group, ledger)]
+        anchors = np.bincount(nodes[nodes >= 0], minlength=size)
+        return cls(codes, fits, room, penalty / np.maximum(room, 1), anchors, bool(topology))
+
+    def best(self, needed: int) -> list[int]:
+        """Those with room for `needed` of the pods: most anchors first, least penalty, least room."""
+        enough = np.flatnonzero(self.fits >= needed)
+        if self.required and self.anchors.any():
+            enough = enough[self.anchors[enough] > 0]
+        order = np.lexsort((enough, self.room[enough], self.penalty[enough], -self.anchors[enough]))
+        found: list[int] = enough[order].tolist()
+        return found
+
+
+def _sums(codes: Codes, values: Ints, size: int) -> Ints:
+    """`sums[domain]` of `values` by their `codes`, exact below 2**53."""
+    return np.bincount(codes, weights=values, minlength=size).astype(np.int64)
 
 
 def _scope(keys: tuple[str, ...], codes: Codes, domain: int, topology: str, ledger: Ledger) -> Scope:
@@ -175,7 +193,7 @@ def _scope(keys: tuple[str, ...], codes: Codes, domain: int, topology: str, ledg
     if not nodes.any():
         return Scope(nodes, nodes if topology else None, f"node(s) lack the label {' or '.join(keys)}")
     first = int(np.argmax(nodes))
-    columns = {key: label_column(key, ledger.table) for key in keys}
+    columns = {key: ledger.table.label_column(key) for key in keys}
     values = [f"{key}={column.values[column.codes[first]]}" for key, column in columns.items()]
     others = columns[topology].codes == columns[topology].codes[first] if topology else None
     return Scope(nodes, others, f"node(s) are outside {', '.join(values)}")
@@ -186,7 +204,7 @@ def _codes(keys: tuple[str, ...], table: NodeTable) -> Codes:
     codes = np.zeros(len(table), dtype=np.int64)
     lacking = np.zeros(len(table), dtype=np.bool_)
     for key in keys:
-        column = label_column(key, table)
+        column = table.label_column(key)
         codes = codes * (len(column.values) + 1) + column.codes
         lacking |= column.codes < 0
     _, dense = np.unique(codes[~lacking], return_inverse=True)

@@ -1,15 +1,14 @@
 """Score: which of the feasible nodes a run of identical pods gets.
 
-Law: rules are applied in this order, each only among the equals of the one before, and ties end on node names:
+Law: `RULES` are applied in this order, each only among the equals of those before, and ties end on node names. The
+rules up to `fewest_nodes` split the nodes into tiers, best first; the others choose within one tier.
 
-1. soft preferences: fewest untolerated PreferNoSchedule taints, highest preferred node affinity (`StaticFit.penalty`);
-2. pods that ask for no accelerator go to nodes without one, where they can;
-3. the fewest nodes: as many pods together as fit;
-4. the node whose room for other gangs suffers least (`harm`): for each size 1, 2, 4, 8, … of accelerators, what the
-   node could give to gangs of that size before and after; more so the emptier it is; and more so for each accelerator
-   that is left without the CPU and memory that pods usually ask beside one;
-5. the node with the fewest accelerators left over, then the smaller machine;
-6. the node with the least CPU and memory to spare, so that well-equipped nodes stay for those who need them.
+1. `soft_preferences`: fewest untolerated PreferNoSchedule taints, highest preferred affinity;
+2. `accelerators_left_alone`: pods that ask for no accelerator go to nodes without one, where they can;
+3. `fewest_nodes`: as many pods together as fit;
+4. `least_harm`: the node whose room for other gangs suffers least;
+5. `fewest_accelerators_left`, then `smallest_machine`;
+6. `least_spare`: the least CPU and memory to spare, so that well-equipped nodes stay for those who need them.
 
 Rule 3 comes before rule 4: a gang on one node talks faster than a gang on two, and the rest of a large node is worth
 more in one piece than two halves on two nodes. docs/placement.md has the measurements behind rules 4 to 6.
@@ -17,16 +16,126 @@ more in one piece than two halves on two nodes. docs/placement.md has the measur
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import numpy as np
 
-from gangsched.core.filter import static_fit
+from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Shape
 from gangsched.model.resources import CPU, MEMORY
-from gangsched.model.snapshot import Ints
+from gangsched.model.snapshot import Bools, Ints
 
 STRANDED = 4
 """What one accelerator that nobody can use any more costs, in units of `worth`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Nodes that rules compare: `index[i]` of each, and the pods it would get, `takes[i]` of the `room[i]` it has.
+
+    `penalty[i]` is what the pods' preferences about other pods add; None for none. With `last`, one of the nodes gets
+    all pods that are left; without it, each is filled.
+    """
+
+    index: Ints
+    room: Ints
+    takes: Ints
+    penalty: Ints | None = None
+    last: bool = False
+
+    def where(self, mask: Bools) -> Candidates:
+        """Those of the nodes that `mask` selects."""
+        penalty = None if self.penalty is None else self.penalty[mask]
+        return Candidates(self.index[mask], self.room[mask], self.takes[mask], penalty, self.last)
+
+
+Rule: TypeAlias = Callable[[Shape, Candidates, Ledger], Ints | None]
+"""`cost[i]` of each candidate for pods of the shape, lower is better; None where the rule has nothing to say."""
+
+
+def soft_preferences(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+    """Rule 1: penalty points of preferences about the node, its taints and other pods."""
+    cost: Ints = node_penalty(shape, ledger.table)[nodes.index]
+    return cost if nodes.penalty is None else cost + nodes.penalty
+
+
+def accelerators_left_alone(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+    """Rule 2: nodes without accelerators come first for pods that ask for none."""
+    if ledger.accelerated(shape):
+        return None
+    return (ledger.accelerators[nodes.index] > 0).astype(np.int64)
+
+
+def fewest_nodes(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+    """Rule 3: the nodes that take the most pods come first."""
+    return None if nodes.last else -nodes.takes
+
+
+def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+    """Rule 4: what the pods would cost each node, in thousandths of `worth`. Asked for the last node only.
+
+    Three things are added up: the `worth` that the free accelerators lose; half of what their square loses, so that
+    pods gather where pods are and other nodes empty; and STRANDED for each accelerator that is left without the CPU
+    and memory that pods ask beside one on average. The last does not count for whole nodes of the largest size: of
+    those the least equipped is taken first (rule 6), so that the largest gangs find what they need.
+    """
+    name, asked = ledger.packed_by(shape)
+    if not nodes.last or not name:
+        return None
+    row, unit = ledger.resources[name], ledger.unit(name)
+    have, offered = ledger.free[row, nodes.index], ledger.allocatable[row, nodes.index]
+    free, left = have, have - nodes.takes * asked
+    if unit > 1:
+        free, left = free // unit, left // unit
+    before, after = 1000 * free, 1000 * left
+    requests = dict(shape.requests)
+    for other, usual in ledger.usual(name).items():
+        beside = ledger.free[ledger.resources[other], nodes.index]
+        before = np.minimum(before, 1000 * beside // usual)
+        after = np.minimum(after, 1000 * (beside - nodes.takes * requests.get(other, 0)) // usual)
+    stranded = (1000 * left - after) - (1000 * free - before)
+    whole = (have == offered) & (offered == ledger.allocatable[row].max())
+    total: Ints = _price(free) - _price(left) + STRANDED * np.where(whole, 0, stranded)
+    return total
+
+
+def fewest_accelerators_left(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+    """Rule 5: the least left over of what the pods pack by, in accelerators or, without any, in pods."""
+    name, asked = ledger.packed_by(shape)
+    left: Ints = (ledger.free[ledger.resources[name], nodes.index] if name else nodes.room) - nodes.takes * asked
+    return left
+
+
+def smallest_machine(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+    """Rule 5, second half: the fewest accelerators in all."""
+    found: Ints = ledger.accelerators[nodes.index]
+    return found
+
+
+def least_spare(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+    """Rule 6: free CPU and memory as thousandths of the most that any node of the cluster offers, added up."""
+    spare = np.zeros(nodes.index.size, dtype=np.int64)
+    for name in (CPU, MEMORY):
+        row = ledger.resources.get(name)
+        if row is not None:
+            spare += ledger.free[row, nodes.index] * 1000 // max(1, int(ledger.allocatable[row].max()))
+    return spare
+
+
+RULES: tuple[Rule, ...] = (
+    soft_preferences,
+    accelerators_left_alone,
+    fewest_nodes,
+    least_harm,
+    fewest_accelerators_left,
+    smallest_machine,
+    least_spare,
+)
+TIER_RULES = RULES[: RULES.index(fewest_nodes)]
+NODE_RULES = RULES[RULES.index(fewest_nodes) :]
 
 
 def choose(shape: Shape, count: int, room: Ints, ledger: Ledger, *, penalty: Ints | None = None) -> tuple[Ints, Ints]:
@@ -36,94 +145,60 @@ def choose(shape: Shape, count: int, room: Ints, ledger: Ledger, *, penalty: Int
     distinct. Costs one sort of the feasible nodes.
     """
     feasible = np.flatnonzero(room)
-    if not feasible.size:
-        return feasible, feasible  # perhaps no node even knows what is asked for
-    chosen: list[Ints] = []
-    counts: list[Ints] = []
-    for nodes in _tiers(shape, feasible, ledger, penalty):
+    chosen, counts = [feasible[:0]], [feasible[:0]]
+    fits = room[feasible]
+    nodes = Candidates(feasible, fits, fits, None if penalty is None else penalty[feasible])
+    for tier in _tiers(shape, nodes, ledger, TIER_RULES) if feasible.size else ():
         if count <= 0:
             break
-        picked, amounts = _pack(shape, count, nodes, room[nodes], ledger)
+        picked, amounts = _pack(shape, count, tier, ledger)
         chosen.append(picked)
         counts.append(amounts)
         count -= int(amounts.sum())
     return np.concatenate(chosen), np.concatenate(counts)
 
 
-def _tiers(shape: Shape, feasible: Ints, ledger: Ledger, penalty: Ints | None) -> list[Ints]:
-    """Split the feasible nodes by rules 1 and 2, best first."""
-    rank = static_fit(shape, ledger.table).penalty[feasible] * 2
-    if penalty is not None:
-        rank += penalty[feasible] * 2
-    if not ledger.accelerated(shape):
-        rank += ledger.accelerators[feasible] > 0
-    if rank.min() == rank.max():
-        return [feasible]
-    return [feasible[rank == level] for level in np.unique(rank)]
+def _tiers(shape: Shape, nodes: Candidates, ledger: Ledger, rules: Sequence[Rule]) -> Iterator[Candidates]:
+    """Split the nodes by each of `rules` in turn, best first."""
+    if not rules:
+        yield nodes
+        return
+    cost = rules[0](shape, nodes, ledger)
+    if cost is None or cost.min() == cost.max():
+        yield from _tiers(shape, nodes, ledger, rules[1:])
+        return
+    for level in np.unique(cost):
+        yield from _tiers(shape, nodes.where(cost == level), ledger, rules[1:])
 
 
-def _pack(shape: Shape, count: int, nodes: Ints, room: Ints, ledger: Ledger) -> tuple[Ints, Ints]:
-    """Rules 3-6 within one tier: fill the roomiest nodes, then put the rest where it does the least harm."""
-    name, amount = _packed_by(shape, ledger)
-    picked, amounts = nodes[:0], room[:0]
+def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[Ints, Ints]:
+    """Fill the best nodes of one tier until one node can take what is left, and put it where the rules say."""
+    picked, amounts, room = nodes.index[:0], nodes.room[:0], nodes.room
     if room.max(initial=0) < count:
-        left = (ledger.free[ledger.resources[name], nodes] if name else room) - room * amount
-        order = np.lexsort((_spare(nodes, ledger), ledger.accelerators[nodes], left, -room))
+        costs = (rule(shape, nodes, ledger) for rule in reversed(NODE_RULES))
+        order = np.lexsort([cost for cost in costs if cost is not None])
         before = np.concatenate(([0], np.cumsum(room[order])[:-1]))
         enough = room[order] >= count - before
         full = order[: int(np.argmax(enough)) if enough.any() else order.size]
-        picked, amounts = nodes[full], room[full]
+        picked, amounts = nodes.index[full], room[full]
         count -= int(amounts.sum())
         room = room.copy()
         room[full] = 0
     fits = room >= count
     if count > 0 and fits.any():
-        best = _least_harmed(shape, count, name, nodes[fits], room[fits], ledger)
+        best = _best(shape, count, nodes.where(fits), ledger)
         picked, amounts = np.append(picked, best), np.append(amounts, count)
     return picked, amounts
 
 
-def _least_harmed(shape: Shape, count: int, name: str, nodes: Ints, room: Ints, ledger: Ledger) -> int:
-    """Rules 4-6: the one of `nodes` that takes `count` pods best. What a rule says is asked of its equals only."""
-    left = ledger.free[ledger.resources[name], nodes] - count * dict(shape.requests)[name] if name else room - count
-    best = np.arange(nodes.size)
-    if name:
-        best = _least(best, harm(shape, count, name, nodes, ledger))
-    best = _least(best, left[best])
-    best = _least(best, ledger.accelerators[nodes[best]])
-    best = _least(best, _spare(nodes[best], ledger))
-    return int(nodes[best].min())
-
-
-def _least(best: Ints, value: Ints) -> Ints:
-    """Those of `best` whose value is the least."""
-    least: Ints = best[value == value.min()]
-    return least
-
-
-def harm(shape: Shape, count: int, name: str, nodes: Ints, ledger: Ledger) -> Ints:
-    """What `count` pods of `shape` would cost each of `nodes`, in thousandths of `worth`; `name` is what they pack by.
-
-    Three things are added up: the `worth` that the free accelerators lose; half of what their square loses, so that
-    pods gather where pods are and other nodes empty; and STRANDED for each accelerator that is left without the CPU
-    and memory that pods ask beside one on average. The last does not count for whole nodes of the largest size: of
-    those the least equipped is taken first (rule 6), so that the largest gangs find what they need.
-    """
-    asked = dict(shape.requests)
-    row = ledger.resources[name]
-    free = ledger.free[row, nodes]
-    left = free - count * asked[name]
-    cost = _price(free) - _price(left)
-    before, after = 1000 * free, 1000 * left
-    for other, usual in ledger.usual(name).items():
-        beside = ledger.free[ledger.resources[other], nodes]
-        before = np.minimum(before, 1000 * beside // usual)
-        after = np.minimum(after, 1000 * (beside - count * asked.get(other, 0)) // usual)
-    stranded = (1000 * left - after) - (1000 * free - before)
-    offered = ledger.allocatable[row, nodes]
-    whole = (free == offered) & (offered == ledger.allocatable[row].max())
-    total: Ints = cost + STRANDED * np.where(whole, 0, stranded)
-    return total
+def _best(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> int:
+    """The one of `nodes` that takes `count` pods best; what a rule says is asked of its equals only."""
+    nodes = Candidates(nodes.index, nodes.room, np.full(nodes.index.size, count), nodes.penalty, last=True)
+    for rule in NODE_RULES:
+        cost = rule(shape, nodes, ledger)
+        if cost is not None and (least := cost.min()) != cost.max():
+            nodes = nodes.where(cost == least)
+    return int(nodes.index[0])
 
 
 def worth(free: Ints) -> Ints:
@@ -138,27 +213,10 @@ def worth(free: Ints) -> Ints:
 
 
 def _price(free: Ints) -> Ints:
-    """What `harm` takes the difference of: 1000 times the worth and 500 times the square of what is free."""
+    """What `least_harm` takes the difference of: 1000 times the worth and 500 times the square of what is free."""
     if free.max(initial=0) < len(_PRICES):
         return _PRICES[free]
     return 1000 * worth(free) + 500 * free * free
 
 
 _PRICES = 1000 * worth(np.arange(64)) + 500 * np.arange(64) ** 2
-
-
-def _packed_by(shape: Shape, ledger: Ledger) -> tuple[str, int]:
-    """The accelerator that the shape asks most of, and how many; without one "", for it is packed by the pod."""
-    asks = [(amount, name) for name, amount in shape.requests if ledger.policy.is_accelerator(name)]
-    amount, name = max(asks, default=(1, ""))
-    return name, amount
-
-
-def _spare(nodes: Ints, ledger: Ledger) -> Ints:
-    """Free CPU and memory of each node as thousandths of the most that any node of the cluster offers, added up."""
-    spare = np.zeros(nodes.size, dtype=np.int64)
-    for name in (CPU, MEMORY):
-        row = ledger.resources.get(name)
-        if row is not None:
-            spare += ledger.free[row, nodes] * 1000 // max(1, int(ledger.allocatable[row].max()))
-    return spare

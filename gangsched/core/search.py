@@ -95,7 +95,7 @@ def _by_order(
     place_run: PlaceRun,
 ) -> Found | None:
     for order in _orders(group, items, ledger):
-        mark = ledger.mark()
+        checkpoint = ledger.checkpoint()
         found: Found = {gang.id: [] for gang in gangs}
         for item in order:
             gang = gangs[item.gang]
@@ -105,7 +105,7 @@ def _by_order(
                 ledger.search_steps += ORDER_STEPS
         if all(len(found[gang.id]) >= need for gang, need in zip(gangs, needs, strict=True)):
             return found
-        ledger.rollback(mark)
+        ledger.rollback(checkpoint)
     return None
 
 
@@ -132,7 +132,7 @@ def _orders(group: Group, items: Sequence[Item], ledger: Ledger) -> Iterator[lis
 def _by_search(gangs: Sequence[Gang], items: Sequence[Item], problem: Problem, ledger: Ledger) -> Found | None:
     if sum(problem.needs) > PODS or any(item.shape.unsupported for item in items):
         return None
-    if not all(ledger.unconcerned(item.pods) for item in items):
+    if not all(ledger.only_room_counts(item.pods) for item in items):
         return None
     search = _Search(problem, STEPS)
     solved = search.fill(0, problem.start, ())
@@ -154,10 +154,10 @@ def _by_search(gangs: Sequence[Gang], items: Sequence[Item], problem: Problem, l
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A node: `free[r]` capped at what could be asked, `room[item]`, and `kind`, the same for equal nodes."""
+    """A node: `free[r]` capped at what could be asked, `room[item]`, and `like`, the same number for equal nodes."""
 
     node: int
-    kind: int
+    like: int
     free: tuple[int, ...]
     room: tuple[int, ...]
 
@@ -227,15 +227,15 @@ class Problem:
 def _slots(nodes: Ints, free: Ints, room: Ints, needed: int) -> tuple[Slot, ...]:
     """The nodes with room, the roomiest first, equal ones side by side and no more of them than could be used."""
     columns = np.concatenate((room, free)).T
-    kinds, kind_of, sizes = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(kind_of.reshape(-1), kind="stable")
+    distinct, like, sizes = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
+    order = np.argsort(like.reshape(-1), kind="stable")
     starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     slots: list[Slot] = []
-    for kind in range(len(kinds) - 1, -1, -1):
-        values = kinds[kind].tolist()
-        of_kind = order[starts[kind] : starts[kind] + min(int(sizes[kind]), needed)]
-        fields = (kind, tuple(values[room.shape[0] :]), tuple(values[: room.shape[0]]))
-        slots += [Slot(node, *fields) for node in nodes[of_kind].tolist()]
+    for number in range(len(distinct) - 1, -1, -1):
+        values = distinct[number].tolist()
+        equal = order[starts[number] : starts[number] + min(int(sizes[number]), needed)]
+        fields = (number, tuple(values[room.shape[0] :]), tuple(values[: room.shape[0]]))
+        slots += [Slot(node, *fields) for node in nodes[equal].tolist()]
     return tuple(slots)
 
 
@@ -265,7 +265,7 @@ class _Search:
             self.steps -= 1
         if slot == len(slots) or (slot, left, above) in self.dead or self.problem.hopeless(slot, left):
             return False
-        same = slot + 1 < len(slots) and slots[slot + 1].kind == slots[slot].kind
+        same = slot + 1 < len(slots) and slots[slot + 1].like == slots[slot].like
         for pattern in self._patterns(slots[slot], left):
             if above and pattern > above:
                 continue
@@ -279,23 +279,28 @@ class _Search:
 
     def _patterns(self, slot: Slot, left: Pattern) -> Iterator[Pattern]:
         """Every full pattern for `slot`, the most of the largest items first, until the steps are used up."""
-        asks, last = self.problem.asks, len(left) - 1
         limits = tuple(map(min, left, slot.room))
+        for pattern, free in self._fillings(limits, slot.free, ()):
+            if not self._takes_more(limits, pattern, free):
+                yield pattern
 
-        def extend(index: int, free: tuple[int, ...], taken: Pattern) -> Iterator[Pattern]:
-            ask = asks[index]
-            most = min([limits[index], *(f // a for f, a in zip(free, ask, strict=True) if a)])
-            for count in range(most, most - 1 if index == last else -1, -1):
-                if self.steps <= 0:
-                    return
-                self.steps -= 1
-                rest = tuple(f - count * a for f, a in zip(free, ask, strict=True))
-                if index < last:
-                    yield from extend(index + 1, rest, (*taken, count))
-                elif not self._takes_more(limits, (*taken, count), rest):
-                    yield (*taken, count)
-
-        return extend(0, slot.free, ())
+    def _fillings(
+        self, limits: Pattern, free: tuple[int, ...], taken: Pattern
+    ) -> Iterator[tuple[Pattern, tuple[int, ...]]]:
+        """Patterns that begin with `taken`, and what each leaves of `free`; of the last item as many as fit."""
+        index = len(taken)
+        if index == len(limits):
+            yield taken, free
+            return
+        ask = self.problem.asks[index]
+        most = min([limits[index], *(f // a for f, a in zip(free, ask, strict=True) if a)])
+        least = most if index == len(limits) - 1 else 0
+        for count in range(most, least - 1, -1):
+            if self.steps <= 0:
+                return
+            self.steps -= 1
+            rest = tuple(f - count * a for f, a in zip(free, ask, strict=True))
+            yield from self._fillings(limits, rest, (*taken, count))
 
     def _takes_more(self, limits: Pattern, taken: Pattern, free: tuple[int, ...]) -> bool:
         """Whether one more pod of any item would fit."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,17 +31,19 @@ class LabelColumn:
     values: tuple[str, ...]
 
 
+class Refused(NamedTuple):
+    """Nodes that are refused, as a mask, and the reason as kube-scheduler words it."""
+
+    reason: str
+    nodes: Bools
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticFit:
-    """What filters say of one shape on every node, room aside.
-
-    `mask[node]` is true where the shape may run; `refused_by[node]` is 0 there and else 1 + the index of the first
-    filter that refused. `penalty[node]` is lower where soft preferences are met better.
-    """
+    """Static filters on one shape: `mask[node]` is true where it may run, `refused` has each other node once."""
 
     mask: Bools
-    refused_by: Codes
-    penalty: Ints
+    refused: tuple[Refused, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +55,7 @@ class NodeTable:
     index: Mapping[str, int]
     label_columns: dict[str, LabelColumn] = field(default_factory=dict)
     static_fits: dict[Shape, StaticFit] = field(default_factory=dict)
+    penalties: dict[Shape, Ints] = field(default_factory=dict)
 
     @classmethod
     def of(cls, nodes: Iterable[Node]) -> NodeTable:
@@ -62,6 +66,28 @@ class NodeTable:
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    def everywhere(self) -> Bools:
+        """A new mask with every node."""
+        return np.ones(len(self), dtype=np.bool_)
+
+    def having(self, names: Iterable[str]) -> Bools:
+        """A new mask with the nodes of these names, as far as they exist."""
+        mask = np.zeros(len(self), dtype=np.bool_)
+        mask[[self.index[name] for name in names if name in self.index]] = True
+        return mask
+
+    def label_column(self, key: str) -> LabelColumn:
+        """The values of one label over all nodes, remembered."""
+        column = self.label_columns.get(key)
+        if column is None:
+            found: dict[str, int] = {}
+            codes = [
+                -1 if (value := node.labels.get(key)) is None else found.setdefault(value, len(found))
+                for node in self.nodes
+            ]
+            column = self.label_columns[key] = LabelColumn(np.array(codes, dtype=np.int32), tuple(found))
+        return column
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,8 +24,8 @@ MUTANTS = (
         "rollback forgets one resource",
         "R2",
         "core/reserve.py",
-        "self._add(shape, nodes, counts)\n            self.company",
-        "self._add(type(shape)(requests=shape.requests[1:]), nodes, counts)\n            self.company",
+        "self._add(shape, nodes, counts)\n            self.occupancy",
+        "self._add(type(shape)(requests=shape.requests[1:]), nodes, counts)\n            self.occupancy",
         CORE,
     ),
     Mutant(
@@ -217,8 +217,8 @@ MUTANTS = (
         "members above the minimum are left behind",
         "B1",
         "core/cycle.py",
-        "binds, notes = (*held, *trial.placements), _notes",
-        "binds, notes = (*held, *trial.placements)[: sum(gang.min_member for gang in gangs)], _notes",
+        "binds = (*_held(gangs), *trial.placements)\n    told",
+        "binds = (*_held(gangs), *trial.placements)[: sum(gang.min_member for gang in gangs)]\n    told",
         CORE,
     ),
     Mutant(

@@ -138,8 +138,8 @@ def test_rollback_restores_exactly(nodes: list[tuple[int, int, bool]], taken: li
     """R2: whatever was reserved, released and rolled back in between, a rollback restores free room and rooms."""
     picture = snapshot([node(f"n{n}", gpus, cpu_milli=cpu) for n, (gpus, cpu, _) in enumerate(nodes)])
     ledger = Ledger(picture)
-    start = ledger.mark()
-    gang_metadata: list[tuple[int, Any]] = [(start, picture.free.copy())]
+    start = ledger.checkpoint()
+    checkpoints: list[tuple[int, Any]] = [(start, picture.free.copy())]
     for what, kind, where, number in taken:
         index = where % len(nodes)
         match what:
@@ -148,10 +148,10 @@ def test_rollback_restores_exactly(nodes: list[tuple[int, int, bool]], taken: li
             case "release":
                 ledger.release(pod("p", of=SHAPES[kind]), f"n{index}")
             case "mark":
-                gang_metadata.append((ledger.mark(), ledger.free.copy()))
-            case "rollback" if len(gang_metadata) > 1:
-                mark, before = gang_metadata.pop()
-                ledger.rollback(mark)
+                checkpoints.append((ledger.checkpoint(), ledger.free.copy()))
+            case "rollback" if len(checkpoints) > 1:
+                checkpoint, before = checkpoints.pop()
+                ledger.rollback(checkpoint)
                 assert np.array_equal(ledger.free, before)
             case _:
                 assert ledger.room(SHAPES[kind]).min() >= 0

@@ -1,38 +1,120 @@
-"""Filter: on which nodes a shape may run, room aside, and why not on the others.
+"""Filter: which nodes may take a pod, and why the others may not.
 
-Law: the first plugin that refuses a node ends it, in kube-scheduler's order, so that refusals count as kube-scheduler
-counts them. Everything static per (shape, node table) is computed once and remembered on the table.
+Law: `FILTERS` are kube-scheduler's plugins in its order. The first one that refuses a node ends it, so that refusals
+count as kube-scheduler counts them. What static filters say is computed once per shape and node table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from gangsched.core.filter import node_affinity, node_name, node_unschedulable, taint_toleration
-from gangsched.model.objects import Shape
-from gangsched.model.snapshot import Bools, NodeTable, StaticFit
-
-Plugin = Callable[[Shape, NodeTable], Bools]
-
-PLUGINS: tuple[tuple[str, Plugin], ...] = (
-    (node_affinity.NOT_NAMED, node_affinity.named),
-    (node_unschedulable.REFUSED, node_unschedulable.allowed),
-    (node_name.REFUSED, node_name.allowed),
-    (taint_toleration.REFUSED, taint_toleration.allowed),
-    (node_affinity.REFUSED, node_affinity.allowed),
+from gangsched.core.filter import (
+    dynamic_resources,
+    inter_pod_affinity,
+    node_affinity,
+    node_name,
+    node_ports,
+    node_resources_fit,
+    node_unschedulable,
+    node_volume_limits,
+    pod_topology_spread,
+    taint_toleration,
+    volume_binding,
+    volume_restrictions,
+    volume_zone,
 )
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import Filter, StatefulFilter, StaticFilter
+from gangsched.model.gang import Refusal
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.snapshot import Bools, Ints, NodeTable, Refused, StaticFit
+
+FILTERS: tuple[Filter, ...] = (
+    node_affinity.NamedNodes(),  # NodeAffinity's PreFilter
+    node_unschedulable.NodeUnschedulable(),
+    node_name.NodeName(),
+    taint_toleration.TaintToleration(),
+    node_affinity.NodeAffinity(),
+    node_ports.NodePorts(),
+    node_resources_fit.NodeResourcesFit(),
+    volume_restrictions.VolumeRestrictions(),
+    node_volume_limits.NodeVolumeLimits(),
+    volume_binding.VolumeBinding(),
+    volume_zone.VolumeZone(),
+    pod_topology_spread.PodTopologySpread(),
+    inter_pod_affinity.PodAffinity(),
+    inter_pod_affinity.PodAntiAffinity(),
+    dynamic_resources.DynamicResources(),
+)
+STATIC = tuple(each for each in FILTERS if isinstance(each, StaticFilter))
+STATEFUL = tuple(each for each in FILTERS if isinstance(each, StatefulFilter))
 
 
 def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
-    """Run every plugin for `shape` over all nodes; a shape with unsupported features fits nowhere."""
+    """What the static filters say of every node; a shape with unsupported features fits nowhere."""
     fit = table.static_fits.get(shape)
     if fit is None:
-        refused_by = np.zeros(len(table), dtype=np.int32)
-        for code, (_, allowed) in enumerate(PLUGINS, start=1):
-            refused_by[(refused_by == 0) & ~allowed(shape, table)] = code
-        mask = (refused_by == 0) & (not shape.unsupported)
-        penalty = taint_toleration.penalty(shape, table) - node_affinity.preference(shape, table)
-        fit = table.static_fits[shape] = StaticFit(mask, refused_by, penalty)
+        open_nodes = np.ones(len(table), dtype=np.bool_)
+        refused = []
+        for each in STATIC:
+            allowed = each.allowed(shape, table)
+            refused.append(Refused(each.reason, open_nodes & ~allowed))
+            open_nodes &= allowed
+        refusals = tuple(each for each in refused if each.nodes.any())
+        fit = table.static_fits[shape] = StaticFit(open_nodes & (not shape.unsupported), refusals)
     return fit
+
+
+def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
+    """Why no node at all can take the pod: the first filter's refusal, None if a node may."""
+    return next((refusal for each in FILTERS if (refusal := each.pre_filter(pod, occupancy)) is not None), None)
+
+
+def restricts(pod: Pod, occupancy: Occupancy) -> bool:
+    """Whether a stateful filter may refuse the pod a node that has the room."""
+    return any(each.applies(pod, occupancy) for each in STATEFUL)
+
+
+def serial(pod: Pod, occupancy: Occupancy) -> bool:
+    """Whether placing one such pod may change where the next one may go, room aside."""
+    return any(each.serial(pod, occupancy) for each in STATEFUL)
+
+
+def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
+    """`room`, which lacks what does not fit, without the nodes that the other stateful filters refuse."""
+    applying = [each for each in STATEFUL if each.applies(pod, occupancy)]
+    if applying and pre_filter(pod, occupancy) is not None:
+        return np.zeros_like(room)
+    for each in applying:
+        for refused in each.refusals(pod, occupancy):
+            room = np.where(refused.nodes, 0, room)
+        limit = each.room(pod, occupancy)
+        room = room if limit is None else np.minimum(room, limit)
+    return room
+
+
+def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[Refused]:
+    """What the stateful filters say of `open_nodes`: each reason and the nodes that report it."""
+    for each in STATEFUL:
+        told = _told(each.refusals(pod, occupancy), several=each.several_reasons)
+        refused_by_it = np.zeros_like(open_nodes)
+        for reason, nodes in told:
+            yield Refused(reason, nodes & open_nodes)
+            refused_by_it |= nodes
+        open_nodes = open_nodes & ~refused_by_it
+
+
+def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
+    """Whether no lasting filter refuses `node` to a pod that does not count itself there."""
+    lasting = (each for each in STATEFUL if each.lasting and each.applies(pod, occupancy))
+    return not any(refused.nodes[node] for each in lasting for refused in each.refusals(pod, occupancy))
+
+
+def _told(refused: Iterable[Refused], *, several: bool) -> Iterator[Refused]:
+    """Leave a node to the first reason that a filter gives, unless `several` count."""
+    before: Bools | None = None
+    for reason, nodes in refused:
+        yield Refused(reason, nodes if several or before is None else nodes & ~before)
+        before = nodes if before is None else before | nodes

@@ -5,19 +5,27 @@ Empty and 0.0.0.0 stand for every address; `::` does not.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
 
-from gangsched.core.filter.company import Company
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import StatefulFilter
 from gangsched.model.objects import Pod
 from gangsched.model.pods_by_node import UsingPort
-from gangsched.model.snapshot import Bools
+from gangsched.model.snapshot import Refused
 
 REFUSED = "node(s) didn't have free ports for the requested pod ports"
 
 
-def taken(pod: Pod, company: Company) -> Bools:
-    """`taken[node]`: a pod there takes a port that conflicts with one of `pod`'s. Its own ports do not conflict."""
-    mask = np.zeros(len(company.table), dtype=np.bool_)
-    for port in pod.shape.inter_pod.ports if pod.shape.inter_pod is not None else ():
-        mask |= company.tally(UsingPort(port), "").here() > 0
-    return mask
+class NodePorts(StatefulFilter):
+    """Nodes on which the pod's host ports are free. A pod's own ports do not conflict."""
+
+    lasting = True
+
+    def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
+        """It asks for host ports."""
+        return pod.shape.inter_pod is not None and bool(pod.shape.inter_pod.ports)
+
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+        """Nodes where a pod uses a port that conflicts."""
+        for port in pod.shape.inter_pod.ports if pod.shape.inter_pod is not None else ():
+            yield Refused(REFUSED, occupancy.pods.by_domain(UsingPort(port), "").by_node() > 0)

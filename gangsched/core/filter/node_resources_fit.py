@@ -6,13 +6,32 @@ check; the pod itself is the resource `pods`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from gangsched.model.objects import Shape
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import StatefulFilter
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import PODS
-from gangsched.model.snapshot import Bools, Ints
+from gangsched.model.snapshot import Ints, Refused
+
+
+class NodeResourcesFit(StatefulFilter):
+    """Nodes with room for the pod. The ledger keeps that room for each shape (`Ledger.room`)."""
+
+    several_reasons = True
+
+    def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
+        """It refuses for lack of room and nothing else."""
+        return False
+
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+        """Nodes that lack each resource."""
+        for name, amount in pod.shape.requests:
+            row = occupancy.resources.get(name)
+            reason = "Too many pods" if name == PODS else f"Insufficient {name}"
+            yield Refused(reason, occupancy.table.everywhere() if row is None else occupancy.free[row] < amount)
 
 
 def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:
@@ -27,14 +46,3 @@ def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:
     if fits is None:
         raise AssertionError("a shape always requests at least `pods`")
     return np.maximum(fits, 0, out=fits)
-
-
-def insufficient(shape: Shape, free: Ints, resources: Mapping[str, int], nodes: Bools) -> dict[str, int]:
-    """How many of `nodes` lack room for one more pod, per refusal text; one node may count under several texts."""
-    counts: dict[str, int] = {}
-    for name, amount in shape.requests:
-        row = resources.get(name)
-        short = int(nodes.sum()) if row is None else int((free[row][nodes] < amount).sum())
-        if short:
-            counts["Too many pods" if name == PODS else f"Insufficient {name}"] = short
-    return counts

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from gangsched.core.filter.plugin import StaticFilter
 from gangsched.core.filter.taint_toleration import tolerates
 from gangsched.model.objects import Shape, Taint
 from gangsched.model.snapshot import Bools, NodeTable
 
-REFUSED = "node(s) were unschedulable"
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def allowed(shape: Shape, table: NodeTable) -> Bools:
-    """`allowed[node]`: not cordoned, or the cordon is tolerated with its own effect (NoSchedule)."""
-    if any(tolerates(toleration, CORDON) for toleration in shape.tolerations):
-        return np.ones(len(table), dtype=np.bool_)
-    return np.fromiter((not node.unschedulable for node in table.nodes), dtype=np.bool_, count=len(table))
+class NodeUnschedulable(StaticFilter):
+    """Nodes that are not cordoned."""
+
+    reason = "node(s) were unschedulable"
+
+    def allowed(self, shape: Shape, table: NodeTable) -> Bools:
+        """`allowed[node]`: not cordoned, or the cordon is tolerated with its own effect (NoSchedule)."""
+        if any(tolerates(toleration, CORDON) for toleration in shape.tolerations):
+            return table.everywhere()
+        return np.fromiter((not node.unschedulable for node in table.nodes), dtype=np.bool_, count=len(table))

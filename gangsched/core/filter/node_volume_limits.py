@@ -7,31 +7,44 @@ are not looked at.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
-from gangsched.core.filter.volume_binding import Asked
-from gangsched.core.filter.volumes import Volumes
-from gangsched.model.snapshot import Ints
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import ClaimFilter
+from gangsched.model.objects import Pod
+from gangsched.model.snapshot import Ints, Refused
 
 REFUSED = "node(s) exceed max volume count"
 
 
-def room(asked: Asked, volumes: Volumes) -> Ints | None:
-    """`room[node]` more pods with such volumes of their own may be attached to; None where no limit is stated.
+class NodeVolumeLimits(ClaimFilter):
+    """Nodes to which the pod's volumes can be attached."""
 
-    Right for one pod whatever it shares; for several only if none of their volumes is shared.
-    """
-    least: Ints | None = None
-    for driver, count in Counter(driver for driver, _ in asked.disks).items():
-        limits = volumes.limits(driver)
-        if limits is None:
-            continue
-        new = np.full(len(limits), count, dtype=np.int64)
-        for disk in asked.disks:
-            if disk[0] == driver:
-                new[volumes.attached_on(disk)] -= 1
-        left = limits - volumes.attached(driver)
-        fits = np.where(new > 0, left // np.maximum(new, 1), np.iinfo(np.int64).max)
-        least = fits if least is None else np.minimum(least, fits)
-    return None if least is None else np.maximum(least, 0)
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+        """Nodes that have as many volumes as they may."""
+        room = self.room(pod, occupancy)
+        if room is not None:
+            yield Refused(REFUSED, room < 1)
+
+    def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
+        """`room[node]` more pods with such volumes of their own; None where no limit is stated.
+
+        Right for one pod whatever it shares; for several only if none of their volumes is shared.
+        """
+        storage = occupancy.storage
+        disks = storage.needs(pod).disks if pod.claims else ()
+        least: Ints | None = None
+        for driver, count in Counter(driver for driver, _ in disks).items():
+            limits = storage.limits(driver)
+            if limits is None:
+                continue
+            new = np.full(len(limits), count, dtype=np.int64)
+            for disk in disks:
+                if disk[0] == driver:
+                    new[storage.attached_on(disk)] -= 1
+            left = limits - storage.attached(driver)
+            fits = np.where(new > 0, left // np.maximum(new, 1), np.iinfo(np.int64).max)
+            least = fits if least is None else np.minimum(least, fits)
+        return None if least is None else np.maximum(least, 0)

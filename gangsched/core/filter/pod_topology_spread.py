@@ -1,54 +1,61 @@
 """kube-scheduler's PodTopologySpread, DoNotSchedule: matching pods per domain differ by at most maxSkew.
 
-A domain exists where a node in scope has it; in scope are nodes that have the keys of all constraints and pass the
+A domain exists where an eligible node has it; eligible are nodes that have the keys of all constraints and pass the
 constraint's nodeAffinityPolicy and nodeTaintsPolicy. A cordoned node counts as any other. Terminating pods are not
 counted, and a selector that selects everything counts nothing (countPodsMatchSelector), though the pod itself matches.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
 
-from gangsched.core.filter import node_affinity, taint_toleration
-from gangsched.core.filter.company import Company, Tally
+from gangsched.core.filter.node_affinity import NodeAffinity
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import StatefulFilter
+from gangsched.core.filter.pod_counts import DomainCounts
+from gangsched.core.filter.taint_toleration import TaintToleration
 from gangsched.model.inter_pod import Requirement, Selector, Spread, selects
 from gangsched.model.objects import Pod
 from gangsched.model.pods_by_node import ResolvedTerm, Selected
-from gangsched.model.snapshot import Bools, Codes
+from gangsched.model.snapshot import Bools, Refused
 
 REFUSED = "node(s) didn't match pod topology spread constraints"
 MISSING = f"{REFUSED} (missing required label)"
-REFUSED_CODE, MISSING_CODE = 1, 2
 
 
-def refusals(pod: Pod, company: Company) -> Codes:
-    """`refused[node]`: 0, or the code of the first constraint's complaint, in the order they are stated."""
-    refused = np.zeros(len(company.table), dtype=np.int32)
-    for index, constraint in enumerate(pod.shape.inter_pod.spread if pod.shape.inter_pod is not None else ()):
-        refused[(refused == 0) & (company.column(constraint.topology_key) < 0)] = MISSING_CODE
-        tally = domains(pod, index, company)
-        existing = tally.counts[tally.exists]
-        least = int(existing.min()) if existing.size >= constraint.min_domains else 0
-        itself = selects(selector_of(constraint, pod), pod.labels)
-        refused[(refused == 0) & (tally.here() + itself - least > constraint.max_skew)] = REFUSED_CODE
-    return refused
+class PodTopologySpread(StatefulFilter):
+    """Nodes in whose domains one pod more stays within every constraint's maxSkew."""
+
+    def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
+        """It states a constraint that must hold."""
+        return pod.shape.inter_pod is not None and bool(pod.shape.inter_pod.spread)
+
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+        """Each constraint's complaint, in the order they are stated."""
+        for index, constraint in enumerate(pod.shape.inter_pod.spread if pod.shape.inter_pod is not None else ()):
+            yield Refused(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
+            matching = matching_pods(pod, index, occupancy)
+            existing = matching.counts[matching.exists]
+            least = int(existing.min()) if existing.size >= constraint.min_domains else 0
+            itself = selects(_selector(constraint, pod), pod.labels)
+            yield Refused(REFUSED, matching.by_node() + itself - least > constraint.max_skew)
 
 
-def domains(pod: Pod, index: int, company: Company) -> Tally:
+def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
     """Matching pods by domain of one constraint; `index` counts through the hard and then the soft ones."""
     inter_pod = pod.shape.inter_pod
     assert inter_pod is not None
     constraints = inter_pod.spread if index < len(inter_pod.spread) else inter_pod.soft_spread
     constraint = (*inter_pod.spread, *inter_pod.soft_spread)[index]
-    scope = (pod.shape, index)
-    if scope not in company.scopes:
-        company.scopes[scope] = _scope(pod, constraints, constraint, company)
-    selector = selector_of(constraint, pod)
-    question = Selected((ResolvedTerm(frozenset({pod.namespace}), None if selector == () else selector),), staying=True)
-    return company.tally(question, constraint.topology_key, scope)
+    key = (pod.shape, index)
+    if key not in occupancy.pods.eligible:
+        occupancy.pods.eligible[key] = _eligible(pod, constraints, constraint, occupancy)
+    selector = _selector(constraint, pod)
+    term = ResolvedTerm(frozenset({pod.namespace}), None if selector == () else selector)
+    return occupancy.pods.by_domain(Selected((term,), staying=True), constraint.topology_key, key)
 
 
-def selector_of(constraint: Spread, pod: Pod) -> Selector:
+def _selector(constraint: Spread, pod: Pod) -> Selector:
     """The constraint's selector with the pod's own values of `match_label_keys`; nothing stays nothing."""
     if constraint.selector is None or not constraint.match_label_keys:
         return constraint.selector
@@ -56,12 +63,12 @@ def selector_of(constraint: Spread, pod: Pod) -> Selector:
     return (*constraint.selector, *own)
 
 
-def _scope(pod: Pod, constraints: tuple[Spread, ...], constraint: Spread, company: Company) -> Bools:
-    mask = np.ones(len(company.table), dtype=np.bool_)
+def _eligible(pod: Pod, constraints: tuple[Spread, ...], constraint: Spread, occupancy: Occupancy) -> Bools:
+    mask = occupancy.table.everywhere()
     for each in constraints:
-        mask &= company.column(each.topology_key) >= 0
+        mask &= occupancy.pods.domains(each.topology_key) >= 0
     if constraint.honor_affinity:
-        mask &= node_affinity.allowed(pod.shape, company.table)
+        mask &= NodeAffinity().allowed(pod.shape, occupancy.table)
     if constraint.honor_taints:
-        mask &= taint_toleration.allowed(pod.shape, company.table)
+        mask &= TaintToleration().allowed(pod.shape, occupancy.table)
     return mask

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gangsched.core.filter.plugin import StaticFilter
 from gangsched.model.objects import Shape, Taint, Toleration
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
-REFUSED = "node(s) had untolerated taint(s)"
 HARD = frozenset({"NoSchedule", "NoExecute"})
 SOFT = frozenset({"PreferNoSchedule"})
 PENALTY_PER_TAINT = 100
@@ -26,10 +26,15 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator in {"Equal", ""} and toleration.value == taint.value
 
 
-def allowed(shape: Shape, table: NodeTable) -> Bools:
-    """`allowed[node]`: every NoSchedule and NoExecute taint of the node is tolerated."""
-    mask: Bools = _untolerated(shape, table, HARD) == 0
-    return mask
+class TaintToleration(StaticFilter):
+    """Nodes whose taints the pod tolerates."""
+
+    reason = "node(s) had untolerated taint(s)"
+
+    def allowed(self, shape: Shape, table: NodeTable) -> Bools:
+        """`allowed[node]`: every NoSchedule and NoExecute taint of the node is tolerated."""
+        mask: Bools = _untolerated(shape, table, HARD) == 0
+        return mask
 
 
 def penalty(shape: Shape, table: NodeTable) -> Ints:

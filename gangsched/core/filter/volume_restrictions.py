@@ -5,14 +5,22 @@ In-line disks of clouds (GCE, EBS, RBD, iSCSI in the pod's own spec) are not loo
 
 from __future__ import annotations
 
-from gangsched.core.filter.volume_binding import Asked
-from gangsched.core.filter.volumes import Volumes
+from collections.abc import Iterator
+
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import ClaimFilter
+from gangsched.model.objects import Pod
+from gangsched.model.snapshot import Refused
 
 REFUSED = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
 )
 
 
-def in_use(asked: Asked, volumes: Volumes) -> bool:
-    """Whether a pod that has a node uses a claim that no second pod may use."""
-    return any(volumes.in_use(key) for key in asked.exclusive)
+class VolumeRestrictions(ClaimFilter):
+    """All nodes, or none while another pod uses the claim."""
+
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+        """Every node, if a pod that has a node uses a claim that no second pod may use."""
+        if pod.claims and any(map(occupancy.storage.in_use, occupancy.storage.needs(pod).exclusive)):
+            yield Refused(REFUSED, occupancy.table.everywhere())

@@ -115,6 +115,15 @@ def test_well_equipped_nodes_stay_for_those_who_need_them() -> None:
     assert chosen(builders.shape(cpu_milli=8000, memory_bytes=300, gpus=8), 1, builders.ledger(nodes)) == {"b": 1}
 
 
+def harm(shape: Shape, count: int, ledger: Ledger) -> list[int]:
+    """What `count` pods of `shape` on one node would cost each node."""
+    room, takes = ledger.room(shape), np.full(len(ledger.table), count)
+    cost = score.least_harm(shape, score.Candidates(np.arange(len(ledger.table)), room, takes, last=True), ledger)
+    assert cost is not None
+    found: list[int] = cost.tolist()
+    return found
+
+
 def test_a_node_that_shrank_below_its_use_gets_nothing() -> None:
     """Where a device fell out, free is negative; that counts as no room, and as no reason to break a plan."""
     ledger = used(builders.ledger([builders.node("a", gpus=2), builders.node("b", gpus=2)]), ONE, a=3)
@@ -124,7 +133,7 @@ def test_a_node_that_shrank_below_its_use_gets_nothing() -> None:
 def test_large_amounts_are_priced_like_small_ones() -> None:
     """Devices that are counted by the thousand (memory of a GPU) follow the same rule."""
     ledger = used(builders.ledger([builders.node(name, gpus=1024) for name in "ab"]), ONE, a=512, b=1016)
-    assert score.harm(ONE, 1, "nvidia.com/gpu", np.array([0, 1]), ledger).tolist() == [
+    assert harm(ONE, 1, ledger) == [
         1000 * (10 * 512 - sum(511 >> bit << bit for bit in range(9))) + 500 * (512**2 - 511**2),
         1000 * (4 * 8 - (7 + 6 + 4)) + 500 * (64 - 49),
     ]

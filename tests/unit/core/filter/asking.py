@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gangsched.core import messages
-from gangsched.core.filter.outlook import Outlook
+from gangsched.core.filter import narrow
 from gangsched.core.reserve import Ledger
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Selector
 from gangsched.model.objects import Node, Pod, Shape
@@ -25,7 +25,7 @@ def app(*names: str) -> Selector:
 
 
 def tied(name: str, label: str = "", *, namespace: str = "ns", deleting: bool = False, **inter_pod: Any) -> Pod:
-    """A small pod labelled `app: label` (by default its own name) with these fields of `Ties`."""
+    """A small pod labelled `app: label` (by default its own name) with these fields of `InterPodConstraints`."""
     shape = Shape(
         requests=amounts(cpu_milli=100, pods=1), inter_pod=InterPodConstraints(**inter_pod) if inter_pod else None
     )
@@ -46,8 +46,7 @@ def ledger(nodes: Iterable[Node], placed: Placed = (), namespaces: Namespaces | 
 
 def open_nodes(probe: Pod, on: Ledger) -> set[str]:
     """The nodes that no filter refuses."""
-    outlook = Outlook(probe, on.company)
-    fits = (on.room(probe.shape) > 0) & ~outlook.ports_taken() & (outlook.refused_by() == 0)
+    fits = narrow(probe, on.room(probe.shape), on.occupancy) > 0
     return {name for name, fit in zip(on.table.names, fits.tolist(), strict=True) if fit}
 
 

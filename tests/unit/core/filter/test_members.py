@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gangsched.core import preferences
 from gangsched.core.cycle import plan
-from gangsched.core.filter.outlook import Outlook
+from gangsched.core.filter import refusals
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.inter_pod import (
@@ -140,10 +141,16 @@ def told(probes: Sequence[Pod], on: Ledger) -> list[object]:
     """Everything that filters and soft preferences say of these pods."""
     said: list[object] = []
     for probe in probes:
-        outlook = Outlook(probe, on.company)
-        penalty = outlook.penalty(on.room(probe.shape))
-        minded = None if penalty is None or not penalty.any() else penalty[on.room(probe.shape) > 0].tolist()
-        said.append((outlook.ports_taken().tolist(), outlook.refused_by().tolist(), minded, open_nodes(probe, on)))
+        feasible = on.room(probe.shape) > 0
+        penalty = preferences.pod_penalty(probe, feasible, on.occupancy)
+        minded = None if penalty is None or not penalty.any() else penalty[feasible].tolist()
+        refused = {
+            (reason, name)
+            for reason, nodes in refusals(probe, on.occupancy, on.table.everywhere())
+            for name, is_refused in zip(on.table.names, nodes.tolist(), strict=True)
+            if is_refused
+        }
+        said.append((refused, minded, open_nodes(probe, on)))
     return said
 
 
@@ -166,11 +173,11 @@ def test_rollback_restores_who_is_where(
     on = ledger(NODES, there, NAMESPACES)
     reserve(first, on)
     before, free = told(probes, on), on.free.copy()
-    mark = on.mark()
+    checkpoint = on.checkpoint()
     reserve(second, on)
     if looks:
         told(probes, on)
-    on.rollback(mark)
+    on.rollback(checkpoint)
     assert told(probes, on) == before
     assert (on.free == free).all()
 

@@ -1,32 +1,31 @@
-"""Volumes: what of the cluster's storage is taken while one plan is made.
+"""What of the cluster's storage is taken while one plan is made, and what is picked for unbound claims.
 
 Law: it starts from the snapshot's storage and follows every pod with claims that comes to a node or leaves it; a move
 taken back leaves everything as it was, the volumes picked for a pod included. Nothing is built before the first pod
-with claims is looked at. What a pod's claims may have is decided by `volume_binding`; here it is given away.
+with claims is looked at.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
 
-from gangsched.core.filter.volume_binding import Asked, asked_of, candidates, disk_of, provisionable, reachable
+from gangsched.core.filter.claim_needs import ClaimNeeds, Disk, claim_needs, disk_of
+from gangsched.core.filter.volume_matching import candidates, provisionable, reachable
 from gangsched.model.objects import NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume
 
-Disk: TypeAlias = tuple[str, str]
-"""(driver, handle)."""
 NO_LIMIT = np.iinfo(np.int32).max
+PickedByNode = dict[int, Volume]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Matching:
     """For each unbound claim (by key) of one pod: the volume picked on each node.
 
@@ -34,7 +33,7 @@ class Matching:
     """
 
     allowed: Bools
-    picked: dict[str, dict[int, Volume]] = field(default_factory=dict)
+    picked: Mapping[str, PickedByNode]
 
 
 @dataclass(slots=True)
@@ -46,14 +45,17 @@ class Taken:
 
     users: Counter[str] = field(default_factory=Counter)
     volumes: dict[str, str] = field(default_factory=dict)
-    pins: dict[str, str] = field(default_factory=dict)
+    provisioned_on: dict[str, str] = field(default_factory=dict)
     attached: dict[Disk, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     counts: dict[str, Ints] = field(default_factory=dict)
 
     def select(self, selected: tuple[Selection, ...], sign: int) -> None:
         """Give away (+1) or take back (-1) what was picked for a pod."""
         for each in selected:
-            for name, value, given in ((each.volume, each.key, self.volumes), (each.key, each.node, self.pins)):
+            for name, value, given in (
+                (each.volume, each.key, self.volumes),
+                (each.key, each.node, self.provisioned_on),
+            ):
                 if sign > 0 and name and value:
                     given[name] = value
                 elif name and value:
@@ -67,37 +69,34 @@ class Taken:
         counts[node] += (after > 0) - (before > 0)
 
 
-class Volumes:
+class StorageUse:
     """Claims in use, volumes given away, disks attached; as far as this plan has come."""
 
     def __init__(self, table: NodeTable, storage: Storage) -> None:
         self.table = table
         self.storage = storage
-        self._asked: dict[tuple[str, object], Asked] = {}
+        self._needs: dict[tuple[str, object], ClaimNeeds] = {}
         self._reachable: dict[tuple[NodeSelectorTerm, ...] | None, Bools] = {}
         self._limits: dict[str, Ints | None] = {}
         self._selected: dict[str, tuple[Selection, ...]] = {}
         self._left: dict[str, tuple[Selection, ...]] = {}
-        self._matchings: dict[Asked, tuple[int, Matching]] = {}
+        self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
 
     # --- what is taken ----------------------------------------------------------------------------------------------
 
     def come(self, pod: Pod, node: int) -> None:
-        """A pod got a node: pick its volumes."""
-        if pod.claims:
-            self._move(pod, node, self._select(pod, node), +1)
+        """A pod with claims got a node: pick its volumes."""
+        self._move(pod, node, self._select(pod, node), +1)
 
     def go(self, pod: Pod, node: int) -> None:
-        """A pod gave its node up."""
-        if pod.claims:
-            self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
-            self._move(pod, node, self._left[pod.uid], -1)
+        """A pod with claims gave its node up."""
+        self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
+        self._move(pod, node, self._left[pod.uid], -1)
 
     def come_back(self, pod: Pod, node: int) -> None:
         """A pod that had given its node up has it still, and the volumes picked for it."""
-        if pod.claims:
-            self._move(pod, node, self._left.pop(pod.uid), +1)
+        self._move(pod, node, self._left.pop(pod.uid), +1)
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
         """What was picked for a pod that got a node in this plan."""
@@ -154,34 +153,35 @@ class Volumes:
         known = self._taken.attached.get(disk)
         return [node for node, count in known.items() if count > 0] if known else []
 
-    # --- what pods ask ----------------------------------------------------------------------------------------------
+    # --- what pods need ---------------------------------------------------------------------------------------------
 
-    def asked(self, pod: Pod) -> Asked:
+    def needs(self, pod: Pod) -> ClaimNeeds:
         """What the pod's claims come to."""
         owner = pod.uid if any(use.ephemeral for use in pod.claims) else pod.namespace
         key = (owner, pod.claims)
-        if key not in self._asked:
-            self._asked[key] = asked_of(pod, self.storage)
-        return self._asked[key]
+        if key not in self._needs:
+            self._needs[key] = claim_needs(pod, self.storage)
+        return self._needs[key]
 
-    def tied(self, pod: Pod) -> bool:
+    def serial(self, pod: Pod) -> bool:
         """Whether where such a pod went may change where another like it may go, limits of nodes aside."""
-        asked = self.asked(pod)
+        needs = self.needs(pod)
         shared = any(use.key(pod.namespace) in self.storage.shared for use in pod.claims)
-        limited = any(self.limits(driver) is not None for driver, _ in asked.disks)
-        return bool(asked.exclusive) or (shared and limited) or any(map(self._own, asked.unbound))
+        limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
+        return bool(needs.exclusive) or (shared and limited) or any(map(self._own, needs.unbound))
 
-    def kind(self, pod: Pod) -> Hashable:
-        """What makes pods alike as far as their claims go."""
+    def equivalence(self, pod: Pod) -> Hashable:
+        """What pods have in common whose claims need the same."""
         if not pod.claims:
             return None
-        asked = self.asked(pod)
-        if asked.problem or self.tied(pod):
+        needs = self.needs(pod)
+        if needs.problem is not None or self.serial(pod):
             return (pod.namespace, pod.claims)
-        asks = frozenset((volume.required, volume.zones) for volume in asked.bound)
-        drivers = tuple(sorted(driver for driver, _ in asked.disks))
-        devices = frozenset(claim.required for claim in asked.devices)
-        return (asks, asked.volume_missing, drivers, frozenset(claim.storage_class for claim in asked.unbound), devices)
+        volumes = frozenset((volume.required, volume.zones) for volume in needs.bound)
+        drivers = tuple(sorted(driver for driver, _ in needs.disks))
+        devices = frozenset(claim.required for claim in needs.devices)
+        classes = frozenset(claim.storage_class for claim in needs.unbound)
+        return (volumes, needs.volume_missing, drivers, classes, devices)
 
     def _own(self, claim: Claim) -> bool:
         """Whether an unbound claim is unlike every other claim of its class."""
@@ -200,63 +200,63 @@ class Volumes:
         return found
 
     def reachable(self, required: tuple[NodeSelectorTerm, ...] | None) -> Bools:
-        """`volume_binding.reachable`, remembered."""
+        """`volume_matching.reachable`, remembered."""
         if required not in self._reachable:
             self._reachable[required] = reachable(required, self.table)
         return self._reachable[required]
 
     # --- volumes for unbound claims ---------------------------------------------------------------------------------
 
-    def matching(self, asked: Asked) -> Matching:
+    def matching(self, needs: ClaimNeeds) -> Matching:
         """On which nodes every unbound claim can have a volume now, and which."""
-        known = self._matchings.get(asked)
+        known = self._matchings.get(needs)
         if known is not None and known[0] == self._version:
             return known[1]
-        matching = Matching(np.ones(len(self.table), dtype=np.bool_))
-        used: set[tuple[int, str]] = set()
-        for claim in asked.unbound:
-            matching.allowed &= self._served(claim, matching.picked, used)
-        self._matchings[asked] = (self._version, matching)
+        allowed = self.table.everywhere()
+        picked: dict[str, PickedByNode] = {}
+        for claim in needs.unbound:
+            if claim.selected_node is None and claim.key not in self._taken.provisioned_on:
+                picked[claim.key] = self._pick(claim, picked.values())
+            allowed &= self._obtainable(claim, picked.get(claim.key, {}))
+        matching = Matching(allowed, picked)
+        self._matchings[needs] = (self._version, matching)
         return matching
 
-    def _served(self, claim: Claim, picked: dict[str, dict[int, Volume]], used: set[tuple[int, str]]) -> Bools:
-        """`served[node]`: the claim can be had there; volumes picked for it are added to `picked` and `used`."""
-        makes = provisionable(self.storage.classes.get(claim.storage_class), self.table)
-        pin = self._taken.pins.get(claim.key)
-        if claim.selected_node is not None or (pin is not None and not SHARED_MODES & set(claim.access_modes)):
-            return makes & self._only(claim.selected_node if claim.selected_node is not None else pin or "")
-        if pin is not None:
-            return makes  # being provisioned for another member, in a mode that many nodes may share
-        mine = picked[claim.key] = {}
+    def _pick(self, claim: Claim, others: Iterable[PickedByNode]) -> PickedByNode:
+        """The smallest volume for the claim on each node, without those picked there for `others`."""
+        mine: PickedByNode = {}
         for volume in candidates(claim, self._of_class.get(claim.storage_class, ()), self._taken.volumes):
             for node in np.flatnonzero(self.reachable(volume.required)).tolist():
-                if node not in mine and (node, volume.name) not in used:
+                if node not in mine and not any(other.get(node) is volume for other in others):
                     mine[node] = volume
-                    used.add((node, volume.name))
             if len(mine) == len(self.table):
                 break
-        makes[list(mine)] = True
-        return makes
+        return mine
 
-    def _only(self, name: str) -> Bools:
-        mask = np.zeros(len(self.table), dtype=np.bool_)
-        if name in self.table.index:
-            mask[self.table.index[name]] = True
-        return mask
+    def _obtainable(self, claim: Claim, picked: PickedByNode) -> Bools:
+        """`obtainable[node]`: the claim has a volume picked there, or one can be made for that node."""
+        made = provisionable(self.storage.classes.get(claim.storage_class), self.table)
+        node = claim.selected_node
+        if node is None and not SHARED_MODES & set(claim.access_modes):
+            node = self._taken.provisioned_on.get(claim.key)
+        if node is not None:
+            made &= self.table.having((node,))
+        made[list(picked)] = True
+        return made
 
     def _select(self, pod: Pod, node: int) -> tuple[Selection, ...]:
         """What becomes of each claim that is not ready when the pod goes to `node`."""
-        asked = self.asked(pod)
+        needs = self.needs(pod)
         reserved = tuple(
             Selection(namespace=each.namespace, name=each.name, uid=each.uid, reserve=True, required=each.required)
-            for each in asked.devices
+            for each in needs.devices
             if pod.uid not in each.reserved
         )
-        if not asked.unbound:
+        if not needs.unbound:
             return reserved
-        picked = self.matching(asked).picked
+        picked = self.matching(needs).picked
         return reserved + tuple(
-            self._selection(claim, picked.get(claim.key, {}).get(node), node) for claim in asked.unbound
+            self._selection(claim, picked.get(claim.key, {}).get(node), node) for claim in needs.unbound
         )
 
     def _selection(self, claim: Claim, volume: Volume | None, node: int) -> Selection:
@@ -265,6 +265,6 @@ class Volumes:
         )
         if volume is not None:
             return replace(given, volume=volume.name, volume_version=volume.resource_version)
-        if claim.key in self._taken.pins:
+        if claim.key in self._taken.provisioned_on:
             return given
         return replace(given, node=self.table.names[node])

@@ -1,0 +1,143 @@
+"""What the claims of a pod ask of a node: the PreFilter of the volume plugins and of DynamicResources.
+
+Law: nothing is taken here, and no node is looked at. The first problem is the one that kube-scheduler would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
+
+from gangsched.model.gang import Refusal
+from gangsched.model.objects import ClaimUse, Pod
+from gangsched.model.reasons import Reason
+from gangsched.model.storage import READ_WRITE_ONCE_POD, RESOURCES, Claim, ResourceClaim, Storage, Volume
+
+UNREAD = "this scheduler may not read {}, which pods with {} need"
+UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+RESERVATIONS_MAX = 256
+"""As many consumers as the API lets a ResourceClaim have."""
+
+Disk: TypeAlias = tuple[str, str]
+"""(driver, handle) of what a CSI driver attaches."""
+Found: TypeAlias = Sequence[tuple[ClaimUse, Claim | None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ClaimNeeds:
+    """What the claims of a pod come to; `problem` is why no node can do, None if one may.
+
+    `bound` are the volumes of bound claims (of which `zoned` are looked at by VolumeZone), `unbound` the claims that
+    wait for a node, smallest first. `exclusive` are keys of claims that one pod at a time may use, `disks` everything
+    to be attached. `devices` are allocated ResourceClaims.
+    """
+
+    problem: Refusal | None = None
+    bound: tuple[Volume, ...] = ()
+    zoned: tuple[Volume, ...] = ()
+    volume_missing: bool = False
+    unbound: tuple[Claim, ...] = ()
+    exclusive: tuple[str, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    devices: tuple[ResourceClaim, ...] = ()
+
+
+def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
+    """Look the pod's claims up."""
+    found = [(use, storage.claims.get(use.key(pod.namespace))) for use in pod.claims if not use.device]
+    claims = [claim for _, claim in found if claim is not None]
+    own = [claim for use, claim in found if claim is not None and not use.ephemeral]
+    volumes = {claim.key: storage.volumes.get(claim.volume_name) for claim in claims if claim.bound}
+    unbound = dict.fromkeys(claim for claim in claims if not claim.bound)
+    devices = [(use, storage.devices.get(use.key(pod.namespace))) for use in pod.claims if use.device]
+    allocated = dict.fromkeys(claim for _, claim in devices if claim is not None and claim.allocated)
+    return ClaimNeeds(
+        problem=next(chain(_volume_problems(pod, found, storage), _device_problems(pod, devices, storage)), None),
+        bound=tuple(volume for volume in volumes.values() if volume is not None),
+        zoned=tuple(volume for claim in own if (volume := volumes.get(claim.key)) is not None and volume.zones),
+        volume_missing=None in volumes.values(),
+        unbound=tuple(sorted(unbound, key=lambda claim: claim.request_bytes)),
+        exclusive=tuple(claim.key for claim in own if READ_WRITE_ONCE_POD in claim.access_modes),
+        disks=tuple(dict.fromkeys(disk for claim in claims if (disk := disk_of(claim, storage)) is not None)),
+        devices=tuple(allocated),
+    )
+
+
+def disk_of(claim: Claim, storage: Storage) -> Disk | None:
+    """What the claim has attached or will have; None for what no CSI driver attaches."""
+    volume = storage.volumes.get(claim.volume_name)
+    if volume is not None:
+        return (volume.driver, volume.handle) if volume.driver and volume.handle else None
+    known = storage.classes.get(claim.storage_class)
+    if known is None or known.provisioner.startswith("kubernetes.io/"):  # nothing comes of it, or nothing from CSI
+        return None
+    return (known.provisioner, claim.key)
+
+
+def _volume_problems(pod: Pod, found: Found, storage: Storage) -> Iterator[Refusal]:
+    """Without every kind no claim can be judged; then claims that are missing; then each claim in turn."""
+    unread = storage.unread - {ResourceClaim}
+    if found and unread:
+        yield _waits(UNREAD.format(", ".join(sorted(RESOURCES[kind] for kind in unread)), "volumes"))
+    for use, claim in found:
+        if claim is None and not use.ephemeral:
+            yield _waits(f'persistentvolumeclaim "{use.name}" not found')
+    yield from (_waits(problem) for use, claim in found if (problem := _claim_problem(pod, use, claim)))
+    if any(_unbound_immediate(claim, storage) for _, claim in found if claim is not None):
+        yield _waits(UNBOUND_IMMEDIATE)
+    for use, claim in found:
+        if claim is not None and claim.bound and not use.ephemeral and claim.volume_name not in storage.volumes:
+            yield _waits(f'persistentvolume "{claim.volume_name}" not found')
+
+
+def _claim_problem(pod: Pod, use: ClaimUse, claim: Claim | None) -> str:
+    if claim is None:
+        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
+    if claim.lost:
+        return f'persistentvolumeclaim "{use.name}" bound to non-existent persistentvolume "{claim.volume_name}"'
+    if claim.deleting:
+        return f'persistentvolumeclaim "{use.name}" is being deleted'
+    if use.ephemeral and claim.owner_uid != pod.uid:
+        return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+    return ""
+
+
+def _unbound_immediate(claim: Claim, storage: Storage) -> bool:
+    """Whether the controller binds the claim without waiting for a node, and has not yet."""
+    known = storage.classes.get(claim.storage_class)
+    return not claim.bound and (bool(claim.volume_name) or known is None or not known.waits)
+
+
+def _device_problems(
+    pod: Pod, found: Sequence[tuple[ClaimUse, ResourceClaim | None]], storage: Storage
+) -> Iterator[Refusal]:
+    """A claim that nobody has allocated is not supported: no change to the nodes could help."""
+    if found and ResourceClaim in storage.unread:
+        yield _waits(UNREAD.format("resourceclaims", "resource claims"))
+    for use, claim in found:
+        problem = _device_problem(pod, use, claim)
+        if problem:
+            yield _waits(problem)
+        elif claim is not None and not claim.allocated:
+            said = f'resourceclaim "{claim.name}" is not allocated, and gangsched does not allocate devices'
+            yield Refusal(Reason.UNSUPPORTED, said)
+
+
+def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None) -> str:
+    if not use.name:
+        return f'pod "{pod.key}": ResourceClaim not created yet'
+    if claim is None:
+        return f'could not find ResourceClaim "{pod.namespace}/{use.name}"'
+    if claim.deleting:
+        return f'resourceclaim "{claim.name}" is being deleted'
+    if use.ephemeral and claim.owner_uid != pod.uid:
+        return f"ResourceClaim {claim.namespace}/{claim.name} was not created for Pod {pod.key} (Pod is not owner)"
+    if claim.allocated and pod.uid not in claim.reserved and len(claim.reserved) >= RESERVATIONS_MAX:
+        return f'resourceclaim "{claim.name}" has {len(claim.reserved)} consumers, which is the most there may be'
+    return ""
+
+
+def _waits(problem: str) -> Refusal:
+    return Refusal(Reason.WAITING_FOR_VOLUMES, problem)

@@ -1,0 +1,79 @@
+"""Node selector terms: which nodes' labels and fields meet them.
+
+Requirements are evaluated once per distinct label value, not once per node (`LabelColumn`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import NodeSelectorTerm
+from gangsched.model.snapshot import Bools, LabelColumn, NodeTable
+
+NODE_NAME_FIELD = "metadata.name"
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_LARGEST_INTEGER = 2**63 - 1
+
+
+def any_term(terms: Iterable[NodeSelectorTerm], table: NodeTable) -> Bools:
+    """`matched[node]`: one of the terms of a node selector does."""
+    mask = np.zeros(len(table), dtype=np.bool_)
+    for term in terms:
+        mask |= term_met(term, table)
+    return mask
+
+
+def requirement_met(requirement: Requirement, table: NodeTable) -> Bools:
+    """`met[node]`: the node's labels meet one requirement."""
+    return _matches(requirement, table.label_column(requirement.key))
+
+
+def term_met(term: NodeSelectorTerm, table: NodeTable) -> Bools:
+    """`met[node]`: all requirements of the term hold; an empty term matches no node."""
+    mask = np.full(len(table), bool(term.labels or term.fields))
+    for requirement in term.labels:
+        mask &= requirement_met(requirement, table)
+    for requirement in term.fields:
+        mask &= _field(requirement, table)
+    return mask
+
+
+def _field(requirement: Requirement, table: NodeTable) -> Bools:
+    """`matchFields` knows one field, metadata.name, with In and NotIn."""
+    named = table.having(requirement.values if requirement.key == NODE_NAME_FIELD else ())
+    return ~named if requirement.operator == "NotIn" else named
+
+
+def _matches(requirement: Requirement, column: LabelColumn) -> Bools:
+    """Evaluate on the distinct values, then look up; the last entry answers for nodes without the label (code -1)."""
+    verdicts = [_value_matches(requirement, value) for value in column.values]
+    verdicts.append(requirement.operator in {"NotIn", "DoesNotExist"})
+    return np.array(verdicts, dtype=np.bool_)[column.codes]
+
+
+def _value_matches(requirement: Requirement, value: str) -> bool:
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return True
+        case "Gt" | "Lt":
+            return _compares(requirement, value)
+        case _:  # DoesNotExist, and operators of the future: no match, as the safe answer
+            return False
+
+
+def _compares(requirement: Requirement, value: str) -> bool:
+    """Gt and Lt compare whole numbers of 64 bits ("007" is 7); anything else on either side never matches."""
+    if len(requirement.values) != 1 or not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(requirement.values[0])):
+        return False
+    left, right = int(value), int(requirement.values[0])
+    if max(abs(left), abs(right)) > _LARGEST_INTEGER:
+        return False
+    return left > right if requirement.operator == "Gt" else left < right

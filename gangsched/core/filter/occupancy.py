@@ -1,0 +1,51 @@
+"""What is taken while one plan is made: free room, the pods on each node, the storage in use.
+
+Law: this is all that stateful filters look at. It follows each reservation; one taken back leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gangsched.core.filter.pod_counts import PodCounts
+from gangsched.core.filter.storage_use import StorageUse
+from gangsched.model.objects import Pod
+from gangsched.model.snapshot import Ints, NodeTable
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """`free[r][node]` in exact units with `r` as in `resources`, pods by topology domain, and storage in use."""
+
+    table: NodeTable
+    resources: Mapping[str, int]
+    free: Ints
+    pods: PodCounts
+    storage: StorageUse
+
+    def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+        """`pods[i]`, all of one shape, came to node `nodes[i]` (+1) or left it (-1); the ledger sees to `free`."""
+        self.pods.move(pods, nodes, sign)
+        for pod, node in zip(pods, nodes, strict=True):
+            if pod.claims:
+                (self.storage.come if sign > 0 else self.storage.go)(pod, node)
+
+    def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+        """Undo a move; the newest are taken back first."""
+        self.pods.take_back(pods, nodes, sign)
+        for pod, node in zip(reversed(pods), reversed(nodes), strict=True):
+            if pod.claims:
+                (self.storage.go if sign > 0 else self.storage.come_back)(pod, node)
+
+    def equivalence(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
+        """What two of `pods` have in common when every filter and every preference answers the same for both.
+
+        It is the shape and the claims, and the namespace and labels as far as terms look at them.
+        """
+        keys = self.pods.label_keys(pods)
+        claims = self.storage.equivalence if any(pod.claims for pod in pods) else None
+        if keys is None:
+            return (lambda pod: (id(pod.shape), claims(pod))) if claims else lambda pod: id(pod.shape)
+        ordered = sorted(keys)
+        return lambda pod: (id(pod.shape), pod.namespace, claims and claims(pod), *map(pod.labels.get, ordered))

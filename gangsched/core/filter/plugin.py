@@ -1,0 +1,74 @@
+"""The Filter protocol: for which nodes a plugin refuses a pod, and why.
+
+Law: a filter answers and changes nothing. A reason is the text that kube-scheduler uses. A filter has one of two forms:
+a `StaticFilter` looks at the shape and the node only; a `StatefulFilter` looks at what is on the nodes as well, and so
+sees each reservation and each rollback of the plan.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.model.gang import Refusal
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.snapshot import Bools, Ints, NodeTable, Refused
+
+
+class Filter(ABC):  # noqa: B024 - the two forms have the abstract methods
+    """What both forms may do."""
+
+    def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
+        """Why no node at all can take the pod; None if one may."""
+        return None
+
+
+class StaticFilter(Filter):
+    """A filter that looks at the shape and the node; the answer is computed once per shape and node table."""
+
+    reason: ClassVar[str]
+
+    @abstractmethod
+    def allowed(self, shape: Shape, table: NodeTable) -> Bools:
+        """`allowed[node]`: the node may take pods of the shape."""
+
+
+class StatefulFilter(Filter):
+    """A filter that looks at pods, ports, volumes or devices on the nodes; it is asked anew after each reservation.
+
+    `lasting`: a pod that holds a node loses it when the filter refuses it there. `several_reasons`: each of the reasons
+    that the filter has for a node counts, and not the first one only.
+    """
+
+    lasting: ClassVar[bool] = False
+    several_reasons: ClassVar[bool] = False
+
+    @abstractmethod
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+        """Each reason with the nodes that it refuses."""
+
+    def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
+        """Whether the filter may refuse this pod a node that has the room."""
+        return True
+
+    def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
+        """Whether placing one such pod may change where the next one may go, so that they are placed one by one."""
+        return self.applies(pod, occupancy)
+
+    def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
+        """`room[node]`: how many such pods fit; None if the filter does not count."""
+        return None
+
+
+class ClaimFilter(StatefulFilter):
+    """What the filters that look at claims have in common."""
+
+    def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
+        """It has claims."""
+        return bool(pod.claims)
+
+    def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
+        """Its claims are not like those of the next one."""
+        return bool(pod.claims) and occupancy.storage.serial(pod)

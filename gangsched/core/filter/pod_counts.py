@@ -1,0 +1,194 @@
+"""Pod counts by topology domain, with the members that this plan placed.
+
+Law: counts start from the snapshot's pods and follow every move that the ledger reports, each move counted once; a move
+taken back leaves every count as it was. A count takes in what moved since it was last read, so that a plan which asks
+nothing about other pods pays nothing for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeAlias
+
+import numpy as np
+
+from gangsched.model.inter_pod import PodTerm, selects
+from gangsched.model.objects import NOTHING, Pod, Shape
+from gangsched.model.pods_by_node import OwnedBy, PodsByNode, Question, ResolvedTerm, Selected, TermOwner
+from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable
+
+HARD_AFFINITY_WEIGHT = 1
+"""The weight of an existing pod's *required* affinity term for the pod that it means (hardPodAffinityWeight)."""
+
+Eligible: TypeAlias = tuple[Shape, int]
+"""Names the nodes that a spread constraint looks at: (shape, index of the constraint)."""
+
+
+@dataclass(slots=True)
+class DomainCounts:
+    """`counts[domain]` pods that a question counts, on eligible nodes; as of the first `seen` moves.
+
+    `codes[node]` is the node's domain, -1 without one; the last entry of `counts` is for those and stays 0.
+    `exists[domain]` is whether an eligible node has that domain.
+    """
+
+    counts: Ints
+    codes: Codes
+    eligible: Bools | None
+    exists: Bools
+    seen: int = 0
+
+    def by_node(self) -> Ints:
+        """`by_node[node]`: the count in the node's domain, 0 where it has none."""
+        found: Ints = self.counts[self.codes]
+        return found
+
+    def add(self, pods: int, node: int) -> None:
+        """Count `pods` more on `node`."""
+        code = self.codes[node]
+        if code >= 0 and (self.eligible is None or self.eligible[node]):
+            self.counts[code] += pods
+
+
+@dataclass(slots=True)
+class ExistingTerms:
+    """Terms of pods that are there which mean the pod at hand, as of the first `seen` term owners.
+
+    `anti_affinity` has the topology key of each, `preferred` the weight too, negative for anti-affinity.
+    """
+
+    anti_affinity: list[tuple[Question, str]] = field(default_factory=list)
+    preferred: list[tuple[Question, str, int]] = field(default_factory=list)
+    seen: int = 0
+
+
+class PodCounts:
+    """Which pods are in which topology domain, as far as one plan has come."""
+
+    def __init__(self, table: NodeTable, pods_by_node: PodsByNode) -> None:
+        self.table = table
+        self.eligible: dict[Eligible, Bools] = {}
+        self._pods_by_node = pods_by_node
+        self._term_owners = dict.fromkeys(pods_by_node.term_owners)
+        self._label_keys = frozenset(key for shape, _ in self._term_owners for key in _keys(shape))
+        self._moves: list[tuple[Sequence[Pod], Sequence[int], int]] = []
+        self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
+        self._resolved: dict[tuple[PodTerm, str], ResolvedTerm] = {}
+        self._existing: dict[str, ExistingTerms] = {}
+
+    def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+        """`pods[i]`, all of one shape, came to node `nodes[i]` (+1) or left it (-1)."""
+        self._moves.append((pods, nodes, sign))
+        shape = pods[0].shape
+        if shape.inter_pod is not None and shape.inter_pod.has_terms:
+            self._term_owners.update(dict.fromkeys((shape, pod.namespace) for pod in pods))
+            self._label_keys |= shape.inter_pod.keys
+
+    def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
+        """Undo a move; the newest are taken back first."""
+        if self._counts:
+            self._moves.append((pods, nodes, -sign))
+        else:
+            self._moves.pop()  # nobody has counted yet, so the log is exactly what was not taken back
+
+    def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
+        """The label keys by which pods may differ in what concerns other pods; None when nothing does."""
+        shapes = [shape for shape in {pod.shape for pod in pods} if shape.inter_pod is not None]
+        if not shapes and not self._term_owners:
+            return None
+        return self._label_keys.union(*map(_keys, shapes))
+
+    def by_domain(self, question: Question, topology_key: str, eligible: Eligible | None = None) -> DomainCounts:
+        """The counts by domain of `topology_key` ("": each node is its own), up to date; not to be kept."""
+        known = self._counts.get((question, topology_key, eligible))
+        if known is None:
+            known = self._counts[question, topology_key, eligible] = self._start(question, topology_key, eligible)
+        for pods, nodes, sign in self._moves[known.seen :]:
+            for pod, node in zip(pods, nodes, strict=True):
+                if question.counts(pod):
+                    known.add(sign, node)
+        known.seen = len(self._moves)
+        return known
+
+    def domains(self, topology_key: str) -> Codes:
+        """`codes[node]`: the node's domain, -1 without one."""
+        if not topology_key:
+            return np.arange(len(self.table), dtype=np.int32)
+        return self.table.label_column(topology_key).codes
+
+    # --- terms ------------------------------------------------------------------------------------------------------
+
+    def existing_terms(self, pod: Pod) -> ExistingTerms:
+        """The terms of pods that are there which mean `pod`; kept, and extended by the owners that came since."""
+        known = self._existing.get(pod.uid)
+        if known is None:
+            known = self._existing[pod.uid] = ExistingTerms()
+        if known.seen < len(self._term_owners):
+            for owner in islice(self._term_owners, known.seen, None):
+                self._extend(known, owner, pod)
+            known.seen = len(self._term_owners)
+        return known
+
+    def _extend(self, known: ExistingTerms, owner: TermOwner, pod: Pod) -> None:
+        shape, namespace = owner
+        inter_pod, owned = shape.inter_pod, OwnedBy(owner)
+        assert inter_pod is not None
+        weighted = [(each.term, each.weight) for each in inter_pod.preferred]
+        weighted += [(term, HARD_AFFINITY_WEIGHT) for term in inter_pod.affinity]
+        known.anti_affinity += [
+            (owned, term.topology_key)
+            for term in inter_pod.anti_affinity
+            if self._resolve(term, namespace).matches(pod)
+        ]
+        known.preferred += [
+            (owned, term.topology_key, weight)
+            for term, weight in weighted
+            if self._resolve(term, namespace).matches(pod)
+        ]
+
+    def selected(self, terms: Sequence[PodTerm], pod: Pod) -> Selected:
+        """The pods that each of these terms of `pod`, which is to be placed, means.
+
+        kube-scheduler 1.36 does not look up the labels of other pods' namespaces for it, so that a namespace selector
+        which holds for a namespace without labels (NotIn, DoesNotExist) holds for every one.
+        """
+        return Selected(tuple(self._resolve_incoming(term, pod.namespace) for term in terms))
+
+    def _resolve_incoming(self, term: PodTerm, namespace: str) -> ResolvedTerm:
+        if term.namespace_selector is not None and selects(term.namespace_selector, NOTHING):
+            return ResolvedTerm(None, term.selector)
+        return self._resolve(term, namespace)
+
+    def _resolve(self, term: PodTerm, namespace: str) -> ResolvedTerm:
+        """A term that a pod of `namespace` states, its namespaces looked up."""
+        known = self._resolved.get((term, namespace))
+        if known is None:
+            known = self._resolved[term, namespace] = ResolvedTerm(self._namespaces(term, namespace), term.selector)
+        return known
+
+    def _namespaces(self, term: PodTerm, namespace: str) -> frozenset[str] | None:
+        if not term.namespaces and term.namespace_selector is None:
+            return frozenset({namespace})
+        if term.namespace_selector == ():
+            return None
+        known = self._pods_by_node.namespaces.items()
+        chosen = (name for name, labels in known if selects(term.namespace_selector, labels))
+        return frozenset((*chosen, *term.namespaces))
+
+    def _start(self, question: Question, topology_key: str, eligible: Eligible | None) -> DomainCounts:
+        codes = self.domains(topology_key)
+        mask = self.eligible[eligible] if eligible is not None else None
+        size = int(codes.max(initial=-1)) + 1
+        inside = codes >= 0 if mask is None else (codes >= 0) & mask
+        counts = np.zeros(size + 1, dtype=np.int64)
+        exists = np.zeros(size + 1, dtype=np.bool_)
+        exists[codes[inside]] = True
+        if len(self._pods_by_node.residents) == len(codes):
+            np.add.at(counts, codes[inside], self._pods_by_node.counts(question)[inside])
+        return DomainCounts(counts, codes, mask, exists)
+
+
+def _keys(shape: Shape) -> frozenset[str]:
+    return shape.inter_pod.keys if shape.inter_pod is not None else frozenset()

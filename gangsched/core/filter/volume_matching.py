@@ -1,0 +1,77 @@
+"""Which volumes an unbound claim could have, and where: the rules of the PersistentVolume controller.
+
+Law: nothing is taken here. Capacity of a CSI driver (CSIStorageCapacity) is not looked at, nor are in-tree volumes
+translated to CSI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gangsched.core.filter.node_selector import requirement_met
+from gangsched.model.inter_pod import Requirement, selects
+from gangsched.model.objects import NodeSelectorTerm
+from gangsched.model.snapshot import Bools, NodeTable
+from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, Volume
+
+
+def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -> Bools:
+    """`reachable[node]`: a volume's node affinity lets the node use it. Only labels count, never the node's name."""
+    if required is None:
+        return table.everywhere()
+    mask = table.having(())
+    for term in required:
+        if (term.labels or term.fields) and all(field.operator == "NotIn" for field in term.fields):
+            mask |= _all_met(term.labels, table)
+    return mask
+
+
+def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
+    """`provisionable[node]`: the class makes new volumes for this node."""
+    if known is None or known.provisioner in {"", NO_PROVISIONER}:
+        return table.having(())
+    mask = table.having(()) if known.topologies else table.everywhere()
+    for term in known.topologies:
+        if term:
+            mask |= _all_met(term, table)
+    return mask
+
+
+def _all_met(requirements: Iterable[Requirement], table: NodeTable) -> Bools:
+    mask = table.everywhere()
+    for requirement in requirements:
+        mask &= requirement_met(requirement, table)
+    return mask
+
+
+def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]) -> list[Volume]:
+    """The volumes that the claim could be bound to, the smallest first; one that is kept for it comes alone.
+
+    `volumes` are those of the claim's class; `taken` has the claim's key by volume given away in this plan.
+    """
+    suitable = [each for each in volumes if taken.get(each.name, claim.key) == claim.key and _suits(claim, each)]
+    kept = next((each for each in suitable if each.claim is not None and each.claim.means(claim)), None)
+    if kept is not None:
+        return [kept]
+    free = (each for each in suitable if each.claim is None and _may_be_given(claim, each))
+    return sorted(free, key=lambda volume: (volume.capacity_bytes, volume.name))
+
+
+def _suits(claim: Claim, volume: Volume) -> bool:
+    """Whether the volume is large enough and of the right kind."""
+    return (
+        volume.capacity_bytes >= claim.request_bytes
+        and volume.volume_mode == claim.volume_mode
+        and volume.attributes_class == claim.attributes_class
+        and not volume.deleting
+    )
+
+
+def _may_be_given(claim: Claim, volume: Volume) -> bool:
+    """Whether a volume that nobody claims may be bound to the claim."""
+    return (
+        volume.available
+        and volume.storage_class == claim.storage_class
+        and selects(claim.selector, volume.labels)
+        and set(claim.access_modes) <= set(volume.access_modes)
+    )

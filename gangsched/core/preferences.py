@@ -1,0 +1,76 @@
+"""Soft preferences of pods as penalty points: 0 is the best node, and nothing is forbidden.
+
+The scale is the weight of a preferred node affinity term (1-100). What looks at other pods is brought to 0-100 over the
+feasible nodes as kube-scheduler does it and turned round; docs/placement.md has the table.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gangsched.core.filter import node_affinity, taint_toleration
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.pod_topology_spread import matching_pods
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.snapshot import Bools, Ints, NodeTable
+
+
+def node_penalty(shape: Shape, table: NodeTable) -> Ints:
+    """`penalty[node]`: untolerated PreferNoSchedule taints, less the preferred node affinity that is met. Read-only."""
+    penalty = table.penalties.get(shape)
+    if penalty is None:
+        penalty = taint_toleration.penalty(shape, table) - node_affinity.preference(shape, table)
+        table.penalties[shape] = penalty
+    return penalty
+
+
+def prefers_company(pod: Pod) -> bool:
+    """Whether placing one such pod may change which nodes the next one prefers."""
+    inter_pod = pod.shape.inter_pod
+    return inter_pod is not None and bool(inter_pod.preferred or inter_pod.soft_spread)
+
+
+def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
+    """`penalty[node]`, 0-200, of preferred inter-pod affinity and ScheduleAnyway spread; None without any.
+
+    Existing pods' terms that mean `pod` count too. What it says of infeasible nodes means nothing.
+    """
+    if not prefers_company(pod) and not occupancy.pods.existing_terms(pod).preferred:
+        return None
+    return _affinity_penalty(pod, feasible, occupancy) + _spread_penalty(pod, feasible, occupancy)
+
+
+def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
+    pods, score = occupancy.pods, np.zeros(len(occupancy.table), dtype=np.int64)
+    for each in pod.shape.inter_pod.preferred if pod.shape.inter_pod is not None else ():
+        score += pods.by_domain(pods.selected((each.term,), pod), each.term.topology_key).by_node() * each.weight
+    for owned, topology_key, weight in pods.existing_terms(pod).preferred:
+        score += pods.by_domain(owned, topology_key).by_node() * weight
+    among = score[feasible]
+    worst, best = (int(among.min()), int(among.max())) if among.size else (0, 0)
+    if worst == best:
+        return np.zeros_like(score)
+    normalised: Ints = 100 - 100 * (score - worst) // (best - worst)
+    return normalised
+
+
+def _spread_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
+    inter_pod = pod.shape.inter_pod
+    if inter_pod is None or not inter_pod.soft_spread:
+        return np.zeros(len(occupancy.table), dtype=np.int64)
+    score = np.zeros(len(occupancy.table), dtype=np.float64)
+    complete = feasible.copy()
+    for constraint in inter_pod.soft_spread:
+        complete &= occupancy.pods.domains(constraint.topology_key) >= 0
+    for index, constraint in enumerate(inter_pod.soft_spread, start=len(inter_pod.spread)):
+        matching = matching_pods(pod, index, occupancy)
+        size = np.unique(matching.codes[complete]).size
+        score += matching.by_node() * math.log(size + 2) + constraint.max_skew - 1
+    rounded = np.rint(score).astype(np.int64)
+    worst = int(rounded[complete].max(initial=0))
+    best = int(rounded[complete].min()) if complete.any() else 0
+    normalised = np.full(rounded.size, 100) if worst == 0 else 100 * (worst + best - rounded) // worst
+    penalty: Ints = 100 - np.where(complete, normalised, 0)
+    return penalty
