@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from control_plane import ControlPlane
 from control_plane.api import Api
 from control_plane.applying import apply, apply_manifests
 
+from gangsched.kube.http.backoff import Pace
 from gangsched.kube.http.client import ApiClient, connect
 from gangsched.kube.http.faults import ApiFault, Misconfigured
 from gangsched.kube.read.kopf_watch import OperatorEnded, follow
@@ -353,6 +355,7 @@ async def test_kopf_leaves_our_tasks_and_signals_alone(control_plane: ControlPla
                     X_K8S,
                     "v1alpha1",
                     lambda kind, _: events.append(kind),
+                    pace=Pace(1.0, now=time.monotonic, sleep=asyncio.sleep),
                     stop=stop,
                     restore_signals=lambda: loop.add_signal_handler(signal.SIGTERM, signalled.set),
                 )

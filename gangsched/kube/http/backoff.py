@@ -1,6 +1,6 @@
-"""Backoff: how long to wait before the next try.
+"""When to try again: `Backoff` after a fault, `Pace` whatever the answer was.
 
-Law: pure arithmetic on an injected source of jitter; it never sleeps itself.
+Law: time and jitter are arguments.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from random import Random
 
 from gangsched.kube.http.faults import ApiFault, Fault
+from gangsched.kube.ports import Now, Sleep
 
 
 class Backoff:
@@ -33,3 +34,21 @@ class Backoff:
     def reset(self) -> None:
         """Start again from the shortest delay."""
         self._next_s = self._first_s
+
+
+class Pace:
+    """Lets requests of one kind begin `every_s` apart, so that no answer of a server makes a storm of them."""
+
+    def __init__(self, every_s: float, *, now: Now, sleep: Sleep) -> None:
+        self._every_s = every_s
+        self._now = now
+        self._sleep = sleep
+        self._free_s: dict[str, float] = {}
+
+    async def turn(self, kind: str) -> None:
+        """Wait for the turn of a request of `kind`."""
+        now_s = self._now()
+        begins_s = max(now_s, self._free_s.get(kind, now_s))
+        self._free_s[kind] = begins_s + self._every_s
+        if begins_s > now_s:
+            await self._sleep(begins_s - now_s)

@@ -29,6 +29,7 @@ from gangsched.kube.http.faults import (
     said,
 )
 from gangsched.kube.http.permissions import check_permissions
+from gangsched.kube.http.sockets import open_socket
 from gangsched.kube.ports import Now
 
 JSON = "application/json"
@@ -37,6 +38,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 READ_BUFFER_BYTES = 2**21
 CONNECT_TIMEOUT_S = 10.0
+HEADERS_TIMEOUT_S = 25.0
+"""An answer begins within this time, whatever its body may take: a watch's may last for minutes."""
 RELOAD_AT_MOST_EVERY_S = 1.0
 
 
@@ -65,7 +68,7 @@ class ApiClient:
         self._now = now
         self._reloading = asyncio.Lock()
         self._reloaded_s = float("-inf")
-        self._session = _session(aiohttp.TCPConnector(limit=0, ttl_dns_cache=60), {})
+        self._session = _session(_connector(ttl_dns_cache=60))
 
     async def __aenter__(self) -> ApiClient:
         return self
@@ -147,12 +150,23 @@ class ApiClient:
             self._reloaded_s = self._now()
             return True
 
-    def session(self) -> aiohttp.ClientSession:
-        """A session of its own with today's credentials, for a library that brings its own requests; close it."""
+    def session(self, middleware: aiohttp.ClientMiddlewareType) -> aiohttp.ClientSession:
+        """A session of its own, for a library that brings its own requests; close it.
+
+        Every request carries today's credentials and passes through `middleware` first.
+        """
         credentials = self.credentials
+
+        async def authorize(
+            request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+        ) -> aiohttp.ClientResponse:
+            await credentials.renew()
+            if credentials.authorization:
+                request.headers["Authorization"] = credentials.authorization
+            return await handler(request)
+
         tls = credentials.tls if credentials.tls is not None else True
-        headers = {"Authorization": credentials.authorization} if credentials.authorization else {}
-        return _session(aiohttp.TCPConnector(limit=0, ssl=tls), headers, proxy=credentials.proxy)
+        return _session(_connector(ssl=tls), middleware, authorize, proxy=credentials.proxy)
 
     async def check(self) -> str:
         """Make sure that the server answers and lets us do our work; what it does not let us do beyond that, or "".
@@ -207,18 +221,28 @@ async def connect(kubeconfig: Path | None = None, *, now: Now = time.monotonic) 
     return ApiClient(credentials, now=now)
 
 
+def _connector(**more: Any) -> aiohttp.TCPConnector:
+    return aiohttp.TCPConnector(limit=0, socket_factory=open_socket, **more)
+
+
 def _session(
-    connector: aiohttp.TCPConnector, headers: dict[str, str], *, proxy: str | None = None
+    connector: aiohttp.TCPConnector, *middlewares: aiohttp.ClientMiddlewareType, proxy: str | None = None
 ) -> aiohttp.ClientSession:
-    # The server would spend CPU on gzip for every page above 128 KiB, and we on undoing it.
-    common = {"Accept-Encoding": "identity", "Accept": JSON, "User-Agent": "gangsched"}
     return aiohttp.ClientSession(
         connector=connector,
         read_bufsize=READ_BUFFER_BYTES,
-        headers=common | headers,
+        # The server would spend CPU on gzip for every page above 128 KiB, and we on undoing it.
+        headers={"Accept-Encoding": "identity", "Accept": JSON, "User-Agent": "gangsched"},
         skip_auto_headers=("Content-Type",),
         proxy=proxy,
+        middlewares=(*middlewares, _expect_headers),
     )
+
+
+async def _expect_headers(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Give a request up whose answer does not begin in time."""
+    async with asyncio.timeout(HEADERS_TIMEOUT_S):
+        return await handler(request)
 
 
 def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:

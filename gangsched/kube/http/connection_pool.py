@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from gangsched.kube.http.client import CONNECT_TIMEOUT_S, JSON, ApiClient, fault_of
 from gangsched.kube.http.faults import UNAUTHORIZED, Malformed, Unreachable, said
+from gangsched.kube.http.sockets import keep_transport_alive
 
 IDLE_CONNECTIONS = 128
 IDLE_FOR_S = 30.0
@@ -46,6 +47,7 @@ class ConnectionPool:
             async with asyncio.timeout(timeout_s):
                 answer = await self._exchange(self._head(method, path, body, content_type) + body)
         except OSError as error:  # TimeoutError is one; ssl errors are, too
+            self.close()  # what ended or silenced this connection did so to the idle ones
             raise Unreachable(f"No answer from {credentials.server}: {said(error)}.") from error
         if answer.status < 400:
             return answer.body
@@ -167,6 +169,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ready for the first request."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of asyncio's classes
+        keep_transport_alive(transport)
         self.open = True
 
     def data_received(self, data: bytes) -> None:

@@ -1,8 +1,8 @@
 """kopf, embedded: an operator that only listens, in our own loop.
 
-Law: it writes nothing, keeps its hands off our signals, tasks and log, and every end it comes to is a `Fault` or the
-stop we asked for. What it does *not* do: live on after a fault (kopf ends on any ERROR line but 410, on a 410 in the
-middle of a list and on a malformed line); its owner starts it again.
+Law: it writes nothing, keeps its hands off our signals, tasks and log, and asks no more often than `Pace` lets it.
+Every end it comes to is a `Fault` or the stop we asked for. It does *not* survive a fault (kopf ends on any ERROR line
+but 410, on a 410 in the middle of a list and on a malformed line); its owner starts it again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
 import kopf
 
+from gangsched.kube.http.backoff import Pace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import Fault, Unreachable, said
 
 Handler = Callable[[str | None, Mapping[str, Any]], None]
 """Gets the type (None for an object listed at the start, ADDED, MODIFIED, DELETED) and the object."""
+SILENCE_S = 180.0
+"""A quiet watch's first bookmark may take two minutes."""
 
 
 class OperatorEnded(Fault):
@@ -32,6 +36,7 @@ async def follow(
     version: str,
     on_event: Handler,
     *,
+    pace: Pace,
     stop: asyncio.Event,
     restore_signals: Callable[[], None],
 ) -> None:
@@ -41,10 +46,10 @@ async def follow(
     SIGINT and SIGTERM, before any signal can reach them.
     """
     logging.getLogger("kopf").setLevel(logging.CRITICAL)  # every end is reported by our caller, in its own words
-    sessions: list[aiohttp.ClientSession] = []
+    sessions = _Sessions(client, pace)
     try:
         tasks = await kopf.spawn_tasks(
-            registry=_registry(client, api_group, version, on_event, sessions),
+            registry=_registry(api_group, version, on_event, sessions),
             settings=_settings(),
             clusterwide=True,
             standalone=True,
@@ -53,31 +58,47 @@ async def follow(
         restore_signals()
         # On its way out kopf cancels every task it does not know, ours among them, unless told to ignore them.
         await kopf.run_tasks(tasks, ignored=_Everything())
-    except asyncio.CancelledError:
-        raise
     except Exception as error:
         raise OperatorEnded(f"The operator for {api_group} ended: {said(error)[:300]}.") from error
     finally:
         stop.set()  # ends the task in which kopf waits for it
-        for session in sessions:
-            await session.close()
+        await sessions.aclose()
 
 
-def _registry(
-    client: ApiClient, api_group: str, version: str, on_event: Handler, sessions: list[aiohttp.ClientSession]
-) -> Any:
-    registry = kopf.OperatorRegistry()
+class _Sessions(AsyncExitStack):
+    """The sessions that kopf was given, the last one in use; kopf takes none twice."""
 
-    async def login(**_: Any) -> Any:
-        if sessions and not await client.reload():  # asked again: the server refused what we gave before
+    def __init__(self, client: ApiClient, pace: Pace) -> None:
+        super().__init__()
+        self._client = client
+        self._pace = pace
+        self._asked = False
+
+    async def login(self, **_: Any) -> Any:
+        """kopf's login handler; asked again when the server refused what we gave before, so read it again."""
+        if self._asked and not await self._client.reload():
             raise Unreachable("The credentials cannot be read again.")
-        sessions.append(client.session())
-        return kopf.AiohttpSession(server=client.credentials.server, aiohttp_session=sessions[-1])
+        self._asked = True
+        await self.aclose()
+        session = await self.enter_async_context(self._client.session(self._in_turn))
+        return kopf.AiohttpSession(server=self._client.credentials.server, aiohttp_session=session)
+
+    async def _in_turn(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        query = request.url.query
+        if "continue" not in query:
+            await self._pace.turn("watch" if "watch" in query else request.url.path)
+        return await handler(request)
+
+
+def _registry(api_group: str, version: str, on_event: Handler, sessions: _Sessions) -> Any:
+    registry = kopf.OperatorRegistry()
 
     async def heard(event: Mapping[str, Any], **_: Any) -> None:
         on_event(event["type"], event["object"])
 
-    kopf.on.login(registry=registry, retries=3, backoff=1.0)(login)
+    kopf.on.login(registry=registry, retries=3, backoff=1.0)(sessions.login)
     kopf.on.event(api_group, version, "podgroups", registry=registry)(heard)
     return registry
 
@@ -90,6 +111,7 @@ def _settings() -> Any:
     settings.process.ultimate_exiting_timeout = None  # else it SIGKILLs the process ten minutes after its own end
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
+    settings.watching.inactivity_timeout = SILENCE_S
     settings.networking.request_timeout = 30
     settings.networking.error_backoffs = (0.5, 1, 2)  # then it ends, and we start it again
     settings.queueing.exit_timeout = 0.5

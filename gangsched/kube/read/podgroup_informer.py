@@ -1,8 +1,8 @@
-"""Operator: the PodGroups of every API group that has them, whether it is served yet or not.
+"""The PodGroups of every API group that has them, whether it is served yet or not.
 
-Law: kopf brings the events (`embedded`), a full LIST sweeps what it missed, and `podgroup_store` settles their race.
-An API group that is absent is looked for again every few seconds, and one that disappears takes its PodGroups along.
-What it does *not* do: decide what a PodGroup means (`api.podgroup` reads it), or write one (see `status`).
+Law: kopf brings the events (`kopf_watch`), a full LIST now and then corrects what it missed, and `podgroup_store` keeps
+the newer of the two. An absent API group is looked for again every few seconds; one that disappears takes its PodGroups
+along. It does *not* decide what a PodGroup means (`api.podgroup` does) or write one (`status` does).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any
 
 from gangsched.api.keys import NATIVE, SIGS, X_K8S
-from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.backoff import Backoff, Pace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.kube.ports import Now, Sink, Sleep, Warn
@@ -35,6 +36,7 @@ LISTEN_WITHIN_S = 3.0
 FIRST_SWEEP_AFTER_S = 3.0
 """kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
 STOP_WITHIN_S = 5.0
+TRY_AT_MOST_EVERY_S = 1.0
 
 
 def release_signals() -> None:
@@ -58,91 +60,53 @@ class PodGroupCounts:
     faults: int = 0
 
 
+@dataclass(slots=True)
 class PodGroupInformer:
-    """Follows all API groups. `synced` is set once each was listed or found absent; `run` never returns."""
+    """Follows all API groups. `synced` is set once each was listed or found absent; `run` never returns.
 
-    def __init__(
-        self,
-        client: ApiClient,
-        sink: Sink,
-        *,
-        warn: Warn,
-        api_groups: tuple[str, ...] = API_GROUPS,
-        restore_signals: Callable[[], None] = release_signals,
-        backlog_bound: asyncio.Event | None = None,
-        sweep_every_s: float = SWEEP_EVERY_S,
-        now: Now = time.monotonic,
-        sleep: Sleep = asyncio.sleep,
-        rng: random.Random | None = None,
-    ) -> None:
-        """`restore_signals` installs the program's own signal handlers again each time kopf has taken them.
+    `restore_signals` installs the program's own signal handlers again each time kopf has taken them.
+    `backlog_bound` is set when what was waiting at the start is bound; None: there is nobody to give way to.
+    """
 
-        `backlog_bound` is set when what was waiting at the start is bound; without one there is nobody to give way to.
-        """
-        self.synced = asyncio.Event()
-        self.counts = PodGroupCounts()
-        self._sources = [
-            PodGroupSource(
-                client,
-                api_group,
-                PodGroupStore(api_group, sink, warn),
-                counts=self.counts,
-                warn=warn,
-                on_listed=self._on_listed,
-                restore_signals=restore_signals,
-                backlog_bound=backlog_bound,
-                sweep_every_s=sweep_every_s,
-                now=now,
-                sleep=sleep,
-                rng=rng or random.Random(),
-            )
-            for api_group in api_groups
-        ]
+    client: ApiClient
+    sink: Sink
+    _: KW_ONLY
+    warn: Warn
+    api_groups: tuple[str, ...] = API_GROUPS
+    restore_signals: Callable[[], None] = release_signals
+    backlog_bound: asyncio.Event | None = None
+    sweep_every_s: float = SWEEP_EVERY_S
+    now: Now = time.monotonic
+    sleep: Sleep = asyncio.sleep
+    rng: random.Random = field(default_factory=random.Random)
+    counts: PodGroupCounts = field(init=False, default_factory=PodGroupCounts)
+    synced: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Follow until cancelled."""
+        followers = [_ApiGroup(self, api_group) for api_group in self.api_groups]
         async with asyncio.TaskGroup() as group:
-            for source in self._sources:
-                group.create_task(source.run(), name=f"podgroups of {source.api_group}")
-
-    def _on_listed(self) -> None:
-        if all(source.listed for source in self._sources):
+            for follower in followers:
+                group.create_task(follower.run(), name=f"podgroups of {follower.api_group}")
+            for follower in followers:
+                await follower.listed.wait()
             self.synced.set()
 
 
-class PodGroupSource:
-    """Follows one API group: look for it, list, listen, sweep, and all over again."""
+class _ApiGroup:
+    """Follows one API group: look for it, list, listen, list now and then, and all over again."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        api_group: str,
-        store: PodGroupStore,
-        *,
-        counts: PodGroupCounts,
-        warn: Warn,
-        on_listed: Callable[[], None],
-        restore_signals: Callable[[], None],
-        backlog_bound: asyncio.Event | None,
-        sweep_every_s: float,
-        now: Now,
-        sleep: Sleep,
-        rng: random.Random,
-    ) -> None:
+    def __init__(self, informer: PodGroupInformer, api_group: str) -> None:
         self.api_group = api_group
-        self.listed = False
-        self._client = client
-        self._store = store
-        self._counts = counts
-        self._warn = warn
-        self._on_listed = on_listed
-        self._restore_signals = restore_signals
-        self._backlog_bound = backlog_bound
-        self._sweep_every_s = sweep_every_s
-        self._now = now
-        self._sleep = sleep
-        self._absent = Backoff(2.0, 8.0, rng=rng)
-        self._backoff = Backoff(0.5, 30.0, rng=rng)
+        self.listed = asyncio.Event()
+        self._informer = informer
+        self._client = informer.client
+        self._counts = informer.counts
+        self._now, self._sleep = informer.now, informer.sleep
+        self._store = PodGroupStore(api_group, informer.sink, informer.warn)
+        self._absent = Backoff(2.0, 8.0, rng=informer.rng)
+        self._backoff = Backoff(0.5, 30.0, rng=informer.rng)
+        self._pace = Pace(TRY_AT_MOST_EVERY_S, now=informer.now, sleep=informer.sleep)
         self._trouble: str | None = None
 
     async def run(self) -> None:
@@ -157,10 +121,10 @@ class PodGroupSource:
                     await self._listen(version)
                     continue
                 self._store.replace_with_none()
-                self._mark_listed()
+                self.listed.set()
                 delay_s = self._absent.next_s()
             except Fault as fault:
-                if self._now() - began_s > self._sweep_every_s:
+                if self._now() - began_s > self._informer.sweep_every_s:
                     self._backoff.reset()
                 self._counts.faults += 1
                 self._complain(fault)
@@ -188,11 +152,11 @@ class PodGroupSource:
             if fault.status != FORBIDDEN or self.api_group != NATIVE:
                 raise
             self._store.replace_with_none()
-            self._mark_listed()
+            self.listed.set()
             raise
         self._counts.sweeps += 1
         self._store.replace(pod_groups, resource_version)
-        self._mark_listed()
+        self.listed.set()
         self._trouble = None
 
     async def _list(self, version: str) -> tuple[list[PodGroup], str]:
@@ -213,37 +177,41 @@ class PodGroupSource:
                 return pod_groups, str(metadata.get("resourceVersion", ""))
 
     async def _listen(self, version: str) -> None:
-        """Run kopf's operator and sweep now and then; ends with the fault that ended either."""
-        if self._backlog_bound is not None:
-            await wait_for_event(self._backlog_bound, LISTEN_WITHIN_S, sleep=self._sleep)
-        embedded = await asyncio.to_thread(importlib.import_module, "gangsched.kube.read.kopf_watch")
+        """Run kopf's operator and list now and then; ends with the fault that ended either."""
+        informer = self._informer
+        if informer.backlog_bound is not None:
+            await wait_for_event(informer.backlog_bound, LISTEN_WITHIN_S, sleep=self._sleep)
+        kopf_watch = await asyncio.to_thread(importlib.import_module, "gangsched.kube.read.kopf_watch")
         self._counts.starts += 1
         stop = asyncio.Event()
         ended = asyncio.Event()
-
-        def on_event(kind: str | None, body: Mapping[str, Any]) -> None:
-            self._counts.events += 1
-            if kind == "DELETED":
-                self._store.gone(body)
-            else:
-                self._store.applied(body, version)
-
-        listening = asyncio.create_task(
-            embedded.follow(
-                self._client, self.api_group, version, on_event, stop=stop, restore_signals=self._restore_signals
-            ),
-            name=f"kopf for {self.api_group}",
+        following = kopf_watch.follow(
+            self._client,
+            self.api_group,
+            version,
+            partial(self._heard, version),
+            pace=self._pace,
+            stop=stop,
+            restore_signals=informer.restore_signals,
         )
+        listening = asyncio.create_task(following, name=f"kopf for {self.api_group}")
         listening.add_done_callback(lambda _: ended.set())
         try:
             pause_s = FIRST_SWEEP_AFTER_S
             while not await wait_for_event(ended, pause_s, sleep=self._sleep):
                 await self._sweep(version)
-                pause_s = self._sweep_every_s
+                pause_s = informer.sweep_every_s
             await listening
         finally:
             stop.set()
             await self._end(listening)
+
+    def _heard(self, version: str, kind: str | None, body: Mapping[str, Any]) -> None:
+        self._counts.events += 1
+        if kind == "DELETED":
+            self._store.gone(body)
+        else:
+            self._store.applied(body, version)
 
     async def _end(self, listening: asyncio.Task[None]) -> None:
         with suppress(Fault):
@@ -254,15 +222,10 @@ class PodGroupSource:
                 with suppress(asyncio.CancelledError):
                     await listening
 
-    def _mark_listed(self) -> None:
-        if not self.listed:
-            self.listed = True
-            self._on_listed()
-
     def _complain(self, fault: Fault) -> None:
         if isinstance(fault, ApiFault) and fault.status == NOT_FOUND:
             return  # the API group just went; the next look will find it absent
         sentence = f"Cannot follow PodGroups of {self.api_group}: {str(fault).rstrip('.')}; trying again."
         if sentence != self._trouble:
             self._trouble = sentence
-            self._warn(sentence)
+            self._informer.warn(sentence)

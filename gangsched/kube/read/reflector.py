@@ -1,8 +1,8 @@
 """LIST, then WATCH, for ever; the store gets every page and every line in order, as in client-go's Reflector.
 
 Law: a relist replaces everything, a stream that merely ends is resumed from the last resourceVersion, and every fault
-is retried with backoff. Work on the loop comes in slices of a few milliseconds. It does *not* look into objects (see
-`store`) or decide whether enough was read: its caller reads `synced` and decides.
+is retried with backoff, at most once a second. Work on the loop comes in slices of a few milliseconds. It does *not*
+look into objects (see `store`) or decide whether enough was read: its caller reads `synced` and decides.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ SLICE_S = 0.005
 DENIED_PAUSE_S = 10.0
 NOT_SERVED_PAUSE_S = 60.0
 LIVELY_S = 1.0
+TRY_AT_MOST_EVERY_S = 1.0
+SILENCE_S = 150.0
+"""A quiet watch's first bookmark may take two minutes; later ones come each minute."""
 REFUSED_WATCHES_BEFORE_RELIST = 5
 BAD_REQUEST = 400
 
@@ -81,13 +84,13 @@ class Reflector(Generic[W, T]):
         *,
         warn: Warn,
         server_timeout_s: int = 300,
-        silence_s: float = 100.0,
+        silence_s: float = SILENCE_S,
         now: Now = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
         refused: Callable[[], None] | None = None,
     ) -> None:
-        """`silence_s` must exceed the minute between two bookmarks; `server_timeout_s` bounds one watch.
+        """`silence_s` must exceed the time between two bookmarks; `server_timeout_s` bounds one watch.
 
         `refused` makes the resource optional; it is called whenever a list is forbidden or not served.
         """
@@ -106,28 +109,29 @@ class Reflector(Generic[W, T]):
         self._page_limit = PAGE_LIMIT
         self._refused_watches = 0
         self._trouble: str | None = None
+        self._tried_s = 0.0
 
     async def run(self) -> None:
         """Follow the API server until cancelled."""
         relist = True
         while True:
+            self._tried_s = self._now()
             fault: Fault | None = None
+            useful = False
             try:
                 if relist:
                     await self._list()
                     relist = False
-                if await self._watch():
-                    continue
-            except Silent as silence:
-                self.counts.silences += 1
-                self._warn(f"{silence} It is opened again where it stopped.")
-                continue
+                useful = await self._watch()
+            except Silent:
+                self._fell_silent()
+                useful = True
             except Fault as caught:
                 fault = caught
                 if relist and isinstance(fault, ApiFault) and fault.status in {FORBIDDEN, NOT_FOUND}:
                     self._list_refused()
                 relist = relist or self._must_relist(fault)
-            await self._pause(fault)
+            await self._pause(fault, useful=useful)
 
     async def _list(self) -> None:
         """Read every page; the last one replaces the store's contents."""
@@ -223,16 +227,23 @@ class Reflector(Generic[W, T]):
         self._refused_watches += 1
         return self._refused_watches >= REFUSED_WATCHES_BEFORE_RELIST
 
-    async def _pause(self, fault: Fault | None) -> None:
-        """Wait before the next try, and say so once per trouble."""
-        delay_s = self._backoff.next_s(fault)
+    async def _pause(self, fault: Fault | None, *, useful: bool) -> None:
+        """Wait before the next try, and say so once per trouble; a stream that was of use is opened again at once."""
+        delay_s = 0.0 if useful else self._backoff.next_s(fault)
         if fault is not None:
             self.counts.faults += 1
-            denied = isinstance(fault, ApiFault) and fault.status in {UNAUTHORIZED, FORBIDDEN}
-            delay_s = max(delay_s, DENIED_PAUSE_S) if denied else delay_s
+            status = fault.status if isinstance(fault, ApiFault) else 0
+            delay_s = max(delay_s, DENIED_PAUSE_S) if status == FORBIDDEN else delay_s
             delay_s = max(delay_s, NOT_SERVED_PAUSE_S) if self._not_served(fault) else delay_s
-            self._complain(fault, denied=denied)
-        await self._sleep(delay_s)
+            self._complain(fault, denied=status in {UNAUTHORIZED, FORBIDDEN})
+        delay_s = max(delay_s, self._tried_s + TRY_AT_MOST_EVERY_S - self._now())
+        if delay_s > 0:
+            await self._sleep(delay_s)
+
+    def _fell_silent(self) -> None:
+        self.counts.silences += 1
+        name, silence_s = self._store.resource.name, self._silence_s
+        self._warn(f"The watch of {name} was silent for {silence_s:g} s; it is opened again where it stopped.")
 
     def _not_served(self, fault: Fault) -> bool:
         """Whether the API server does not know a kind that we can do without."""

@@ -1,0 +1,90 @@
+"""kopf embedded: how often it asks, and with which credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gangsched.kube.http.client import ApiClient
+from gangsched.kube.ports import silent
+from gangsched.kube.read.podgroup_informer import PodGroupInformer
+from tests.unit.kube.fakes import FakeServer, Handler, kubeconfig, line, page, says, serving, status, streams
+
+API = "/apis/scheduling.x-k8s.io"
+POD_GROUPS = f"{API}/v1alpha1/podgroups"
+FOR_S = 1.5
+VERBS = ["list", "patch", "watch"]
+NAMESPACES = {"name": "namespaces", "singularName": "namespace", "kind": "Namespace", "namespaced": False}
+RESOURCE = {"name": "podgroups", "singularName": "podgroup", "kind": "PodGroup", "namespaced": True, "verbs": VERBS}
+
+
+@pytest.fixture(autouse=True)
+def kopfs_log() -> Iterator[None]:
+    """`follow` silences kopf's log; other tests listen to it."""
+    logger = logging.getLogger("kopf")
+    level = logger.level
+    yield
+    logger.setLevel(level)
+
+
+def serve_pod_groups(server: FakeServer, *watches: Handler) -> None:
+    """An API server with PodGroups of one API group, which answers watches so."""
+    version = {"groupVersion": "scheduling.x-k8s.io/v1alpha1", "version": "v1alpha1"}
+    group = {"name": "scheduling.x-k8s.io", "versions": [version], "preferredVersion": version}
+    server.will("GET", "/api", says({"versions": ["v1"]}))
+    server.will("GET", "/api/v1", says({"groupVersion": "v1", "resources": [NAMESPACES]}))
+    server.will("GET", "/apis", says({"groups": [group]}))
+    server.will("GET", API, says(group))
+    server.will("GET", f"{API}/v1alpha1", says({"groupVersion": version["groupVersion"], "resources": [RESOURCE]}))
+    server.will("GET", POD_GROUPS, says(page(rv="5")))
+    server.will("WATCH", POD_GROUPS, *watches)
+
+
+async def listen(client: ApiClient, seconds: float) -> None:
+    informer = PodGroupInformer(client, lambda message: None, warn=silent, api_groups=("scheduling.x-k8s.io",))
+    task = asyncio.create_task(informer.run())
+    await asyncio.sleep(seconds)
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        says(status(401, "Unauthorized", "Unauthorized"), 401),
+        streams(),
+        streams(line("ERROR", status(410, "Expired", "too old"))),
+    ],
+    ids=["401", "ends", "410 line"],
+)
+async def test_no_answer_makes_a_storm_of_watches(tmp_path: Path, answer: Handler) -> None:
+    """Whatever the server answers, a watch is opened at most once a second."""
+    async with serving(tmp_path) as (server, client):
+        serve_pod_groups(server, answer)
+        await listen(client, FOR_S)
+        assert 1 <= len(server.queries("WATCH", POD_GROUPS)) <= 1 + FOR_S
+        assert len(server.queries("GET", POD_GROUPS)) <= 2 * (1 + FOR_S)
+
+
+async def test_after_a_401_the_token_is_read_again_first(tmp_path: Path) -> None:
+    """A token that was replaced in its file is used by the next try, and the watch stands."""
+    tokens: list[str] = []
+
+    async def only_the_new_one(request: web.Request) -> web.StreamResponse:
+        tokens.append(request.headers["Authorization"])
+        if tokens[-1] == "Bearer new":
+            return await streams(hold=True)(request)
+        kubeconfig(tmp_path / "kubeconfig", server.url, token="new")
+        return await says(status(401, "Unauthorized", "Unauthorized"), 401)(request)
+
+    async with serving(tmp_path) as (server, client):
+        kubeconfig(tmp_path / "kubeconfig", server.url, token="old")
+        await client.credentials.load()
+        serve_pod_groups(server, only_the_new_one)
+        await listen(client, FOR_S)
+    assert tokens == ["Bearer old", "Bearer new"]
