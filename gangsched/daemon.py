@@ -28,6 +28,7 @@ from gangsched.loop import Loop, Ports
 from gangsched.model.protocol import Message, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs
+from gangsched.state.members import State
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.debug import serve_debug
 from gangsched.telemetry.health import serve_health
@@ -190,7 +191,7 @@ class Daemon:
         self.metrics.nodes.set_function(lambda: len(state.cluster))
         self.metrics.pods.set_function(lambda: len(informers.stores["pods"]))
         self.metrics.gangs.set_function(lambda: len(state.registry.gangs))
-        self.metrics.holds.set_function(lambda: sum(len(gang.held) for gang in state.registry.gangs.values()))
+        self.metrics.holds.set_function(lambda: sum(gang.numbers[State.HELD] for gang in state.registry.gangs.values()))
 
 
 async def _forever(part: Coroutine[object, object, None]) -> None:

@@ -30,7 +30,9 @@ from gangsched.model.protocol import (
     SetPodCondition,
     SetPodGroupStatus,
 )
+from gangsched.state.members import State
 from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.validate import validate
 
 WALL = "2030-01-01T00:00:00Z"
 MOST_TURNS = 2_000
@@ -130,7 +132,12 @@ class World:
             self.plans.append(proposal)
             self._do(self.state.commit(proposal, snapshot, now_s=self.now_s))
         self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
+        self.check()
         return proposal
+
+    def check(self) -> None:
+        """What the state keeps of its members is what they are."""
+        assert validate(self.state) == []
 
     def answer(self) -> None:
         """Every bind under way ends as `fate` says; "later" leaves it under way."""
@@ -179,11 +186,7 @@ class World:
 
     def held(self) -> dict[str, str]:
         """Pod name to node name of every hold."""
-        return {
-            record.members[uid].name: node
-            for record in self.state.registry.gangs.values()
-            for uid, node in record.held.items()
-        }
+        return {member.pod.name: member.node for member in self.state.members.all() if member.state is State.HELD}
 
     def condition(self, pod: Pod) -> tuple[str, str]:
         """The pod's PodScheduled condition: (reason, message)."""

@@ -1,8 +1,8 @@
 """Nodes and what occupies them, kept as columns for `core`.
 
-Law: a pod occupies at most one node, keyed by uid, whether it is bound, assumed (bind under way) or held; the columns
-are always the exact sum. Pods on nodes that are not known (yet) are remembered and counted once the node appears.
-Who is where is kept per node and copied only when it changes after a snapshot has shown it.
+Law: the columns are always the exact sum of what was put on the nodes. Who is where, and why, is for the members to say
+(`member_store`). Pods on nodes that are not known (yet) are counted once the node appears. The pods of a node are kept
+by uid, and copied only when they change after a snapshot has shown them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ NOBODY: Residents = {}
 
 
 class Cluster:
-    """`occupy` and `vacate` move pods, `apply_node` and `drop_node` move nodes, `snapshot` shows the result."""
+    """`move`, `occupy` and `vacate` are of pods, `apply_node` and `drop_node` of nodes; `snapshot` shows the result."""
 
     def __init__(self) -> None:
         self.storage_cache = StorageCache()
         self._nodes: dict[str, Node] = {}
-        self._places: dict[str, tuple[str, Pod]] = {}
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
         self._resources: dict[str, int] = {PODS: 0}
         self._table = NodeTable.of(())
@@ -52,14 +51,9 @@ class Cluster:
         return len(self._nodes)
 
     @property
-    def node_names(self) -> frozenset[str]:
-        """The nodes there are."""
-        return frozenset(self._nodes)
-
-    def node_of(self, uid: str) -> str:
-        """Where a pod is bound, assumed or held; "" if nowhere."""
-        place = self._places.get(uid)
-        return place[0] if place else ""
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes there are, by name."""
+        return self._nodes
 
     def apply_node(self, node: Node) -> None:
         """Add or change a node; a change that no decision looks at costs nothing."""
@@ -99,36 +93,37 @@ class Cluster:
         if listed != self._namespaces:
             self._set_namespaces(listed)
 
+    def move(self, old: Pod, left: str, pod: Pod, node: str) -> None:
+        """A pod, formerly `old`, takes its room on `node` and no more on the node it `left`; "" for no node."""
+        if left == node and _same(old, pod):
+            self.renew(pod, node)
+            return
+        if left:
+            self.vacate(old, left)
+        if node:
+            self.occupy(pod, node)
+
     def occupy(self, pod: Pod, node: str) -> None:
-        """Put a pod on a node, taking it from where it was; occupying the same place again changes nothing."""
-        old = self._places.get(pod.uid)
-        if pod.claims and (old is None or old[0] != node or old[1].node_name != pod.node_name):
-            self.storage_cache.place(pod, node)
-        if old is not None:
-            if old[0] == node and _same(old[1], pod):
-                self._places[pod.uid] = (node, pod)
-                self._residents[node][pod.uid] = pod  # nobody can tell them apart, so shown or not
-                return
-            self._leave(pod.uid)
-        self._places[pod.uid] = (node, pod)
-        self._move(pod, node, +1)
+        """A pod takes room on a node."""
+        self._take(pod, node, +1)
 
-    def vacate(self, uid: str) -> None:
-        """Give back the room of a pod, if it has any, and what was picked for its claims."""
-        self._leave(uid)
-        self.storage_cache.unplace(uid)
+    def vacate(self, pod: Pod, node: str) -> None:
+        """A pod gives its room back."""
+        self._take(pod, node, -1)
+        keeps_others_off = pod.claims or (pod.shape.inter_pod is not None and pod.shape.inter_pod.anti_affinity)
+        self._grown.update(self._nodes if keeps_others_off else (node,))
 
-    def _leave(self, uid: str) -> None:
-        place = self._places.pop(uid, None)
-        if place is not None:
-            node, pod = place
-            self._move(pod, node, -1)
-            keeps_others_off = pod.claims or (pod.shape.inter_pod is not None and pod.shape.inter_pod.anti_affinity)
-            self._grown.update(self._nodes if keeps_others_off else (node,))
+    def renew(self, pod: Pod, node: str) -> None:
+        """Another version of a pod that is there; no filter can tell them apart, so a snapshot may show either."""
+        self._residents[node][pod.uid] = pod
 
-    def occupants(self) -> Iterable[str]:
-        """The uids of all pods that take room."""
-        return self._places.keys()
+    def residents(self, node: str) -> Residents:
+        """The pods that take room on a node, by uid."""
+        return self._residents.get(node, NOBODY)
+
+    def used(self) -> Mapping[str, Mapping[str, int]]:
+        """What is taken of each node on which there is a pod, known or not; zero amounts may be among it."""
+        return self._used
 
     def take_grown(self) -> set[str]:
         """Nodes on which something changed that could help a refused group, since last asked (semantics Q3)."""
@@ -140,9 +135,8 @@ class Cluster:
         stirred, self._stirred = self._stirred, False
         return stirred
 
-    def fits(self, uid: str) -> bool:
-        """Whether the node of an occupant holds all its pods, as far as this pod's resources go."""
-        node, pod = self._places[uid]
+    def fits(self, pod: Pod, node: str) -> bool:
+        """Whether a node holds all its pods, as far as the resources of `pod` go, which is on it."""
         self._refresh()
         index = self._table.index.get(node)
         return index is not None and all(
@@ -179,7 +173,7 @@ class Cluster:
         self._snapshot = None
         self._stirred = True
 
-    def _move(self, pod: Pod, node: str, sign: int) -> None:
+    def _take(self, pod: Pod, node: str, sign: int) -> None:
         used = self._used[node]
         for name, amount in pod.shape.requests:
             used[name] = used.get(name, 0) + sign * amount

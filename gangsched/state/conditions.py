@@ -48,7 +48,7 @@ def pod_conditions(
     facts = of_gang.now if of_gang is not None and not gang.free_running else ""
     see = f"; see {_place_name(record, place)}" if facts else ""
     for pod in waiting:
-        fault = record.faults.get(pod.uid)
+        fault = record.members[pod.uid].fault
         refusal = Refusal(Reason.BACK_OFF, "", fault) if fault else notes.get(pod.uid, of_gang)
         if refusal is None:
             continue

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from gangsched.model.gang import Refusal
-from gangsched.model.objects import Phase, Pod
+from gangsched.model.objects import Phase
 from gangsched.model.resources import format_quantity
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, broken
+from gangsched.state.members import Member, State
 from gangsched.state.scheduling import SchedulingState
 
 Json: TypeAlias = dict[str, object]
@@ -20,6 +21,7 @@ Json: TypeAlias = dict[str, object]
 MEMBER_STATES = (
     "pending",
     "held",
+    "waiting for claims",
     "binding",
     "bound",
     "retry",
@@ -29,6 +31,7 @@ MEMBER_STATES = (
     "succeeded",
     "failed",
 )
+GOING = frozenset({State.WITHDRAWN, State.TERMINATING, State.DELETED})
 
 
 def list_gangs(state: SchedulingState) -> list[Json]:
@@ -53,7 +56,7 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
         "podGroup": _pod_group(record),
         "spec": _spec(record),
         "problems": [problem.text for problem in record.spec.problems] if record.spec else [],
-        "members": _members(state, record),
+        "members": _members(record),
         **_of_group(state, group, now_s),
     }
 
@@ -68,7 +71,7 @@ def _line(state: SchedulingState, record: GangRecord) -> Json:
         "group": group_id,
         "plain": record.plain,
         "min": record.spec.min_member if record.spec else (1 if record.plain else None),
-        "counts": {kind: len(found) for kind, found in _sorted_members(state, record).items() if found},
+        "counts": {kind: len(found) for kind, found in _sorted_members(record).items() if found},
         "reason": verdict.reason.value if verdict else "",
         "message": verdict.text if verdict else "",
         "queue": state.queue.part(group_id),
@@ -115,52 +118,39 @@ def _spec(record: GangRecord) -> Json | None:
     return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}
 
 
-def _sorted_members(state: SchedulingState, record: GangRecord) -> dict[str, list[Pod]]:
+def _sorted_members(record: GangRecord) -> dict[str, list[Member]]:
     """Members by what has become of them; each is in one list."""
-    found: dict[str, list[Pod]] = {kind: [] for kind in MEMBER_STATES}
-    for pod in sorted(record.members.values(), key=lambda pod: pod.key):
-        found[_kind(state, record, pod)].append(pod)
+    found: dict[str, list[Member]] = {kind: [] for kind in MEMBER_STATES}
+    for member in sorted(record.members.values(), key=lambda member: member.pod.key):
+        found[_kind(member)].append(member)
     return found
 
 
-def _kind(state: SchedulingState, record: GangRecord, pod: Pod) -> str:
-    """As `gangs.view` counts it (semantics P1), bound and being bound told apart."""
-    if not pod.live:
-        return "succeeded" if pod.phase is Phase.SUCCEEDED else "failed"
-    if pod.deleting or pod.uid in record.ghosts:
-        return "terminating"
-    if pod.node_name:
-        return "bound"
-    for kind, holds in (
-        ("binding", pod.uid in record.assumed),
-        ("foreign", pod.scheduler_name not in state.names),
-        ("gated", pod.gated),
-        ("held", pod.uid in record.held),
-        ("retry", pod.uid in record.retry),
-    ):
-        if holds:
-            return kind
-    return "pending"
+def _kind(member: Member) -> str:
+    """The state in the user's words."""
+    if member.state is State.ENDED:
+        return "succeeded" if member.pod.phase is Phase.SUCCEEDED else "failed"
+    return "terminating" if member.state in GOING else member.state.value
 
 
-def _members(state: SchedulingState, record: GangRecord) -> Json:
+def _members(record: GangRecord) -> Json:
     return {
-        kind: [_member(record, pod, kind) for pod in pods]
-        for kind, pods in _sorted_members(state, record).items()
-        if pods
+        kind: [_member(member, kind) for member in members]
+        for kind, members in _sorted_members(record).items()
+        if members
     }
 
 
-def _member(record: GangRecord, pod: Pod, kind: str) -> Json:
-    node = pod.node_name or record.assumed.get(pod.uid) or record.held.get(pod.uid) or ""
+def _member(member: Member, kind: str) -> Json:
+    pod = member.pod
     told: Json = {"pod": pod.key, "uid": pod.uid}
-    if node:
+    if node := member.node or pod.node_name:
         told["node"] = node
     if kind == "foreign":
         told["schedulerName"] = pod.scheduler_name
     if pod.status_reason:
         told["status"] = pod.status_reason
-    if pod.timed_out or pod.uid in record.marking:
+    if pod.timed_out or member.marking:
         told["timedOut"] = True
     return told
 
@@ -198,7 +188,7 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
 
 def _notes(state: SchedulingState, group: GroupRecord) -> list[Json]:
     """What the last verdict says of single members, where it differs from what it says of all."""
-    pods = {uid: pod for gang_id in group.gangs for uid, pod in state.registry.gangs[gang_id].members.items()}
+    pods = {pod.uid: pod for gang_id in group.gangs for pod in state.registry.gangs[gang_id].pods}
     notes = group.verdict.notes if group.verdict else ()
     return [
         {"pod": pods[uid].key, "reason": refusal.reason.value, "message": refusal.text}

@@ -1,4 +1,4 @@
-"""One gang as it is remembered between plans: its members, what they hold, and what it was told to be.
+"""One gang as it is remembered between plans: its members, and what it was told to be.
 
 Law: a record only remembers; what it means is photographed into a `Gang` by `view`, which reads nothing else. Members
 are keyed by uid, so a pod recreated under the same name is another member (semantics I6).
@@ -6,7 +6,9 @@ are keyed by uid, so a pod recreated under the same name is another member (sema
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec
@@ -14,7 +16,10 @@ from gangsched.core.queue_sort import size_key
 from gangsched.model.gang import Gang, Placement, Refusal
 from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup, Shape
 from gangsched.model.reasons import Reason
+from gangsched.state.members import Member, State
 
+UNBOUND = frozenset({State.PENDING, State.GATED, State.HELD, State.RETRY, State.WAITING_FOR_CLAIMS, State.BINDING})
+"""The states in which the timeout annotation of a member counts (T3)."""
 API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 
 
@@ -22,25 +27,16 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 class GangRecord:
     """What is remembered of one gang.
 
-    `started` is whether a member was ever bound since the gang was satisfied; `faults` say of members why their bind
-    failed, until the next verdict.
-
-    `held` and `assumed` map uids to nodes; `retry` are permitted members whose bind failed (B3), `ghosts` members that
-    the API server says are gone though no event has said so yet, `marking` members whose timeout annotation is being
-    written and counts already (T2). `spec_of` is what `spec` was made from. `ours`: a member is (or, once none is left,
+    `members` are its own by uid, `numbers` how many are in each state. `started` is whether a member was ever bound
+    since the gang was satisfied. `spec_of` is what `spec` was made from. `ours`: a member is (or, once none is left,
     was) for us to place; of any other gang nothing is ever told or written.
     """
 
     id: str
     plain: bool = False
-    members: dict[str, Pod] = field(default_factory=dict)
+    members: dict[str, Member] = field(default_factory=dict)
+    numbers: Counter[State] = field(default_factory=Counter)
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
-    held: dict[str, str] = field(default_factory=dict)
-    assumed: dict[str, str] = field(default_factory=dict)
-    retry: set[str] = field(default_factory=set)
-    faults: dict[str, str] = field(default_factory=dict)
-    ghosts: set[str] = field(default_factory=set)
-    marking: set[str] = field(default_factory=set)
     satisfied: bool = False
     started: bool = False
     spec: GangSpec | None = None
@@ -70,26 +66,46 @@ class GangRecord:
         """The PodGroup's creation, else the oldest member's, in whole epoch seconds (semantics Q1)."""
         if (pod_group := self.pod_group) is not None:
             return pod_group.creation_s
-        return min((pod.creation_s for pod in self.members.values()), default=0)
+        return min((member.pod.creation_s for member in self.members.values()), default=0)
+
+    @property
+    def pods(self) -> list[Pod]:
+        """Of all members, in the order in which we learned of them."""
+        return [member.pod for member in self.members.values()]
+
+    @property
+    def faults(self) -> list[str]:
+        """Why binds of members failed, since the last verdict."""
+        return [member.fault for member in self.members.values() if member.fault]
+
+    def of(self, *states: State) -> list[Member]:
+        """The members in any of these states."""
+        if not any(self.numbers[state] for state in states):
+            return []
+        return [member for member in self.members.values() if member.state in states]
 
     def oldest(self) -> Pod | None:
         """The member that speaks for the gang where there is no PodGroup."""
-        return min(self.members.values(), key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
+        return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
-    def forget_member(self, uid: str) -> None:
-        """Drop everything known of one member."""
-        self.members.pop(uid, None)
-        self.held.pop(uid, None)
-        self.assumed.pop(uid, None)
-        self.retry.discard(uid)
-        self.faults.pop(uid, None)
-        self.ghosts.discard(uid)
-        self.marking.discard(uid)
-        self.forget_if_lifeless()
+    def enter(self, member: Member) -> None:
+        """A member joins; for `member_store`, as is what follows."""
+        self.members[member.pod.uid] = member
+        self.numbers[member.state] += 1
+
+    def leave(self, member: Member) -> None:
+        """A member is of this gang no more."""
+        del self.members[member.pod.uid]
+        self.numbers[member.state] -= 1
+
+    def recount(self, before: State, after: State) -> None:
+        """A member has changed its state."""
+        self.numbers[before] -= 1
+        self.numbers[after] += 1
 
     def forget_if_lifeless(self) -> None:
         """Once no live member is left, what the gang had reached is void, whoever joins later (semantics I6)."""
-        if not any(pod.live for pod in self.members.values()):
+        if self.numbers[State.ENDED] == len(self.members):
             self.satisfied = self.started = False
 
     def read_spec(self, *, defaults: GangDefaults) -> bool:
@@ -100,7 +116,7 @@ class GangRecord:
         """
         declared: dict[tuple[tuple[str, str], ...], Pod] = {}
         known: Pod | None = None
-        members = self.members.values()
+        members = self.pods
         for pod in [pod for pod in members if not (pod.deleting or pod.phase in TERMINAL)] or members:
             if (
                 known is None or pod.gang_metadata is not known.gang_metadata
@@ -126,9 +142,9 @@ class GangRecord:
 
     def view(self, names: frozenset[str]) -> Gang:
         """Photograph the gang; `names` are our scheduler names (semantics I1, P1)."""
-        count = _count(self, names)
+        count = _count(self)
         if self.members:
-            self.ours = any(pod.scheduler_name in names for pod in self.members.values())
+            self.ours = any(member.pod.scheduler_name in names for member in self.members.values())
         if count.seen_bound:
             self.satisfied = True  # B4: seen bound, e.g. after a restart
         spec = self.spec
@@ -178,33 +194,35 @@ class _Count:
     timed_out: list[str] = field(default_factory=list)
 
 
-def _count(record: GangRecord, names: frozenset[str]) -> _Count:
+def _count(record: GangRecord) -> _Count:
     """Sort the members into what they are to a plan; each is counted once."""
     count = _Count()
     pending, retry, held = [], [], []
     nodes: set[str] = set()
-    ghosts, assumed, marking = record.ghosts, record.assumed, record.marking
-    for uid, pod in record.members.items():
-        if pod.phase in TERMINAL:
-            count.succeeded += pod.phase is Phase.SUCCEEDED
-        elif pod.deleting or uid in ghosts:
-            count.terminating += 1
-        elif pod.node_name or uid in assumed:
-            count.bound += 1
-            nodes.add(pod.node_name or assumed[uid])
-            count.seen_bound = count.seen_bound or bool(pod.node_name)
-        elif pod.scheduler_name not in names:
-            count.foreign.append(pod.key)
-        elif pod.gated:
-            count.gated += 1
-        elif uid in record.held:
-            held.append(Placement(pod, record.held[uid]))
-        elif uid in record.retry:
-            retry.append(pod)
-        else:
-            pending.append(pod)
-        marked = pod.timed_out or uid in marking
-        if marked and pod.live and not pod.node_name and not pod.deleting and pod.scheduler_name in names:
+    for member in record.members.values():
+        pod, state = member.pod, member.state
+        match state:
+            case State.PENDING:
+                pending.append(pod)
+            case State.BOUND | State.BINDING | State.WAITING_FOR_CLAIMS:
+                count.bound += 1
+                nodes.add(member.node)
+                count.seen_bound = count.seen_bound or bool(pod.node_name)
+            case State.ENDED:
+                count.succeeded += pod.phase is Phase.SUCCEEDED
+            case State.TERMINATING | State.WITHDRAWN | State.DELETED:
+                count.terminating += 1
+            case State.FOREIGN:
+                count.foreign.append(pod.key)
+            case State.GATED:
+                count.gated += 1
+            case State.HELD:
+                held.append(Placement(pod, member.node))
+            case State.RETRY:
+                retry.append(pod)
+            case _:
+                assert_never(state)
+        if (pod.timed_out or member.marking) and state in UNBOUND:
             count.timed_out.append(pod.key)
     count.pending, count.retry = _in_order(pending), _in_order(retry)
     count.nodes = tuple(sorted(nodes))

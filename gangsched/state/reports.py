@@ -99,7 +99,7 @@ class Reports:
     def _group(
         self, group: GroupRecord, registry: Registry, now_s: float, wall: str, *, hurry: bool
     ) -> Iterator[Report]:
-        faults = [text for gang_id in group.gangs for text in registry.gangs[gang_id].faults.values()]
+        faults = [text for gang_id in group.gangs for text in registry.gangs[gang_id].faults]
         for gang_id in group.gangs:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
             if group.verdict is not None:

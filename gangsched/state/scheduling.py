@@ -29,6 +29,8 @@ from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import Change, Member, State
 from gangsched.state.queue import Queue
 from gangsched.state.reports import Reports
 
@@ -54,8 +56,9 @@ class SchedulingState:
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults)
         self.queue = Queue()
         self.reports = Reports(settle_s=rules.settle_s)
+        self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
         self._event_handlers = EventHandlers(
-            self.cluster, self.registry, self.queue, names=rules.scheduler_names, avoid_s=rules.avoid_s
+            self.members, self.cluster, self.registry, self.queue, names=rules.scheduler_names, avoid_s=rules.avoid_s
         )
         self._clocked: set[str] = set()
         self._yielded: set[str] = set()
@@ -104,8 +107,8 @@ class SchedulingState:
     def _look_at_holds(self, nodes: set[str]) -> None:
         """Groups that hold on these nodes are planned anew: what they hold may be theirs no more (semantics R3)."""
         for group_id in self._clocked:
-            records = (self.registry.gangs[gang] for gang in self.registry.groups[group_id].gangs)
-            if any(not nodes.isdisjoint(record.held.values()) for record in records):
+            held = (placed for gang in self.registry.groups[group_id].gangs for placed in self.registry.view(gang).held)
+            if any(placed.node in nodes for placed in held):
                 self.queue.activate(group_id)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
@@ -158,13 +161,10 @@ class SchedulingState:
         return actions
 
     def _commit(self, group: GroupRecord, verdict: Verdict, now_s: float) -> Iterable[Action]:
-        for uid in verdict.releases:
-            self._event_handlers.gang_of(uid).held.pop(uid, None)
-            self.cluster.vacate(uid)
+        self.members.release(self.members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
-            self._take(placement)
-            self._event_handlers.gang_of(placement.pod.uid).held[placement.pod.uid] = placement.node
-        actions: list[Action] = [self._assume(placement) for placement in verdict.binds]
+            self._place(placement, Change.HOLD)
+        actions: list[Action] = [self._bind(placement) for placement in verdict.binds]
         if verdict.expired:
             actions += self._mark_timed_out(group)
         if verdict.round is not None:
@@ -176,9 +176,9 @@ class SchedulingState:
         if started:
             for gang in group.gangs:
                 record = self.registry.gangs[gang]
-                record.satisfied = any(pod.live for pod in record.members.values())  # with a minimum of 0, maybe none
+                record.satisfied = any(pod.live for pod in record.pods)  # with a minimum of 0, maybe none
         records = [self.registry.gangs[gang] for gang in group.gangs]
-        if verdict.reason not in WAITING_WITH_ROOM or not any(record.held for record in records):
+        if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
             self._release_yielded({group.id})
         if verdict.expired or verdict.yields_to:  # the next verdict comes before this one has settled
             actions += [event for record in records for event in self.reports.announce(record, verdict)]
@@ -189,7 +189,8 @@ class SchedulingState:
         """Where the group waits now, and what is told of it."""
         group.verdict = verdict
         for gang in group.gangs:
-            self.registry.gangs[gang].faults.clear()
+            for member in self.registry.gangs[gang].members.values():
+                member.fault = ""
         moved = bool(verdict.binds or verdict.holds or verdict.releases)
         if moved:
             for gang in group.gangs:
@@ -200,34 +201,30 @@ class SchedulingState:
             self.queue.activate(group.id)  # holds were lost: place the members anew at once
         self.reports.note(group.id, now_s)
 
-    def _assume(self, placement: Placement) -> Bind:
+    def _bind(self, placement: Placement) -> Bind:
+        member = self._place(placement, Change.SEND_BIND)
         pod = placement.pod
-        record = self._event_handlers.gang_of(pod.uid)
-        if record.held.pop(pod.uid, None) is None:
-            self._take(placement)
-        record.assumed[pod.uid] = placement.node
-        record.retry.discard(pod.uid)
-        self._event_handlers.sent(placement)
-        if not record.plain:
-            self.reports.started(record.id, placement)
-        claims = self.cluster.storage_cache.selections(pod.uid)
-        return Bind(pod.uid, pod.namespace, pod.name, placement.node, claims)
+        if not self.registry.gangs[member.gang].plain:
+            self.reports.started(member.gang, placement)
+        return Bind(pod.uid, pod.namespace, pod.name, placement.node, member.selections)
 
-    def _take(self, placement: Placement) -> None:
-        self.cluster.occupy(placement.pod, placement.node)
-        self.cluster.storage_cache.select(placement.pod.uid, placement.claims)
-        assert self.cluster.fits(placement.pod.uid), f"{placement.pod.key} does not fit on {placement.node}"
+    def _place(self, placement: Placement, change: Change) -> Member:
+        """A member gets its room, unless it holds it already."""
+        member = self.members[placement.pod.uid]
+        self.members.change(member, change, node=placement.node, selections=placement.claims)
+        assert self.cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
+        return member
 
     def _still_fits(self, verdict: Verdict) -> bool:
         """The last check: on the newest nodes every placement is still allowed, has room and no conflict (B2)."""
         placements = (*verdict.binds, *verdict.holds)
-        new = [p for p in placements if not self.cluster.node_of(p.pod.uid)]
+        new = [p for p in placements if not self.members.node_of(p.pod.uid)]
         for placement in new:
             self.cluster.occupy(placement.pod, placement.node)
         ledger = Ledger(self.cluster.snapshot())
         fits = all(ledger.fits_still(placement.pod, placement.node) for placement in placements)
         for placement in new:
-            self.cluster.vacate(placement.pod.uid)
+            self.cluster.vacate(placement.pod, placement.node)
         return fits
 
     def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
@@ -235,15 +232,16 @@ class SchedulingState:
         for gang in group.gangs:
             record = self.registry.gangs[gang]
             self.registry.touch(gang)
-            for pod in record.members.values():
+            for member in record.members.values():
+                pod = member.pod
                 ours = pod.scheduler_name in self._rules.scheduler_names
                 if ours and pod.live and not pod.node_name and not pod.timed_out:
-                    record.marking.add(pod.uid)
+                    member.marking = True
                     yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
 
     def _keep_clock(self, group: GroupRecord, now_s: float) -> None:
         """The clock runs while the group holds anything (semantics T1)."""
-        holds = any(self.registry.gangs[gang].held for gang in group.gangs)
+        holds = any(self.registry.gangs[gang].of(State.HELD) for gang in group.gangs)
         if holds:
             group.clock_s = now_s if group.clock_s is None else group.clock_s
             self._clocked.add(group.id)

@@ -48,7 +48,7 @@ class Counts:
 
 def counts(record: GangRecord) -> Counts:
     """Count the members; `scheduled` are bound ones, whatever has become of them since."""
-    pods = record.members.values()
+    pods = record.pods
     return Counts(
         live=sum(pod.live and not pod.deleting for pod in pods),
         scheduled=sum(bool(pod.node_name) for pod in pods),
@@ -104,7 +104,7 @@ def status(
     started = pod_group.status.get("scheduleStartTime")
     if started is None and now not in {PodGroupPhase.PENDING}:
         started = wall
-    owners = sorted({f"{pod.namespace}/{pod.owner}" for pod in record.members.values() if pod.owner})
+    owners = sorted({f"{pod.namespace}/{pod.owner}" for pod in record.pods if pod.owner})
     return PodGroupStatus(
         phase=now,
         occupied_by=",".join(owners),
@@ -136,8 +136,8 @@ def _conditions(
     else:
         lack = waiting_for_members(gang)
         reason, message = lack.reason.value, lack.text
-    if record.faults:
-        message += f"; {named(list(record.faults.values()))}"
+    if faults := record.faults:
+        message += f"; {named(faults)}"
     if not scheduled and verdict is not None and verdict.round is not None:
         message += f" (round {verdict.round.number}: {verdict.round.placed} of {verdict.round.present} placed)"
     is_broken = broken(gang)

@@ -1,13 +1,13 @@
-"""Claims, volumes and classes as the API server says they are, who uses them, and what is decided about them.
+"""Claims, volumes and classes as the API server says they are, and who uses them.
 
-Law: the last word of the API server on each object is kept as it is; what we decided (`select`) lies beside it until
-the pod is bound or has lost its place. `storage()` photographs all of it, the same object until something changes.
+Law: the last word of the API server on each object is kept as it is; what we decided about a claim is its member's.
+`storage()` shows all of it, the same object until something changes.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gangsched.model.objects import Pod
@@ -16,64 +16,60 @@ from gangsched.model.storage import (
     Claim,
     CsiNode,
     ResourceClaim,
-    Selection,
     Storage,
     StorageClass,
     StorageObject,
     Volume,
     storage_key,
 )
+from gangsched.state.members import Member
 
 
 class StorageCache:
-    """`apply`, `drop` and `replace` answer with the uids of pods without a place that the change may help."""
+    """`apply`, `drop` and `replace` answer with the members without a node that the change may help."""
 
     def __init__(self) -> None:
         self._kinds: dict[type, dict[str, Any]] = {kind: {} for kind in RESOURCES}
-        self._users: dict[str, tuple[Pod, str]] = {}
-        self._selections: dict[str, tuple[Selection, ...]] = {}
-        self._names: dict[str, tuple[str, ...]] = {}
-        self._namers: dict[str, set[str]] = defaultdict(set)
-        self._shared: set[str] = set()
-        self._waiting: set[str] = set()  # pods that name claims and have no place
+        self._users: dict[str, dict[str, Member]] = defaultdict(dict)  # by claim, then by uid
+        self._unplaced: dict[str, Member] = {}  # those of them that have no node
         self._shown: set[type] = set()
         self._unread: frozenset[type[StorageObject]] = frozenset()
         self._photo: Storage | None = None
 
     # --- objects ----------------------------------------------------------------------------------------------------
 
-    def apply(self, item: StorageObject) -> set[str]:
+    def apply(self, item: StorageObject) -> list[Member]:
         """An object is there or has changed."""
         key = storage_key(item)
         if self._kinds[type(item)].get(key) == item:
-            return set()
+            return []
         self._to_change(type(item))[key] = item
         return self._helped(type(item), key)
 
-    def drop(self, kind: type, key: str) -> set[str]:
+    def drop(self, kind: type, key: str) -> list[Member]:
         """An object is gone."""
         if key not in self._kinds[kind]:
-            return set()
+            return []
         del self._to_change(kind)[key]
         return self._helped(kind, key)
 
-    def replace(self, kind: type, items: Iterable[StorageObject]) -> set[str]:
+    def replace(self, kind: type, items: Iterable[StorageObject]) -> list[Member]:
         """These objects of a kind and no others."""
         listed = {storage_key(item): item for item in items}
         if listed == self._kinds[kind] and kind not in self._unread:
-            return set()
+            return []
         self._unread -= {kind}
         self._kinds[kind] = listed
         self._photo = None
-        return set(self._waiting)
+        return list(self._unplaced.values())
 
-    def miss(self, kind: type[StorageObject]) -> set[str]:
+    def miss(self, kind: type[StorageObject]) -> list[Member]:
         """Objects of a kind cannot be read; until they are listed again nobody with claims gets a place."""
         if kind in self._unread:
-            return set()
+            return []
         self._unread |= {kind}
         self._photo = None
-        return set(self._waiting)
+        return list(self._unplaced.values())
 
     def _to_change(self, kind: type) -> dict[str, Any]:
         """A kind's objects, copied if a photograph shows them."""
@@ -83,86 +79,58 @@ class StorageCache:
         self._photo = None
         return self._kinds[kind]
 
-    def _helped(self, kind: type, key: str) -> set[str]:
+    def _helped(self, kind: type, key: str) -> list[Member]:
         """A claim matters to the pods that name it, anything else to all that name claims."""
-        return self._waiting & self._namers.get(key, set()) if kind in {Claim, ResourceClaim} else set(self._waiting)
+        if kind in {Claim, ResourceClaim}:
+            return [member for member in self._users.get(key, {}).values() if not member.node]
+        return list(self._unplaced.values())
 
     # --- pods -------------------------------------------------------------------------------------------------------
 
-    def name(self, pod: Pod) -> None:
-        """A live pod names these claims, placed or not."""
-        keys = tuple(dict.fromkeys(use.key(pod.namespace) for use in pod.claims)) if pod.claims else ()
-        if self._names.get(pod.uid, ()) == keys:
-            return
-        self.unname(pod.uid)  # a ResourceClaim gets its name when it is made
-        if not keys:
-            return
-        self._names[pod.uid] = keys
-        if pod.uid not in self._users:
-            self._waiting.add(pod.uid)
+    def keep(self, member: Member, old: Pod, *, known: bool) -> None:
+        """Bring up to date who names which claim; `old` is the pod's version before, `known` false once it is gone."""
+        pod = member.pod
+        keys = _keys(pod) if known and pod.live else set()
+        for key in _keys(old) - keys:
+            users = self._users.get(key, {})
+            users.pop(pod.uid, None)
+            if not users:
+                self._users.pop(key, None)
         for key in keys:
-            self._namers[key].add(pod.uid)
-            self._share(key)
+            self._users[key][pod.uid] = member
+        if keys and not member.node:
+            self._unplaced[pod.uid] = member
+        else:
+            self._unplaced.pop(pod.uid, None)
+        self._photo = None
 
-    def unname(self, uid: str) -> None:
-        """The pod has ended or is gone."""
-        self._waiting.discard(uid)
-        for key in self._names.pop(uid, ()):
-            self._namers[key].discard(uid)
-            self._share(key)
-            if not self._namers[key]:
-                del self._namers[key]
+    def users(self) -> Mapping[str, Mapping[str, Member]]:
+        """The live members that name each claim, by its key and then by uid."""
+        return self._users
 
-    def named(self) -> Iterable[str]:
-        """The uids of all pods known to name a claim."""
-        return self._names.keys()
-
-    def _share(self, key: str) -> None:
-        shared = len(self._namers[key]) > 1
-        if shared != (key in self._shared):
-            (self._shared.add if shared else self._shared.discard)(key)
-            self._photo = None
-
-    def place(self, pod: Pod, node: str) -> None:
-        """A pod has a place; once it is bound nothing is left to decide about its claims."""
-        if pod.claims:
-            self._users[pod.uid] = (pod, node)
-            self._waiting.discard(pod.uid)
-            self._photo = None
-            if pod.node_name:
-                self._selections.pop(pod.uid, None)
-
-    def unplace(self, uid: str) -> None:
-        """A pod has lost its place, and what was picked for it."""
-        if self._users.pop(uid, None) is not None:
-            self._selections.pop(uid, None)
-            if uid in self._names:
-                self._waiting.add(uid)
-            self._photo = None
-
-    def select(self, uid: str, selections: tuple[Selection, ...]) -> None:
-        """What was decided about the claims of a pod that got a place."""
-        if selections:
-            self._selections[uid] = selections
-            self._photo = None
-
-    def selections(self, uid: str) -> tuple[Selection, ...]:
-        """What was decided about the claims of a pod that is not bound yet."""
-        return self._selections.get(uid, ())
+    def unplaced(self) -> Mapping[str, Member]:
+        """Those of them that have no node, by uid."""
+        return self._unplaced
 
     def storage(self) -> Storage:
         """All of it as of now."""
         if self._photo is None:
             self._shown = set(self._kinds)
+            placed = {uid: member for users in self._users.values() for uid, member in users.items() if member.node}
             self._photo = Storage(
                 self._kinds[Claim],
                 self._kinds[Volume],
                 self._kinds[StorageClass],
                 self._kinds[CsiNode],
                 self._kinds[ResourceClaim],
-                users=dict(self._users),
-                selections=dict(self._selections),
-                shared=frozenset(self._shared),
+                users={uid: (member.pod, member.node) for uid, member in placed.items()},
+                selections={uid: member.selections for uid, member in placed.items() if member.selections},
+                shared=frozenset(key for key, users in self._users.items() if len(users) > 1),
                 unread=self._unread,
             )
         return self._photo
+
+
+def _keys(pod: Pod) -> set[str]:
+    """What the claims are known by that a pod names."""
+    return {use.key(pod.namespace) for use in pod.claims}

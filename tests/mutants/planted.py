@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CORE, STATE, LOOP = "tests/unit/core", "tests/unit/state", "tests/unit/test_loop.py"
+VALIDATE = "tests/unit/state/test_validate.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ MUTANTS = (
         "quorum counts terminating pods",
         "P1",
         "state/gangs.py",
-        "elif pod.deleting or uid in ghosts:\n            count.terminating += 1",
-        "elif pod.deleting or uid in ghosts:\n            pending.append(pod)",
+        "| State.DELETED:\n                count.terminating += 1",
+        "| State.DELETED:\n                pending.append(pod)",
         STATE,
     ),
     Mutant(
@@ -55,9 +56,9 @@ MUTANTS = (
     Mutant(
         "hold survives the deletion of its pod",
         "R3",
-        "state/event_handlers.py",
-        "(pod.deleting or pod.gated or",
-        "(pod.gated or",
+        "state/members.py",
+        "State.HELD: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.HELD,",
+        "State.HELD: {**SEEN, **_STARTED, **_stays(State.HELD, Change.SEEN_PENDING, Change.SEEN_DELETED),",
         STATE,
     ),
     Mutant(
@@ -101,11 +102,11 @@ MUTANTS = (
         STATE,
     ),
     Mutant(
-        "ghosts are retried",
+        "members that the server says are gone are retried",
         "B3",
-        "state/event_handlers.py",
-        "record.ghosts.add(outcome.uid)",
-        "record.retry.add(outcome.uid)",
+        "state/members.py",
+        "Change.ANSWERED_GONE: State.DELETED,\n        Change.ANSWERED_FAILED: State.RETRY,",
+        "Change.ANSWERED_GONE: State.RETRY,\n        Change.ANSWERED_FAILED: State.RETRY,",
         STATE,
     ),
     Mutant(
@@ -176,9 +177,9 @@ MUTANTS = (
     Mutant(
         "a failed bind keeps its room",
         "B3",
-        "state/event_handlers.py",
-        "        self._cluster.vacate(outcome.uid)\n        if record is None:",
-        "        if record is None:",
+        "state/members.py",
+        "        Change.ANSWERED_FAILED: State.RETRY,",
+        "        Change.ANSWERED_FAILED: State.BINDING,",
         STATE,
     ),
     Mutant(
@@ -192,8 +193,8 @@ MUTANTS = (
     Mutant(
         "a gang that never started stays satisfied",
         "decision 10",
-        "state/event_handlers.py",
-        "if not record.assumed and not record.started:",
+        "state/member_store.py",
+        "if not gang.started and not gang.of(*UNDER_WAY):",
         "if False:",
         STATE,
     ),
@@ -233,9 +234,33 @@ MUTANTS = (
         "a timed-out gang goes on until its marks are seen",
         "T3",
         "state/gangs.py",
-        "marked = pod.timed_out or uid in marking",
-        "marked = pod.timed_out",
+        "if (pod.timed_out or member.marking) and",
+        "if pod.timed_out and",
         STATE,
+    ),
+    Mutant(
+        "a member's room is counted twice when its labels change",
+        "I1",
+        "state/cluster.py",
+        "        if left:\n            self.vacate(old, left)",
+        "        if left and left != node:\n            self.vacate(old, left)",
+        VALIDATE,
+    ),
+    Mutant(
+        "the number of members in a state is not kept",
+        "P1",
+        "state/gangs.py",
+        "        self.numbers[before] -= 1",
+        "        self.numbers[before] -= before is not State.HELD",
+        VALIDATE,
+    ),
+    Mutant(
+        "a pod that has ended keeps its room",
+        "I1",
+        "state/member_store.py",
+        "if pod is not None and state in TAKES_ROOM else",
+        "if pod is not None and (old_node or state in TAKES_ROOM) else",
+        VALIDATE,
     ),
     Mutant(
         "the loop plans in the middle of a burst",

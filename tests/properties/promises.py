@@ -11,6 +11,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.objects import Pod
 from gangsched.model.plan import RoundOutcome
 from gangsched.state.cluster import Cluster
+from gangsched.state.members import UNDER_WAY, State
 from tests.builders import OURS
 from tests.properties.histories import History
 from tests.world import World
@@ -22,9 +23,9 @@ def used(world: World) -> dict[str, Counter[str]]:
     for bind in world.unanswered:
         if bind.uid in world.pods:
             places.setdefault(bind.uid, (world.pods[bind.uid], bind.node))
-    for record in world.state.registry.gangs.values():
-        for uid, name in record.held.items():
-            places.setdefault(uid, (record.members[uid], name))
+    for member in world.state.members.all():
+        if member.state is State.HELD:
+            places.setdefault(member.pod.uid, (member.pod, member.node))
     total: dict[str, Counter[str]] = defaultdict(Counter)
     for pod, name in places.values():
         total[name].update(dict(pod.shape.requests))
@@ -60,14 +61,14 @@ def columns_are_exact(world: World) -> None:
 
 def holds_are_sound(world: World) -> None:
     """Only live, unbound, ungated members of ours that are not being deleted hold, and only on nodes that are there."""
-    for record in world.state.registry.gangs.values():
-        for uid, name in record.held.items():
-            pod = world.pods[uid]
+    for member in world.state.members.all():
+        if member.state is State.HELD:
+            pod = world.pods[member.pod.uid]
             assert pod.live, f"{pod.key} has ended and holds"
             is_out = pod.node_name or pod.deleting or pod.gated
             assert not is_out, f"{pod.key} holds"
             assert pod.scheduler_name in OURS
-            assert name in world.nodes, f"{pod.key} holds on {name}, which is gone"
+            assert member.node in world.nodes, f"{pod.key} holds on {member.node}, which is gone"
 
 
 def all_or_nothing(history: History) -> None:
@@ -96,7 +97,7 @@ def rounds_end(world: World) -> None:
 
 def waiting(world: World) -> list[Pod]:
     """The pods that gangsched must decide about: ours, live, unbound, ungated, not going, not bound just now."""
-    ghosts = {uid for record in world.state.registry.gangs.values() for uid in record.ghosts}
+    gone = {member.pod.uid for member in world.state.members.all() if member.state is State.DELETED}
     under_way = {bind.uid for bind in world.unanswered}
     return [
         pod
@@ -104,7 +105,7 @@ def waiting(world: World) -> list[Pod]:
         if pod.scheduler_name in OURS
         and pod.live
         and not (pod.node_name or pod.gated or pod.deleting)
-        and pod.uid not in ghosts | under_way
+        and pod.uid not in gone | under_way
     ]
 
 
@@ -144,8 +145,8 @@ def nothing_is_lost(world: World) -> None:
     assert known <= set(world.pods), "members that are no pods"
     under_way = {bind.uid for bind in world.unanswered}
     for record in registry.gangs.values():
-        assert set(record.assumed) <= under_way, f"{record.id} assumes what nobody binds"
-        assert not set(record.held) & set(record.assumed), f"{record.id} holds what it binds"
+        sent = {member.pod.uid for member in record.of(*UNDER_WAY)}
+        assert sent <= under_way, f"{record.id} assumes what nobody binds"
     for group_id, group in registry.groups.items():
         assert not group.yielded_to or group.yielded_to in registry.groups, f"{group_id} waits for nobody"
         for gang_id in group.gangs:

@@ -38,6 +38,7 @@ from gangsched.model.protocol import (
     SetPodGroupStatus,
 )
 from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.validate import validate
 from gangsched.telemetry.metrics import Metrics
 from tests.scenarios.objects import PRIORITIES
 from tests.scenarios.view import View, is_bound
@@ -171,6 +172,7 @@ class VirtualCluster:
         with capture_logs():
             for _ in range(TURNS):
                 busy = self._loop.turn()
+                assert validate(self._state) == []
                 if not busy and not self._later:
                     return
                 while self._later:

@@ -93,7 +93,7 @@ def test_intake_is_bounded_and_nothing_is_planned_in_the_middle_of_a_burst(bench
 async def test_message_wakes_the_loop(bench: Bench) -> None:
     """A sleeping loop plans as soon as a message comes."""
     running = asyncio.create_task(bench.loop.run())
-    await until(lambda: bench.state.cluster.node_names)
+    await until(lambda: bench.state.cluster.nodes)
     bench.loop.inbox(Applied(pod("p")))
     await until(lambda: bench.binds)
     bench.loop.stop()
@@ -137,7 +137,7 @@ async def test_deadline_wakes_the_loop(bench: Bench) -> None:
 async def test_stop_ends_the_loop_and_plans_no_more(bench: Bench) -> None:
     """After `stop` nothing new is bound; `run` returns by itself."""
     running = asyncio.create_task(bench.loop.run())
-    await until(lambda: bench.state.cluster.node_names)
+    await until(lambda: bench.state.cluster.nodes)
     bench.loop.stop()
     bench.loop.inbox(Applied(pod("late")))
     async with asyncio.timeout(5):

@@ -253,7 +253,7 @@ def test_gone_answer_about_a_pod_bound_elsewhere_frees_nothing() -> None:
         other = "b" if bind.node == "a" else "a"
         world.update(one, node_name=other, phase=Phase.RUNNING)
         world.say(BindGone(bind.uid, bind.node, f"the pod is bound to {other}"))
-        assert world.state.cluster.node_of(one.uid) == other
+        assert world.state.members.node_of(one.uid) == other
         world.unanswered.clear()
         world.fate = lambda _: "bound"
         world.create(members("h", 2))

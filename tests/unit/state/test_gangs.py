@@ -387,7 +387,7 @@ def test_member_relabelled_after_its_bind_was_answered_is_not_bound_twice() -> N
     )
     world.settle()
     assert len(world.sent) == 1
-    assert world.state.cluster.node_of(moving.uid) == "a"
+    assert world.state.members.node_of(moving.uid) == "a"
 
 
 def test_update_that_changes_nothing_wakes_nobody() -> None:

@@ -47,7 +47,7 @@ def test_hold_of_a_deleted_or_gated_pod_is_given_back() -> None:
             world.delete(held)
         else:
             world.update(held, **{change: True})
-        assert world.state.cluster.node_of(held.uid) == "", change
+        assert world.state.members.node_of(held.uid) == "", change
         world.create(pod("tiny", gpus=1, priority=9))
         assert "tiny" in world.settle().bound(), change
 
@@ -252,7 +252,7 @@ def test_hold_of_a_member_that_was_bound_by_somebody_else_becomes_its_place() ->
     world.create(pod("filler", gpus=1, node_name="z"))
     held = next(each for each in world.pods.values() if each.name == "g-0")
     world.update(held, node_name="z", phase=Phase.RUNNING)
-    assert world.state.cluster.node_of(held.uid) == "z"
+    assert world.state.members.node_of(held.uid) == "z"
     assert "g-0" not in world.held()
     world.settle()
     assert "g-1" in world.bound(), "the gang is satisfied now, so what it holds is bound"

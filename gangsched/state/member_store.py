@@ -1,0 +1,150 @@
+"""The members there are, and everything that is counted by what they are: room, claims in use, members of a gang.
+
+Law: a member changes its state, its node or its gang here and nowhere else, in `_become`, which keeps the columns of
+`Cluster`, the users of claims and the numbers of each gang equal to what the members say; `validate` counts them again.
+A pod without a gang is a member for as long as it takes room or names claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, KeysView
+
+from gangsched.model.objects import Pod
+from gangsched.model.storage import Selection
+from gangsched.state.cluster import Cluster
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import Registry
+from gangsched.state.members import TAKES_ROOM, UNDER_WAY, Change, Member, State, next_state, seen
+
+UNPLACED = {State.HELD: Change.RELEASE, State.RETRY: Change.RESTART_GANG}
+"""What ends with a member's gang."""
+KEEPS_SELECTIONS = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING})
+
+
+class MemberStore:
+    """Every member by its pod's uid. Changes `cluster` and the gangs of `registry`, which it does not own."""
+
+    def __init__(self, cluster: Cluster, registry: Registry, *, names: frozenset[str]) -> None:
+        self._members: dict[str, Member] = {}
+        self._cluster = cluster
+        self._registry = registry
+        self._names = names
+
+    def __getitem__(self, uid: str) -> Member:
+        return self._members[uid]
+
+    def get(self, uid: str) -> Member | None:
+        """The member of that uid, if there is one."""
+        return self._members.get(uid)
+
+    def uids(self) -> KeysView[str]:
+        """Of every member."""
+        return self._members.keys()
+
+    def all(self) -> Iterable[Member]:
+        """Every member."""
+        return self._members.values()
+
+    def node_of(self, uid: str) -> str:
+        """Where a pod takes room; "" if nowhere."""
+        member = self._members.get(uid)
+        return member.node if member is not None else ""
+
+    # --- what the watch shows ---------------------------------------------------------------------------------------
+
+    def admit(self, pod: Pod, gang: GangRecord | None) -> None:
+        """A pod that is new to us."""
+        if gang is None and not _is_worth_knowing(pod):
+            return
+        member = Member(pod, State.GATED)
+        self._members[pod.uid] = member
+        if gang is not None:
+            self._enter(member, gang)
+        self._become(member, next_state(member, seen(pod, self._names)), pod)
+
+    def see(self, member: Member, pod: Pod, gang: GangRecord | None) -> None:
+        """A known pod has changed, its gang perhaps too."""
+        if member.gang != (gang.id if gang is not None else ""):
+            self._leave(member)
+            if gang is not None:
+                self._enter(member, gang)
+        if member.state is State.HELD and member.pod.shape is not pod.shape:
+            self.change(member, Change.RELEASE)
+        if pod.timed_out:
+            member.marking = False
+        self._become(member, next_state(member, seen(pod, self._names)), pod)
+        if not member.gang and not _is_worth_knowing(pod):
+            del self._members[pod.uid]
+
+    def renew(self, member: Member, pod: Pod) -> None:
+        """A new version of a pod that differs in nothing that is counted or decided on."""
+        member.pod = pod
+        if member.node:
+            self._cluster.renew(pod, member.node)
+
+    def drop(self, uid: str) -> Member | None:
+        """A pod is gone; its member, if it had one."""
+        member = self._members.pop(uid, None)
+        if member is not None:
+            self._leave(member)
+            self._become(member, State.ENDED, None)
+        return member
+
+    # --- what we decide, and how our orders end ---------------------------------------------------------------------
+
+    def change(self, member: Member, change: Change, *, node: str = "", selections: tuple[Selection, ...] = ()) -> None:
+        """Something happens to a member; `node` and `selections` are where it is placed and with which volumes."""
+        self._become(member, next_state(member, change), member.pod, node, selections)
+        if change is not Change.ANSWERED_BOUND:  # it counts as bound from when its bind is sent
+            self._registry.touch(member.gang)
+
+    def release(self, members: Iterable[Member]) -> None:
+        """Give back the room of those among them that hold."""
+        for member in [member for member in members if member.state is State.HELD]:
+            self.change(member, Change.RELEASE)
+
+    def restart_if_none_started(self, gang: GangRecord) -> None:
+        """When no bind of a permitted gang went through nothing has started: it is a whole gang again (decision 10)."""
+        if not gang.started and not gang.of(*UNDER_WAY):
+            gang.satisfied = False
+            for member in gang.of(State.RETRY):
+                self.change(member, Change.RESTART_GANG)
+
+    def _enter(self, member: Member, gang: GangRecord) -> None:
+        member.gang = gang.id
+        gang.enter(member)
+
+    def _leave(self, member: Member) -> None:
+        """The member is no longer of its gang, and what it had only as a member of it is void."""
+        if member.state in UNPLACED:
+            self.change(member, UNPLACED[member.state])
+        gang = self._registry.gangs.get(member.gang)
+        member.gang, member.fault, member.marking = "", "", False
+        if gang is None:
+            return
+        gang.leave(member)
+        gang.forget_if_lifeless()
+        if member.state in UNDER_WAY:
+            self.restart_if_none_started(gang)
+        self._registry.touch(gang.id)
+
+    def _become(
+        self, member: Member, state: State, pod: Pod | None, node: str = "", selections: tuple[Selection, ...] = ()
+    ) -> None:
+        """The one way in which a member changes. `pod` is its newest version, None when it is gone."""
+        before, old_pod, old_node = member.state, member.pod, member.node
+        member.node = (pod.node_name or node or old_node) if pod is not None and state in TAKES_ROOM else ""
+        member.state = state
+        member.pod = pod = pod or old_pod
+        if old_node or member.node:
+            self._cluster.move(old_pod, old_node, pod, member.node)
+        if old_pod.claims or pod.claims:
+            member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
+            self._cluster.storage_cache.keep(member, old_pod, known=pod.uid in self._members)
+        if member.gang:
+            self._registry.gangs[member.gang].recount(before, state)
+
+
+def _is_worth_knowing(pod: Pod) -> bool:
+    """Whether a pod of no gang takes room or uses claims."""
+    return pod.live and bool(pod.node_name or pod.claims)

@@ -1,0 +1,166 @@
+"""Members: what one pod is to us, and how that changes.
+
+Law: a member is in exactly one state, and `TABLE` is the only way from one to the next. Everything that may happen to a
+pod in a state is a row, also the race between a bind's answer and the watch, which may show the outcome before it. What
+is no row is a bug of ours and ends the process; whatever the API server shows of a pod is a row of every state. The
+table takes no room and keeps no index: `member_store` does, by what is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from gangsched.model.objects import Pod
+from gangsched.model.storage import Selection
+
+
+class State(StrEnum):
+    """What a member is to us; the comment says where its room is."""
+
+    GATED = "gated"
+    FOREIGN = "foreign"  # another scheduler's, without a node
+    PENDING = "pending"
+    HELD = "held"  # takes room until Permit, timeout or yield (R3)
+    WAITING_FOR_CLAIMS = "waiting for claims"  # takes room; its bind is sent when its claims are bound
+    BINDING = "binding"  # takes room; its bind is sent and not answered
+    BOUND = "bound"  # takes room
+    RETRY = "retry"  # Permit let it through and its bind failed (B3)
+    WITHDRAWN = "withdrawn"  # is being deleted while its bind is under way; takes room until the answer
+    TERMINATING = "terminating"  # is being deleted on its node; takes room until it is gone
+    DELETED = "deleted"  # is being deleted and has no node, or the API server says that it is gone
+    ENDED = "ended"  # Succeeded or Failed
+
+
+class Change(StrEnum):
+    """What happens to a member: what the watch shows of it, what we decide, and how our orders are answered."""
+
+    SEEN_GATED = "seen gated"
+    SEEN_FOREIGN = "seen foreign"
+    SEEN_PENDING = "seen pending"
+    SEEN_BOUND = "seen bound"
+    SEEN_DELETED = "seen deleted"  # with a deletionTimestamp, without a node
+    SEEN_TERMINATING = "seen terminating"  # with a deletionTimestamp, on a node
+    SEEN_ENDED = "seen ended"
+    HOLD = "hold"
+    RELEASE = "release"
+    SEND_CLAIMS = "send claims"
+    SEND_BIND = "send bind"
+    RESTART_GANG = "restart gang"  # no bind of its gang went through: it is a whole gang again (decision 10)
+    CLAIMS_WRITTEN = "claims written"
+    CLAIMS_FAILED = "claims failed"
+    ANSWERED_BOUND = "answered bound"
+    ANSWERED_GONE = "answered gone"
+    ANSWERED_FAILED = "answered failed"
+
+
+Row: TypeAlias = Mapping[Change, State]
+
+TAKES_ROOM: Set[State] = frozenset(
+    {State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND, State.WITHDRAWN, State.TERMINATING}
+)
+"""The states of members that have a node; all others have none."""
+UNDER_WAY: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.WITHDRAWN})
+"""The states of members that have left Permit and of which it is not known whether they are bound."""
+
+SEEN: Row = {
+    Change.SEEN_GATED: State.GATED,
+    Change.SEEN_FOREIGN: State.FOREIGN,
+    Change.SEEN_PENDING: State.PENDING,
+    Change.SEEN_BOUND: State.BOUND,
+    Change.SEEN_DELETED: State.DELETED,
+    Change.SEEN_TERMINATING: State.TERMINATING,
+    Change.SEEN_ENDED: State.ENDED,
+}
+"""Where a member goes of which we decided nothing: it is what the API server shows."""
+_UNBOUND = (Change.SEEN_GATED, Change.SEEN_FOREIGN, Change.SEEN_PENDING)
+_ANSWERS = (Change.ANSWERED_BOUND, Change.ANSWERED_GONE, Change.ANSWERED_FAILED)
+_OF_CLAIMS = (Change.CLAIMS_WRITTEN, Change.CLAIMS_FAILED)
+
+
+def _stays(state: State, *changes: Change) -> Row:
+    return dict.fromkeys(changes, state)
+
+
+_STARTED: Row = {Change.SEND_CLAIMS: State.WAITING_FOR_CLAIMS, Change.SEND_BIND: State.BINDING}
+
+TABLE: Mapping[State, Row] = {
+    # An answer may come about a pod that had left our sight and is back.
+    State.GATED: {**SEEN, **_stays(State.GATED, *_ANSWERS, *_OF_CLAIMS)},
+    State.FOREIGN: {**SEEN, **_stays(State.FOREIGN, *_ANSWERS, *_OF_CLAIMS)},
+    State.PENDING: {**SEEN, **_STARTED, **_stays(State.PENDING, *_ANSWERS, *_OF_CLAIMS), Change.HOLD: State.HELD},
+    State.HELD: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.HELD, Change.RELEASE: State.PENDING},
+    # Until its bind is answered a member stays what we made it, unless the watch shows more than the bind asks for.
+    State.WAITING_FOR_CLAIMS: {
+        **SEEN,
+        **_stays(State.WAITING_FOR_CLAIMS, *_UNBOUND, Change.CLAIMS_WRITTEN),
+        Change.CLAIMS_FAILED: State.RETRY,
+        Change.SEND_BIND: State.BINDING,
+    },
+    State.BINDING: {
+        **SEEN,
+        **_stays(State.BINDING, *_UNBOUND),
+        Change.SEEN_DELETED: State.WITHDRAWN,
+        Change.ANSWERED_BOUND: State.BOUND,
+        Change.ANSWERED_GONE: State.DELETED,
+        Change.ANSWERED_FAILED: State.RETRY,
+    },
+    State.WITHDRAWN: {
+        **SEEN,
+        **_stays(State.WITHDRAWN, *_UNBOUND, Change.SEEN_DELETED),
+        Change.ANSWERED_BOUND: State.TERMINATING,
+        Change.ANSWERED_GONE: State.DELETED,
+        Change.ANSWERED_FAILED: State.DELETED,
+    },
+    # Once it is bound the watch may be behind, and an answer still to come says nothing that it does not show.
+    State.BOUND: {
+        **SEEN,
+        **_stays(State.BOUND, *_UNBOUND, *_ANSWERS, *_OF_CLAIMS),
+        Change.SEEN_DELETED: State.TERMINATING,
+    },
+    State.TERMINATING: {**SEEN, **_stays(State.TERMINATING, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS, *_OF_CLAIMS)},
+    State.RETRY: {**SEEN, **_STARTED, **_stays(State.RETRY, Change.SEEN_PENDING), Change.RESTART_GANG: State.PENDING},
+    State.DELETED: {**SEEN, **_stays(State.DELETED, *_ANSWERS, *_OF_CLAIMS)},
+    State.ENDED: {**SEEN, **_stays(State.ENDED, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS, *_OF_CLAIMS)},
+}
+"""`TABLE[state][change]` is the next state. A pod may be gone from any state; its member is then dropped."""
+
+
+class Member(msgspec.Struct, eq=False, gc=False):
+    """One pod, its node where its state takes room, and what is known of it and of nobody else.
+
+    `gang` is the id of its gang, "" for a pod that only takes room or claims. `selections` is what was decided about
+    its claims until it is bound, `fault` why its bind failed, until the next verdict, and `marking` that its timeout
+    annotation is being written and counts already (T2).
+    """
+
+    pod: Pod
+    state: State
+    gang: str = ""
+    node: str = ""
+    selections: tuple[Selection, ...] = ()
+    fault: str = ""
+    marking: bool = False
+
+
+def seen(pod: Pod, names: Set[str]) -> Change:
+    """What the API server shows of a pod; `names` are our scheduler names (semantics I1)."""
+    if not pod.live:
+        return Change.SEEN_ENDED
+    if pod.deleting:
+        return Change.SEEN_TERMINATING if pod.node_name else Change.SEEN_DELETED
+    if pod.node_name:
+        return Change.SEEN_BOUND
+    if pod.scheduler_name not in names:
+        return Change.SEEN_FOREIGN
+    return Change.SEEN_GATED if pod.gated else Change.SEEN_PENDING
+
+
+def next_state(member: Member, change: Change) -> State:
+    """The state that follows. Raises AssertionError for what cannot happen."""
+    state = TABLE[member.state].get(change)
+    assert state is not None, f"{member.pod.key} is {member.state}, which does not go with: {change}"
+    return state

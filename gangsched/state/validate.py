@@ -1,0 +1,102 @@
+"""Validation: everything that the state keeps of its members, counted again from the members themselves.
+
+Law: reads and changes nothing, and costs a look at every pod, so it is for tests and for people who debug. It states
+what must hold by itself and asks neither the table nor the code that keeps the indexes. No complaint means that every
+member is in one state that agrees with its pod, that room is taken exactly where states take it, and that every index
+is equal to a recount.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from gangsched.model.objects import Pod
+from gangsched.state.members import Member, State
+from gangsched.state.scheduling import SchedulingState
+
+UNPLACED = frozenset({State.GATED, State.FOREIGN, State.PENDING, State.RETRY, State.DELETED, State.ENDED})
+
+
+def validate(state: SchedulingState) -> list[str]:
+    """What does not agree, in sentences; nothing when all is well."""
+    members = list(state.members.all())
+    return [
+        *(complaint for member in members for complaint in _of_member(state, member)),
+        *_of_gangs(state, members),
+        *_of_room(state, members),
+        *_of_claims(state, members),
+    ]
+
+
+def _of_member(state: SchedulingState, member: Member) -> Iterator[str]:
+    pod, what = member.pod, f"{member.pod.key} is {member.state}"
+    if state.members.get(pod.uid) is not member:
+        yield f"{what} and kept under another uid"
+    if bool(member.node) is (member.state in UNPLACED):
+        yield f"{what} and its node is {member.node!r}"
+    if not pod.live and member.state is not State.ENDED:
+        yield f"{what} though its phase is {pod.phase}"
+    if (
+        pod.live
+        and pod.node_name
+        and (member.state not in {State.BOUND, State.TERMINATING} or member.node != pod.node_name)
+    ):
+        yield f"{what} on {member.node!r} though it is bound to {pod.node_name}"
+    if member.selections and member.state not in {State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING}:
+        yield f"{what} and has volumes selected"
+    if not member.gang and (member.state is State.ENDED or not (member.node or pod.claims)):
+        yield f"{what}, of no gang, and is remembered"
+
+
+def _of_gangs(state: SchedulingState, members: list[Member]) -> Iterator[str]:
+    """Every gang has the members that name it, and counts their states right."""
+    of_gang: dict[str, dict[str, Member]] = defaultdict(dict)
+    for member in members:
+        if member.gang:
+            of_gang[member.gang][member.pod.uid] = member
+    for gang_id in of_gang.keys() | state.registry.gangs.keys():
+        record, found = state.registry.gangs.get(gang_id), of_gang.get(gang_id, {})
+        if record is None or record.members != found:
+            yield f"gang {gang_id} has other members than those that are of it"
+        elif +record.numbers != (numbers := Counter(member.state for member in found.values())):
+            yield f"gang {gang_id} counts {dict(+record.numbers)}, and there are {dict(numbers)}"
+
+
+def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
+    """Every node has the pods and the free room that the members leave it."""
+    pods: dict[str, dict[str, Pod]] = defaultdict(dict)
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for member in members:
+        if member.node:
+            pods[member.node][member.pod.uid] = member.pod
+            used[member.node].update(dict(member.pod.shape.requests))
+    snapshot, kept = state.snapshot(), state.cluster.used()
+    for name in pods.keys() | kept.keys() | set(snapshot.table.names):
+        if state.cluster.residents(name) != pods.get(name, {}):
+            yield f"node {name} has other pods than the members on it"
+        if (taken := Counter(kept.get(name, {}))) != used[name]:
+            yield f"on node {name} {dict(taken)} is taken, and its members ask {dict(used[name])}"
+    for name, node in state.cluster.nodes.items():
+        offered, index = dict(node.allocatable), snapshot.table.index[name]
+        for resource, row in snapshot.resources.items():
+            free = offered.get(resource, 0) - used[name][resource]
+            if snapshot.free[row, index] != free:
+                yield f"of {resource} {snapshot.free[row, index]} is free on node {name}, and should be {free}"
+
+
+def _of_claims(state: SchedulingState, members: list[Member]) -> Iterator[str]:
+    """Every claim has the live members that name it, and those without a node are known as such."""
+    users: dict[str, dict[str, Member]] = defaultdict(dict)
+    unplaced: dict[str, Member] = {}
+    for member in members:
+        pod = member.pod
+        for use in pod.claims if pod.live else ():
+            users[use.key(pod.namespace)][pod.uid] = member
+            if not member.node:
+                unplaced[pod.uid] = member
+    storage = state.cluster.storage_cache
+    if storage.users() != users:
+        yield f"claims have users {sorted(storage.users())}, and are named by members {sorted(users)}"
+    if storage.unplaced() != unplaced:
+        yield f"{sorted(storage.unplaced())} are kept as without a node for their claims, not {sorted(unplaced)}"

@@ -1,0 +1,46 @@
+"""The states of a member as docs/semantics.md shows them, made from the table: `python -m tests.unit.state.diagram`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gangsched.state.members import SEEN, TABLE, TAKES_ROOM, Change, State
+
+PAGE = Path(__file__).parents[3] / "docs" / "semantics.md"
+BEGIN, END = "<!-- states: made by `python -m tests.unit.state.diagram` -->", "<!-- end of states -->"
+
+
+def diagram() -> str:
+    """A diagram of what our own orders and their answers lead to, and a table of all the rest."""
+    lines = ["```mermaid", "stateDiagram-v2"]
+    for state, row in TABLE.items():
+        for following in State:
+            ways = [
+                change.value for change, then in row.items() if then is following is not state and _is_own(row, change)
+            ]
+            if ways:
+                lines.append(f"    {_id(state)} --> {_id(following)}: {', '.join(ways)}")
+    lines += ["```", "", "| state | takes room | what leaves it as it is |", "|---|---|---|"]
+    for state, row in TABLE.items():
+        stays = ", ".join(change.value for change, then in row.items() if then is state)
+        lines.append(f"| {state.value} | {'yes' if state in TAKES_ROOM else 'no'} | {stays} |")
+    return "\n".join(lines)
+
+
+def with_diagram(page: str) -> str:
+    """The page with what stands between the marks replaced."""
+    head, rest = page.split(BEGIN)
+    return f"{head}{BEGIN}\n{diagram()}\n{END}{rest.split(END)[1]}"
+
+
+def _is_own(row: object, change: Change) -> bool:
+    """Whether it is no more than that the watch shows what the member now is."""
+    return change not in SEEN or row[change] is not SEEN[change]  # type: ignore[index]
+
+
+def _id(state: State) -> str:
+    return state.value.replace(" ", "_")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_diagram(PAGE.read_text()))
