@@ -18,14 +18,16 @@ import structlog
 
 from gangsched import __version__, parameters
 from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binder import Binder
+from gangsched.kube.write.rate_limits import Rate, WriteLimits
 from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
-from gangsched.model.protocol import Message, RecordEvent, Report
+from gangsched.model.protocol import Message, Outcome, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs
 from gangsched.state.members import State
@@ -66,16 +68,17 @@ class Daemon:
         self._log = structlog.get_logger()
         self.state = SchedulingState(parameters.rules(settings))
         self._connection_pool = connection_pool
+        runtime, rates = Runtime(warn=self._warn), write_limits(settings)
         self.binder = Binder(
             self._connection_pool,
             self._sink,
             connections=settings.bind_connections,
-            warn=self._warn,
             observe=self.metrics.bind_seconds.observe,
+            runtime=runtime,
         )
         self.volumes = VolumeBinder(self._connection_pool, self.binder, self._sink)
-        self.status = StatusWriter(self._connection_pool, self.binder, warn=self._warn)
-        self.recorder = Recorder(self._connection_pool, binds_idle=self.binder.idle, warn=self._warn)
+        self.status = StatusWriter(self._connection_pool, self.binder, limits=rates, runtime=runtime)
+        self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,
             Ports(self.volumes, self._tell, SystemClock()),
@@ -159,6 +162,8 @@ class Daemon:
 
     def _sink(self, message: Message) -> None:
         self.loop.inbox(message)
+        if isinstance(message, Outcome):
+            self.status.answered(message)
 
     def _learn(self, message: Message) -> None:
         """Take a message that those who wait for claims may have been waiting for."""
@@ -199,3 +204,14 @@ async def _forever(part: Coroutine[object, object, None]) -> None:
     with suppress(asyncio.CancelledError):
         await part
         raise AssertionError("a part of the daemon ended by itself")
+
+
+def write_limits(settings: Settings) -> WriteLimits:
+    """The rates of what is written."""
+    return WriteLimits(
+        total=Rate(settings.total_write_burst, 1 / settings.total_writes_per_s),
+        namespace=Rate(settings.namespace_write_burst, 1 / settings.namespace_writes_per_s),
+        condition=Rate(settings.condition_burst, settings.condition_every_s),
+        status=Rate(settings.status_burst, settings.status_every_s),
+        event=Rate(settings.event_burst, settings.event_every_s),
+    )

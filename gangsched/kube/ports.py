@@ -5,8 +5,12 @@ Law: types only. The defaults a daemon uses are named here once, so that every c
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from random import Random
 from typing import Protocol, TypeAlias
 
 from gangsched.model.protocol import Message
@@ -50,3 +54,14 @@ def utc_now() -> datetime:
 
 def silent(sentence: str) -> None:
     """Warn of nothing: for parts that are used without a log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """The log, the clocks and the dice of everything that writes; a simulator brings its own."""
+
+    warn: Warn = silent
+    now: Now = time.monotonic
+    wall: Wall = utc_now
+    sleep: Sleep = asyncio.sleep
+    rng: Random = field(default_factory=Random)

@@ -21,6 +21,7 @@ from control_plane.applying import apply, apply_manifests
 from gangsched.kube.http.backoff import Pace
 from gangsched.kube.http.client import ApiClient, connect
 from gangsched.kube.http.faults import ApiFault, Misconfigured
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.kopf_watch import OperatorEnded, follow
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
@@ -67,9 +68,10 @@ class Ports:
         self.pods = Reflector(client, Store(pods(ShapeTable()), self.messages.append, report), warn=report)
         self.nodes = Reflector(client, Store(nodes(report), self.messages.append, report), warn=report)
         self.operator = PodGroupInformer(client, self.messages.append, warn=report)
-        self.binder = Binder(client, self.messages.append, warn=report)
-        self.status = StatusWriter(client, self.binder, warn=report)
-        self.recorder = Recorder(client, binds_idle=self.binder.idle, warn=report)
+        runtime = Runtime(warn=report)
+        self.binder = Binder(client, self.messages.append, runtime=runtime)
+        self.status = StatusWriter(client, self.binder, runtime=runtime)
+        self.recorder = Recorder(client, self.binder, runtime=runtime)
 
     async def until(self, holds: Callable[[], bool], within_s: float = 10.0) -> None:
         async with asyncio.timeout(within_s):
@@ -263,7 +265,7 @@ async def test_events(control_plane: ControlPlane) -> None:
         assert events["Odd"]["regarding"]["kind"] == "Node"
 
         clock = 0.0
-        recorder = Recorder(ports.client, binds_idle=ports.binder.idle, now=lambda: clock, sleep=_instant)
+        recorder = Recorder(ports.client, ports.binder, runtime=Runtime(now=lambda: clock, sleep=_instant))
         task = asyncio.create_task(recorder.run())
         recorder.record(RecordEvent(about, "Again", "same"))
         await recorder.drain(5)

@@ -50,6 +50,7 @@ class _Details(msgspec.Struct, rename="camel"):
 class _Status(msgspec.Struct):
     """The API's Status object, as far as faults need it."""
 
+    kind: str = ""
     reason: str = ""
     message: str = ""
     code: int = 0
@@ -253,7 +254,8 @@ def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
         said = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
     details = said.details or _Details()
     after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
-    return ApiFault(status, said.reason, said.message, retry_after_s=after_s or None)
+    is_status = said.kind == "Status"
+    return ApiFault(status, said.reason, said.message, is_status=is_status, retry_after_s=after_s or None)
 
 
 def _cause(fault: Fault) -> str:

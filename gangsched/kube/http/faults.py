@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import ssl
 
+BAD_REQUEST = 400
 UNAUTHORIZED = 401
 FORBIDDEN = 403
 NOT_FOUND = 404
@@ -41,13 +42,22 @@ class Malformed(Fault):
 
 
 class ApiFault(Fault):
-    """The API server said no."""
+    """Somebody said no: the API server if `is_status`, else whoever stands between us and it."""
 
-    def __init__(self, status: int, reason: str = "", message: str = "", *, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        *,
+        is_status: bool = True,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(message or reason or f"HTTP status {status}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.is_status = is_status
         self.retry_after_s = retry_after_s
 
 

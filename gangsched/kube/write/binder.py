@@ -10,9 +10,6 @@ do: choose, undo, or touch room.
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -24,12 +21,12 @@ from gangsched.api.keys import PERMITTED
 from gangsched.api.values import format_permit
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
-from gangsched.kube.ports import Now, RestClient, Sink, Sleep, Warn, silent
+from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.read.wire import Ignored
 from gangsched.kube.waiting import wait_for_event
+from gangsched.kube.write.recent import Recent
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 
-REMEMBERED_BOUND = 50_000
 UNDECIDED = frozenset({"Timeout", "ServerTimeout"})
 """Status reasons of a server that gave up waiting for its own storage, which may still write."""
 
@@ -83,11 +80,8 @@ class Binder:
         *,
         connections: int = 96,
         timeout_s: float = 10.0,
-        warn: Warn = silent,
-        observe: Callable[[float], None] | None = None,
-        now: Now = time.monotonic,
-        sleep: Sleep = asyncio.sleep,
-        rng: random.Random | None = None,
+        observe: Callable[[float], None] = lambda seconds: None,
+        runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
         """`observe` gets the seconds from submit to outcome of every bind."""
         self.counts = BindCounts()
@@ -95,14 +89,11 @@ class Binder:
         self._sink = sink
         self._connections = connections
         self._timeout_s = timeout_s
-        self._warn = warn
         self._observe = observe
-        self._now = now
-        self._sleep = sleep
-        self._rng = rng or random.Random()
+        self._runtime = runtime
         self._queue: asyncio.Queue[tuple[Bind, float]] = asyncio.Queue()
         self._pending: dict[str, Bind] = {}
-        self._bound: OrderedDict[str, None] = OrderedDict()
+        self._bound: Recent[str, None] = Recent()
         self.idle = asyncio.Event()
         self.idle.set()
         self.idle_since_s = float("-inf")
@@ -120,7 +111,7 @@ class Binder:
 
     def submit(self, binds: Sequence[Bind]) -> None:
         """Queue binds, in order; every one is answered by exactly one Outcome through the sink."""
-        began_s = self._now()
+        began_s = self._runtime.now()
         for bind in binds:
             self._pending[bind.uid] = bind
             self._queue.put_nowait((bind, began_s))
@@ -136,7 +127,7 @@ class Binder:
 
     async def drain(self, timeout_s: float) -> int:
         """Wait until every bind is answered, at most `timeout_s`; how many are not."""
-        await wait_for_event(self.idle, timeout_s, sleep=self._sleep)
+        await wait_for_event(self.idle, timeout_s, sleep=self._runtime.sleep)
         return self.pending
 
     async def _work(self) -> None:
@@ -144,8 +135,7 @@ class Binder:
             bind, began_s = await self._queue.get()
             outcome = await self._bind(bind)
             self._settle(outcome)
-            if self._observe is not None:
-                self._observe(self._now() - began_s)
+            self._observe(self._runtime.now() - began_s)
 
     def _settle(self, outcome: Outcome) -> None:
         self._pending.pop(outcome.uid, None)
@@ -153,8 +143,6 @@ class Binder:
             case Bound():
                 self.counts.bound += 1
                 self._bound[outcome.uid] = None
-                if len(self._bound) > REMEMBERED_BOUND:
-                    self._bound.popitem(last=False)
             case BindGone():
                 self.counts.gone += 1
             case BindFailed():
@@ -162,10 +150,10 @@ class Binder:
         self._sink(outcome)
         if not self._pending:
             self.idle.set()
-            self.idle_since_s = self._now()
+            self.idle_since_s = self._runtime.now()
 
     async def _bind(self, bind: Bind) -> Outcome:
-        backoff = Backoff(0.1, 5.0, rng=self._rng)
+        backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
         while True:
             try:
                 await self._client.request("POST", f"{pod_path(bind)}/binding", _body(bind), timeout_s=self._timeout_s)
@@ -179,11 +167,11 @@ class Binder:
             outcome = await self._read_back(bind, fault)
             if not (is_lost and isinstance(outcome, BindFailed)):
                 return outcome
-            await self._sleep(backoff.next_s(fault))
+            await self._runtime.sleep(backoff.next_s(fault))
 
     async def _read_back(self, bind: Bind, why: Fault) -> Outcome:
         """The outcome of a bind that was refused or lost, from the pod itself; asks until it is answered."""
-        backoff = Backoff(0.1, 5.0, rng=self._rng)
+        backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
         again: Fault
         while True:
             try:
@@ -198,9 +186,9 @@ class Binder:
             except msgspec.DecodeError as error:
                 again = Malformed(f"Pod {bind.namespace}/{bind.name} read back is not a pod: {error}.")
             if self.counts.read_back_retries % 100 == 0:
-                self._warn(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {again}")
+                self._runtime.warn(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {again}")
             self.counts.read_back_retries += 1
-            await self._sleep(backoff.next_s(again))
+            await self._runtime.sleep(backoff.next_s(again))
 
 
 def _is_lost(fault: Fault) -> bool:

@@ -1,44 +1,85 @@
 """Outbox: orders waiting to be written, the newest per object, never ahead of a bind.
 
-Law: an order replaces an older unsent one of the same key; one key is written by one worker at a time, in order; a
-fault is retried with backoff until the order is done, replaced or dropped. While binds are under way an order waits,
-but not longer than `PATIENCE_S` (semantics E1: told within a second); one that is not `urgent` waits for a pause in
-which nothing is bound, but not longer than `CALM_PATIENCE_S`. What is written is the business of `send`.
+Law: an order is in exactly one `_Stage`; a newer value of the same key takes the place of an older unsent one; one key
+is written by one worker at a time, in order; a fault is retried with backoff until the order is done, replaced or
+refused. Namespaces take turns, within the rates of `WriteLimits`. An order waits for a pause between binds as long as
+its `Level` says. What is written, and whether it still needs to be, is the business of the `Writer`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+import heapq
+import itertools
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from enum import Enum, auto
+from typing import Any, Generic, Protocol, TypeVar
 
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import CONFLICT, NOT_FOUND, UNPROCESSABLE, ApiFault, Fault
-from gangsched.kube.ports import Now, Sleep, Warn
+from gangsched.kube.http.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, UNPROCESSABLE, ApiFault, Fault
+from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
+from gangsched.kube.write.fair_queue import FairQueue
+from gangsched.kube.write.pause import Binding, Pause
+from gangsched.kube.write.rate_limits import Budget, Rate, TokenBuckets, WriteLimits
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-PATIENCE_S = 0.7
-CALM_PATIENCE_S = 3.0
-PAUSE_S = 0.2
-BAD_REQUEST = 400
+UNLIMITED = Rate(1, 0.0)
 
 
-class Pausing(Protocol):
-    """What of the binder is needed here."""
+class Namespaced(Protocol):
+    """What is written about, as far as fairness needs it."""
 
-    idle: asyncio.Event
-    idle_since_s: float
+    @property
+    def namespace(self) -> str:
+        """The namespace whose turn it is."""
 
 
-class NotYet(Fault):
-    """Raised by a `send` whose time has not come; the order is tried again shortly and nobody is told."""
+V = TypeVar("V", bound=Namespaced)
+C_contra = TypeVar("C_contra", bound=Namespaced, contravariant=True)
+
+
+class Due(Enum):
+    """Whether an order is to be written."""
+
+    NOW = auto()
+    AFTER_BIND = auto()
+    NEVER = auto()
+
+
+class Writer(Protocol[C_contra]):
+    """What an outbox writes with."""
+
+    def due(self, value: C_contra) -> Due:
+        """Whether it is to be written; after AFTER_BIND the outbox waits for `answered`."""
+
+    async def write(self, value: C_contra) -> None:
+        """Write it. Raises Fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Orders of one urgency: they wait until nothing has been bound for `pause_s`, but not longer than `patience_s`."""
+
+    pause_s: float = 0.0
+    patience_s: float
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What an outbox is for.
+
+    `noun` names it in warnings; `levels` come first to last; `rate` is that of each key; an answer of a `final` status
+    is not worth another try; `tries` None: without end; of more than `capacity` orders the last level loses its oldest.
+    """
+
+    noun: str
+    levels: tuple[Level, ...]
+    rate: Rate = UNLIMITED
+    final: frozenset[int] = frozenset({BAD_REQUEST, UNPROCESSABLE})
+    tries: int | None = None
+    capacity: int | None = None
 
 
 @dataclass(slots=True)
@@ -52,178 +93,260 @@ class OutboxCounts:
     faults: int = 0
 
 
-@dataclass(slots=True)
+class _Stage(Enum):
+    QUEUED = auto()
+    AWAITING_BIND = auto()
+    LIMITED = auto()
+    BACKING_OFF = auto()
+    SENDING = auto()
+
+
+@dataclass(slots=True, eq=False)
 class _Order(Generic[V]):
+    """`newer` came while this one was being sent; `due_s` is when a LIMITED or BACKING_OFF one is queued again."""
+
+    key: Hashable
     value: V
+    level: int
     put_s: float
+    stage: _Stage
     backoff: Backoff
+    tries: int = 0
+    due_s: float = 0.0
+    newer: V | None = None
 
 
-class Outbox(Generic[K, V]):
-    """`put` never blocks; `run` never returns. `send` gives true when it wrote, false when there was nothing to do."""
+class _Queue(Generic[V]):
+    """The queued orders of one level; who has the `turn` waits for the next."""
+
+    def __init__(self) -> None:
+        self.orders: FairQueue[_Order[V]] = FairQueue()
+        self.filled = asyncio.Event()
+        self.turn = asyncio.Lock()
+
+
+class Outbox(Generic[V]):
+    """`put` never blocks; `run` never returns."""
 
     def __init__(
         self,
-        send: Callable[[V], Awaitable[bool]],
+        writer: Writer[V],
+        kind: Kind,
         *,
-        noun: str,
-        binds: Pausing,
-        warn: Warn,
-        urgent: Callable[[V], bool] = lambda value: True,
-        workers: int = 8,
-        now: Now = time.monotonic,
-        sleep: Sleep = asyncio.sleep,
-        rng: random.Random | None = None,
+        binding: Binding,
+        budget: Budget | None = None,
+        level: Callable[[V], int] = lambda value: 0,
+        counts: OutboxCounts | None = None,
+        runtime: Runtime,
     ) -> None:
-        """`noun` names what is written, in reports; `workers` write what is urgent, and as many what is not."""
-        self.counts = OutboxCounts()
+        """`level` is the index of an order's level; without a `budget` namespaces take turns at any rate."""
+        self.counts = counts or OutboxCounts()
         self.empty = asyncio.Event()
         self.empty.set()
-        self._send = send
-        self._noun = noun
-        self._binds = binds
-        self._warn = warn
-        self._workers = workers
-        self._urgent = urgent
-        self._now = now
-        self._sleep = sleep
-        self._rng = rng or random.Random()
-        self._orders: dict[K, _Order[V]] = {}
-        self._ready: deque[K] = deque()
-        self._ready_in_a_pause: deque[K] = deque()
-        self._wake = asyncio.Event()
-        self._in_flight: set[K] = set()
-        self._later: dict[K, asyncio.Task[None]] = {}
-        self._trouble: str | None = None
+        self._writer = writer
+        self._kind = kind
+        self._budget = budget or Budget(WriteLimits(total=UNLIMITED, namespace=UNLIMITED), runtime.now)
+        self._keys: TokenBuckets[Hashable] = TokenBuckets(kind.rate, runtime.now)
+        self._level_of = level
+        self._runtime = runtime
+        self._pause = Pause(binding, runtime)
+        self._orders: dict[Hashable, _Order[V]] = {}
+        self._queues = [_Queue[V]() for _ in kind.levels]
+        self._later: list[tuple[float, int, _Order[V]]] = []
+        self._number = itertools.count()
+        self._sooner = asyncio.Event()
+        self._draining = False
+        self._trouble: Any = None
 
     def __len__(self) -> int:
         """Orders not yet done."""
-        return len(self._orders) + len(self._in_flight - self._orders.keys())
+        return len(self._orders)
 
-    def put(self, key: K, value: V) -> None:
-        """Order `value` to be written for `key`, in place of an older order that was not sent yet."""
+    def put(self, key: Hashable, value: V, *, after_s: float = 0.0) -> None:
+        """Order `value` to be written for `key`, in place of one that was not sent yet; a first one after `after_s`."""
         self.counts.ordered += 1
-        old = self._orders.get(key)
-        # A replaced order keeps its age, so that a verdict that changes all the time is still told in time.
-        put_s = old.put_s if old is not None else self._now()
-        self._orders[key] = _Order(value, put_s, Backoff(0.25, 10.0, rng=self._rng))
-        self.empty.clear()
-        later = self._later.pop(key, None)
-        if later is not None:
-            later.cancel()
-        became_urgent = old is not None and self._urgent(value) and not self._urgent(old.value)
-        if key not in self._in_flight and (old is None or later is not None or became_urgent):
-            self._enqueue(key)
+        order = self._orders.get(key)
+        if order is None:
+            order = _Order(key, value, 0, self._runtime.now(), _Stage.QUEUED, self._backoff())
+            self._orders[key] = order
+            self.empty.clear()
+            self._delay(order, _Stage.LIMITED, after_s) if after_s > 0 else self._enqueue(order)
+        elif order.stage is _Stage.SENDING:
+            order.newer = value
+        else:  # its age stays: a verdict that changes all the time is still told in time
+            order.value, order.backoff, order.tries = value, self._backoff(), 0
+            if order.stage is _Stage.BACKING_OFF or (
+                order.stage is _Stage.QUEUED and self._level_of(value) != order.level
+            ):
+                self._enqueue(order)
 
-    def drop(self, key: K) -> None:
-        """Forget an order that was not sent yet."""
-        if self._orders.pop(key, None) is not None:
-            self.counts.dropped += 1
-            self._settle()
+    def answered(self, key: Hashable) -> None:
+        """The bind that an order waits for has been answered."""
+        order = self._orders.get(key)
+        if order is not None and order.stage is _Stage.AWAITING_BIND:
+            self._enqueue(order)
 
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for number in range(self._workers):
-                group.create_task(self._work(self._ready), name=f"{self._noun} writer {number}")
-                group.create_task(self._work(self._ready_in_a_pause), name=f"{self._noun} writer {number} in a pause")
+            group.create_task(self._release(), name=f"{self._kind.noun} later")
+            for number, level in enumerate(self._kind.levels):
+                for _ in range(level.workers):
+                    group.create_task(self._work(number, level), name=f"{self._kind.noun} writer")
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait until everything ordered is written, at most `timeout_s`; how much is not."""
-        await wait_for_event(self.empty, timeout_s, sleep=self._sleep)
+        """Wait until everything is written, at most `timeout_s`, without pauses and rates; how much is not."""
+        self._draining = True
+        for order in self._orders.values():
+            if order.stage is _Stage.LIMITED:
+                self._enqueue(order)
+        for queue in self._queues:
+            queue.filled.set()
+        await wait_for_event(self.empty, timeout_s, sleep=self._runtime.sleep)
+        self._draining = False
         return len(self)
 
-    def _enqueue(self, key: K) -> None:
-        self._queue_of(self._orders[key]).append(key)
-        self._wake.set()
+    # --- stages -----------------------------------------------------------------------------------------------------
 
-    def _queue_of(self, order: _Order[V]) -> deque[K]:
-        return self._ready if self._urgent(order.value) else self._ready_in_a_pause
+    def _enqueue(self, order: _Order[V]) -> None:
+        order.stage, order.level = _Stage.QUEUED, self._level_of(order.value)
+        queue = self._queues[order.level]
+        queue.orders.append(order.value.namespace, order)
+        queue.filled.set()
+        capacity = self._kind.capacity
+        if capacity is not None and len(self._orders) > capacity:
+            self._drop_oldest()
 
-    async def _work(self, queue: deque[K]) -> None:
-        while True:
-            while not queue:
-                self._wake.clear()
-                await self._wake.wait()
-            key = queue.popleft()
-            order = self._orders.get(key)
-            if order is None or key in self._in_flight:
-                continue
-            if queue is not self._queue_of(order):  # it was replaced meanwhile; what waits for a pause holds nobody up
-                self._enqueue(key)
-                continue
-            await self._let_binds_go_first(order)
-            order = self._orders.pop(key, None)
-            if order is None or key in self._in_flight:
-                continue
-            self._in_flight.add(key)
-            try:
-                await self._write(key, order)
-            finally:
-                self._in_flight.discard(key)
-                if key in self._orders and key not in self._later:
-                    self._enqueue(key)
-                self._settle()
+    def _drop_oldest(self) -> None:
+        for number, queue in reversed(list(enumerate(self._queues))):
+            while queue.orders:
+                order = queue.orders.drop()
+                if order.stage is _Stage.QUEUED and order.level == number:
+                    self.counts.dropped += 1
+                    self._finish(order)
+                    return
 
-    async def _let_binds_go_first(self, order: _Order[V]) -> None:
-        urgent = self._urgent(order.value)
-        deadline_s = order.put_s + (PATIENCE_S if urgent else CALM_PATIENCE_S)
-        while (left_s := deadline_s - self._now()) > 0:
-            if not self._binds.idle.is_set():
-                await wait_for_event(self._binds.idle, left_s, sleep=self._sleep)
-                continue
-            pause_s = self._now() - self._binds.idle_since_s
-            if urgent or pause_s >= PAUSE_S:
-                return
-            await self._sleep(min(left_s, PAUSE_S - pause_s))
+    def _delay(self, order: _Order[V], stage: _Stage, delay_s: float) -> None:
+        order.stage, order.due_s = stage, self._runtime.now() + delay_s
+        heapq.heappush(self._later, (order.due_s, next(self._number), order))
+        if self._later[0][2] is order:
+            self._sooner.set()
 
-    async def _write(self, key: K, order: _Order[V]) -> None:
-        try:
-            if await self._send(order.value):
-                self.counts.written += 1
-                self._trouble = None
-            else:
-                self.counts.skipped += 1
-        except NotYet:
-            self._again(key, order, 0.1)
-        except Fault as fault:
-            self.counts.faults += 1
-            if self._is_final(fault):
-                self.counts.dropped += 1
-                return
-            self._complain(fault, "trying again")
-            self._again(key, order, order.backoff.next_s(fault))
-
-    def _is_final(self, fault: Fault) -> bool:
-        """Whether trying again cannot help: the object is gone or another's, or the order itself is refused."""
-        if not isinstance(fault, ApiFault):
-            return False
-        names_uid = "uid" in fault.message.lower()
-        if fault.status in {BAD_REQUEST, UNPROCESSABLE}:
-            if not names_uid:
-                self._complain(fault, "giving up on it")
-            return True
-        return fault.status == NOT_FOUND or (fault.status == CONFLICT and names_uid)
-
-    def _again(self, key: K, order: _Order[V], delay_s: float) -> None:
-        if key in self._orders:  # a newer one came meanwhile
-            return
-        self._orders[key] = order
-
-        async def later() -> None:
-            await self._sleep(delay_s)
-            self._later.pop(key, None)
-            if key in self._orders:
-                self._enqueue(key)
-
-        self._later[key] = asyncio.create_task(later(), name=f"{self._noun} again")
-
-    def _complain(self, fault: Fault, then: str) -> None:
-        sentence = f"Cannot write {self._noun}: {str(fault).rstrip('.')}; {then}."
-        if sentence != self._trouble:
-            self._trouble = sentence
-            self._warn(sentence)
-
-    def _settle(self) -> None:
-        if not self._orders and not self._in_flight:
+    def _finish(self, order: _Order[V]) -> None:
+        del self._orders[order.key]
+        if not self._orders:
             self.empty.set()
+
+    async def _release(self) -> None:
+        """Queue delayed orders when they are due."""
+        while True:
+            self._sooner.clear()
+            if not self._later:
+                await self._sooner.wait()
+            elif (left_s := self._later[0][0] - self._runtime.now()) > 0:
+                await wait_for_event(self._sooner, left_s, sleep=self._runtime.sleep)
+            else:
+                due_s, _, order = heapq.heappop(self._later)
+                if order.due_s == due_s and order.stage in {_Stage.LIMITED, _Stage.BACKING_OFF}:
+                    self._enqueue(order)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    async def _work(self, number: int, level: Level) -> None:
+        queue = self._queues[number]
+        while True:
+            async with queue.turn:  # one worker waits for the next order, the others for their turn
+                order = await self._next(queue, level)
+                while not self._admit(order, number):
+                    order = await self._next(queue, level)
+            await self._write(order)
+
+    async def _next(self, queue: _Queue[V], level: Level) -> _Order[V]:
+        """Wait for an order, for a pause, and for a token of its namespace."""
+        while True:
+            queue.filled.clear()
+            if not queue.orders:
+                await queue.filled.wait()
+                continue
+            pause_s = 0.0 if self._draining else level.pause_s
+            if self._pause.missing_s(pause_s):
+                oldest_s = min(order.put_s for order in queue.orders.heads())
+                await self._pause.wait(pause_s, until_s=oldest_s + level.patience_s)
+            order, wait_s = queue.orders.pop(self._no_wait if self._draining else self._budget.wait_s)
+            if order is not None:
+                return order
+            if wait_s < float("inf"):
+                await wait_for_event(queue.filled, wait_s, sleep=self._runtime.sleep)
+
+    @staticmethod
+    def _no_wait(namespace: str) -> float:
+        return 0.0
+
+    def _admit(self, order: _Order[V], level: int) -> bool:
+        """Whether an order that left its queue is to be written now; else it has got its stage."""
+        if order.stage is not _Stage.QUEUED or order.level != level:
+            return False  # it was replaced by one of another level
+        due = self._writer.due(order.value)
+        if due is Due.NEVER:
+            self.counts.skipped += 1
+            self._finish(order)
+        elif due is Due.AFTER_BIND:
+            order.stage = _Stage.AWAITING_BIND
+        elif (wait_s := self._keys.wait_s(order.key)) and not self._draining:
+            self._delay(order, _Stage.LIMITED, wait_s)
+        else:
+            self._keys.take(order.key)
+            self._budget.take(order.value.namespace)
+            order.stage = _Stage.SENDING
+            return True
+        return False
+
+    async def _write(self, order: _Order[V]) -> None:
+        fault = None
+        try:
+            await self._writer.write(order.value)
+            self.counts.written += 1
+            self._trouble = None
+        except Fault as caught:
+            self.counts.faults += 1
+            fault = caught
+        if order.newer is not None:
+            order.value, order.newer = order.newer, None
+            order.put_s, order.backoff, order.tries = self._runtime.now(), self._backoff(), 0
+            self._enqueue(order)
+        elif fault is None:
+            self._finish(order)
+        else:
+            self._retry(order, fault)
+
+    def _retry(self, order: _Order[V], fault: Fault) -> None:
+        order.tries += 1
+        status = fault.status if isinstance(fault, ApiFault) else 0
+        gone = _is_gone(fault)
+        if gone or status in self._kind.final or order.tries == self._kind.tries:
+            self.counts.dropped += 1
+            self._finish(order)
+            if not gone:
+                self._warn(fault, "giving up on it")
+            return
+        self._warn(fault, "trying again")
+        self._delay(order, _Stage.BACKING_OFF, order.backoff.next_s(fault))
+
+    def _warn(self, fault: Fault, then: str) -> None:
+        """Warn once of each kind of trouble, until something is written again."""
+        trouble = (type(fault), getattr(fault, "status", 0), getattr(fault, "reason", ""), then)
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._runtime.warn(f"Cannot write {self._kind.noun}: {str(fault).rstrip('.')}; {then}.")
+
+    def _backoff(self) -> Backoff:
+        return Backoff(0.25, 10.0, rng=self._runtime.rng)
+
+
+def _is_gone(fault: Fault) -> bool:
+    """Whether the object is gone, another one has its name, or its namespace is going: nobody misses the write."""
+    if not isinstance(fault, ApiFault) or not fault.is_status:
+        return False
+    if fault.status in {BAD_REQUEST, CONFLICT, UNPROCESSABLE}:
+        return "uid" in fault.message.lower()
+    return fault.status == NOT_FOUND or (fault.status == FORBIDDEN and "being terminated" in fault.message)

@@ -1,17 +1,13 @@
-"""Status: what pods and PodGroups say about themselves, written by us (semantics E1, E3, T2).
+"""Status: conditions and annotations of pods, and the status of PodGroups (semantics E1, E3, T2).
 
-Law: the newest word per object counts; a word that would change nothing is not written; none is written about a pod
-that is being bound or was. Pods are only ever written through pods/status. What it does *not* do: choose words.
+Law: last write wins per object; what would change nothing is not written; nothing is written about a pod that is being
+bound or was. Pods are only ever written through pods/status. What it does *not* do: choose words.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -19,17 +15,23 @@ import msgspec
 from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
-from gangsched.kube.ports import Now, RestClient, Sleep, Wall, Warn, silent, utc_now
+from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.write.binder import Fate, pod_path
-from gangsched.kube.write.outbox import NotYet, Outbox, Pausing
-from gangsched.model.protocol import MarkTimedOut, SetPodCondition, SetPodGroupStatus
+from gangsched.kube.write.outbox import Due, Kind, Level, Outbox
+from gangsched.kube.write.pause import Binding
+from gangsched.kube.write.rate_limits import Budget, WriteLimits
+from gangsched.kube.write.recent import Recent
+from gangsched.kube.write.spelling import cut, rfc3339
+from gangsched.model.protocol import MarkTimedOut, Outcome, SetPodCondition, SetPodGroupStatus
 
-REMEMBERED = 50_000
 UNCHANGED_FOR_S = 60.0
 NO_SUBRESOURCE_FOR_S = 600.0
+SOON = Level(patience_s=0.7, workers=8)
+"""Told within a second (semantics E1)."""
+IN_A_PAUSE = Level(pause_s=0.2, patience_s=3.0, workers=8)
 
 
-class Binds(Pausing, Protocol):
+class Binds(Binding, Protocol):
     """What of the binder is needed here."""
 
     def fate(self, uid: str) -> Fate | None:
@@ -44,28 +46,31 @@ class StatusWriter:
         client: RestClient,
         binds: Binds,
         *,
-        warn: Warn = silent,
-        workers: int = 8,
-        now: Now = time.monotonic,
-        wall: Wall = utc_now,
-        sleep: Sleep = asyncio.sleep,
-        rng: random.Random | None = None,
+        limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
+        runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        def outbox(send: Callable[[Any], Any], noun: str, workers: int, **more: Any) -> Outbox[Any, Any]:
-            return Outbox(
-                send, noun=noun, binds=binds, warn=warn, workers=workers, now=now, sleep=sleep, rng=rng, **more
-            )
-
-        pods = PodWords(client, binds, now=now, wall=wall)
-        groups = PodGroupWords(client, now=now, wall=wall)
-        self.conditions: Outbox[str, SetPodCondition] = outbox(pods.set_condition, "pod conditions", workers)
-        self.timeouts: Outbox[str, MarkTimedOut] = outbox(pods.mark_timed_out, "timeout annotations", 2)
-        self.pod_groups: Outbox[tuple[str, str, str], SetPodGroupStatus] = outbox(
-            groups.set_status, "PodGroup status", workers, urgent=lambda order: order.urgent
+        budget = Budget(limits, runtime.now)
+        self.conditions: Outbox[SetPodCondition] = Outbox(
+            PodConditions(client, binds, runtime),
+            Kind(noun="pod conditions", levels=(SOON,), rate=limits.condition),
+            binding=binds,
+            budget=budget,
+            runtime=runtime,
+        )
+        self.timeouts: Outbox[MarkTimedOut] = Outbox(
+            TimeoutAnnotations(client), Kind(noun="timeout annotations", levels=(SOON,)), binding=binds, runtime=runtime
+        )
+        self.pod_groups: Outbox[SetPodGroupStatus] = Outbox(
+            PodGroupStatuses(client, runtime),
+            Kind(noun="PodGroup status", levels=(SOON, IN_A_PAUSE), rate=limits.status),
+            level=lambda order: 0 if order.urgent else 1,
+            binding=binds,
+            budget=budget,
+            runtime=runtime,
         )
 
     @property
-    def outboxes(self) -> tuple[Outbox[Any, Any], ...]:
+    def outboxes(self) -> tuple[Outbox[Any], ...]:
         """For metrics."""
         return (self.conditions, self.timeouts, self.pod_groups)
 
@@ -77,9 +82,13 @@ class StatusWriter:
             case MarkTimedOut():
                 self.timeouts.put(order.uid, order)
             case SetPodGroupStatus():
-                # By name: the server ignores the uid in a custom resource's status patch, so a late word about a
-                # deleted PodGroup must at least never come after a word about the one that has its name now.
+                # By name: the server ignores the uid in a custom resource's status patch, so a late status of a
+                # deleted PodGroup must at least never come after that of the one that has its name now.
                 self.pod_groups.put((order.api_group, order.namespace, order.name), order)
+
+    def answered(self, outcome: Outcome) -> None:
+        """A bind was answered: what is to be said of its pod need not wait any longer."""
+        self.conditions.answered(outcome.uid)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -92,131 +101,143 @@ class StatusWriter:
         return sum(await asyncio.gather(*(box.drain(timeout_s) for box in self.outboxes)))
 
 
-class PodWords:
-    """Writes conditions and annotations of pods, by PATCH of pods/status."""
+class PodConditions:
+    """Writes PodScheduled=False."""
 
-    def __init__(self, client: RestClient, binds: Binds, *, now: Now, wall: Wall) -> None:
+    def __init__(self, client: RestClient, binds: Binds, runtime: Runtime) -> None:
         self._client = client
         self._binds = binds
-        self._now = now
-        self._wall = wall
-        self._written: OrderedDict[str, tuple[str, str, float]] = OrderedDict()
+        self._runtime = runtime
+        self._written: Recent[str, tuple[str, str, float]] = Recent()
 
-    async def set_condition(self, order: SetPodCondition) -> bool:
-        """Write PodScheduled=False; false if it stands already or the pod was bound meanwhile."""
+    def due(self, order: SetPodCondition) -> Due:
+        """Never if it was written just now or the pod is bound; not yet while it is being bound."""
         match self._binds.fate(order.uid):
             case Fate.BOUND:
-                return False
+                return Due.NEVER
             case Fate.PENDING:
-                raise NotYet("The pod is being bound.")
+                return Due.AFTER_BIND
         reason, message, at_s = self._written.get(order.uid, ("", "", 0.0))
-        if (reason, message) == (order.reason, order.message) and self._now() - at_s < UNCHANGED_FOR_S:
-            return False
+        is_written = (reason, message) == (order.reason, order.message)
+        return Due.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else Due.NOW
+
+    async def write(self, order: SetPodCondition) -> None:
+        """Patch the pod's status."""
         condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": order.reason,
-            "message": order.message,
-            "lastTransitionTime": rfc3339(self._wall()),
+            "message": cut(order.message),
+            "lastTransitionTime": rfc3339(self._runtime.wall()),
         }
-        await self._patch(order, {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}})
-        self._remember(order)
-        return True
-
-    async def mark_timed_out(self, order: MarkTimedOut) -> bool:
-        """Write the timeout annotation; writing it twice is harmless (T2)."""
-        await self._patch(order, {"metadata": {"uid": order.uid, "annotations": {TIMEOUT: "true"}}})
-        return True
-
-    async def _patch(self, pod: SetPodCondition | MarkTimedOut, patch: dict[str, Any]) -> None:
-        # The uid in the body is a precondition: a pod recreated under the name is not touched.
-        body = msgspec.json.encode(patch)
-        await self._client.request("PATCH", f"{pod_path(pod)}/status", body, content_type=STRATEGIC_PATCH)
-
-    def _remember(self, order: SetPodCondition) -> None:
-        self._written[order.uid] = (order.reason, order.message, self._now())
-        self._written.move_to_end(order.uid)
-        if len(self._written) > REMEMBERED:
-            self._written.popitem(last=False)
+        await patch_pod(self._client, order, {}, status={"conditions": [condition]})
+        self._written[order.uid] = (order.reason, order.message, self._runtime.now())
 
 
-class PodGroupWords:
+class TimeoutAnnotations:
+    """Writes the timeout annotation; writing it twice is harmless (T2)."""
+
+    def __init__(self, client: RestClient) -> None:
+        self._client = client
+
+    def due(self, order: MarkTimedOut) -> Due:
+        """Always."""
+        return Due.NOW
+
+    async def write(self, order: MarkTimedOut) -> None:
+        """Patch the pod's status, which may carry annotations."""
+        await patch_pod(self._client, order, {"annotations": {TIMEOUT: "true"}})
+
+
+async def patch_pod(
+    client: RestClient, pod: SetPodCondition | MarkTimedOut, metadata: Mapping[str, object], **more: object
+) -> None:
+    """PATCH pods/status; the uid in the body is a precondition: a pod recreated under the name is not touched."""
+    body = msgspec.json.encode({"metadata": {"uid": pod.uid, **metadata}, **more})
+    await client.request("PATCH", f"{pod_path(pod)}/status", body, content_type=STRATEGIC_PATCH)
+
+
+class PodGroupStatuses:
     """Writes the status of PodGroups: through the status subresource, or into the object where there is none."""
 
-    def __init__(self, client: RestClient, *, now: Now, wall: Wall) -> None:
+    def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
-        self._now = now
-        self._wall = wall
-        self._written: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        self._runtime = runtime
+        self._written: Recent[str, Mapping[str, Any]] = Recent()
         self._no_subresource: dict[tuple[str, str], float] = {}
 
-    async def set_status(self, order: SetPodGroupStatus) -> bool:
-        """Merge a status; false if it changes nothing since the last one written."""
-        path = pod_group_path(order)
+    def due(self, order: SetPodGroupStatus) -> Due:
+        """Never if it changes nothing since the last one written."""
         last = self._written.get(order.uid)
-        status = {**order.status}
-        if "conditions" in status:
-            status["conditions"] = merge_conditions(_conditions(status), _conditions(last or {}), rfc3339(self._wall()))
-        if last is not None and all(last.get(key) == value for key, value in status.items()):
-            self._remember(order.uid, {**last, **status})
-            return False
-        patch = msgspec.json.encode({"metadata": {"uid": order.uid}, "status": status})
-        await self._patch(order, path, patch)
-        self._remember(order.uid, {**(last or {}), **status})
-        return True
+        if last is None:
+            return Due.NOW
+        return Due.NEVER if all(last.get(key) == value for key, value in self._merged(order).items()) else Due.NOW
 
-    async def _patch(self, order: SetPodGroupStatus, path: str, patch: bytes) -> None:
+    async def write(self, order: SetPodGroupStatus) -> None:
+        """Merge a status."""
+        path = f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/podgroups/{order.name}"
+        await self._patch(order, path)
+        self._written[order.uid] = {**self._written.get(order.uid, {}), **self._merged(order)}
+
+    async def _patch(self, order: SetPodGroupStatus, path: str) -> None:
         if order.api_group == NATIVE:
             # Others write conditions of native PodGroups, too; this kind of patch merges them by type.
-            await self._client.request("PATCH", f"{path}/status", patch, content_type=STRATEGIC_PATCH)
+            await self._send(order, f"{path}/status", STRATEGIC_PATCH)
             return
         kind = (order.api_group, order.version)
         # A definition may get the subresource later, and from then on ignores what is written into the object.
-        known_without = self._now() - self._no_subresource.get(kind, float("-inf")) < NO_SUBRESOURCE_FOR_S
+        known_without = self._runtime.now() - self._no_subresource.get(kind, float("-inf")) < NO_SUBRESOURCE_FOR_S
         if not known_without:
             try:
-                await self._client.request("PATCH", f"{path}/status", patch, content_type=MERGE_PATCH)
+                await self._send(order, f"{path}/status", MERGE_PATCH)
             except ApiFault as fault:
                 # The server says the same for a missing subresource and a missing object: the object itself tells.
                 if fault.status != NOT_FOUND:
                     raise
             else:
+                self._no_subresource.pop(kind, None)
                 return
-        await self._client.request("PATCH", path, patch, content_type=MERGE_PATCH)
+        await self._send(order, path, MERGE_PATCH)
         if not known_without:
-            self._no_subresource[kind] = self._now()
+            self._no_subresource[kind] = self._runtime.now()
 
-    def _remember(self, uid: str, status: Mapping[str, Any]) -> None:
-        self._written[uid] = status
-        self._written.move_to_end(uid)
-        if len(self._written) > REMEMBERED:
-            self._written.popitem(last=False)
+    async def _send(self, order: SetPodGroupStatus, path: str, content_type: str) -> None:
+        body = msgspec.json.encode(
+            {"metadata": {"uid": order.uid}, "status": self._merged(order, path.endswith("/status"))}
+        )
+        await self._client.request("PATCH", path, body, content_type=content_type)
+
+    def _merged(self, order: SetPodGroupStatus, subresource: bool | None = None) -> dict[str, Any]:
+        """The status to store, with the transition times of what was written last.
+
+        Where there is no subresource our own write makes a new generation: what it was observed at is not written
+        there, since that would be another one (semantics E3).
+        """
+        status = {**order.status}
+        if "conditions" in status:
+            last = _conditions(self._written.get(order.uid, {}))
+            conditions = merge_conditions(_conditions(status), last, rfc3339(self._runtime.wall()))
+            if subresource is None:
+                subresource = (order.api_group, order.version) not in self._no_subresource
+            if not subresource:
+                for condition in conditions:
+                    condition.pop("observedGeneration", None)
+            status["conditions"] = conditions
+        return status
 
 
 def merge_conditions(
     new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]], now: str
 ) -> list[dict[str, Any]]:
-    """`new` with a lastTransitionTime each: the old one where the status stayed, the given one, or `now`."""
+    """`new` with a lastTransitionTime each: the old one where the status stayed, else the given one, else `now`."""
     before = {condition.get("type"): condition for condition in old}
     merged = []
     for condition in new:
-        was = before.get(condition.get("type"))
-        if was is not None and was.get("status") == condition.get("status"):
-            since = was.get("lastTransitionTime") or condition.get("lastTransitionTime") or now
-        else:
-            since = condition.get("lastTransitionTime") or now
-        merged.append({**condition, "lastTransitionTime": since})
+        was = before.get(condition.get("type"), {})
+        given = condition.get("lastTransitionTime") or now
+        since = was.get("lastTransitionTime", given) if was.get("status") == condition.get("status") else given
+        merged.append({**condition, "lastTransitionTime": since, "message": cut(condition.get("message", ""))})
     return merged
-
-
-def pod_group_path(order: SetPodGroupStatus) -> str:
-    """The path of the PodGroup an order is about."""
-    return f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/podgroups/{order.name}"
-
-
-def rfc3339(moment: datetime) -> str:
-    """A metav1.Time: whole seconds, UTC."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _conditions(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

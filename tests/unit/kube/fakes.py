@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import itertools
 import json
+import random
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from aiohttp import web
 
 from gangsched.kube.http.client import JSON, ApiClient, connect
 from gangsched.kube.http.faults import Fault
+from gangsched.kube.ports import Runtime, Warn, silent
+from gangsched.kube.write.binder import Fate
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -60,6 +63,33 @@ class FakeTime:
                 future.set_result(None)
             await settle()
         self.at_s = until_s
+
+    def runtime(self, warn: Warn = silent) -> Runtime:
+        """What kube's classes are given in place of the machine's clocks."""
+        return Runtime(warn=warn, now=self.now, wall=self.wall, sleep=self.sleep, rng=random.Random(1))
+
+
+class FakeBinds:
+    """A binder that is as busy as the test says."""
+
+    def __init__(self, time: FakeTime) -> None:
+        self._time = time
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.idle_since_s = float("-inf")
+        self.fates: dict[str, Fate] = {}
+
+    def fate(self, uid: str) -> Fate | None:
+        return self.fates.get(uid)
+
+    def begin(self) -> None:
+        """Binds are under way."""
+        self.idle.clear()
+
+    def end(self) -> None:
+        """None are any more."""
+        self.idle_since_s = self._time.now()
+        self.idle.set()
 
 
 class Sent(NamedTuple):

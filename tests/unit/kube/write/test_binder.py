@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -39,17 +38,14 @@ class Desk:
         self.time = FakeTime()
         self.api = FakeRequests(answer)
         self.outcomes: list[Message] = []
-        self.reports: list[str] = []
+        self.warnings: list[str] = []
         self.observed: list[float] = []
         self.binder = Binder(
             self.api,
             self.outcomes.append,
             connections=connections,
-            warn=self.reports.append,
             observe=self.observed.append,
-            now=self.time.now,
-            sleep=self.time.sleep,
-            rng=random.Random(1),
+            runtime=self.time.runtime(self.warnings.append),
         )
 
 
@@ -154,11 +150,11 @@ async def test_unknown_fate_is_asked_until_known() -> None:
         desk.binder.submit([BIND])
         await settle()
         assert (desk.outcomes, desk.binder.pending, desk.binder.fate("u1")) == ([], 1, Fate.PENDING)
-        assert "Cannot tell whether ns/p is bound" in desk.reports[0]
+        assert "Cannot tell whether ns/p is bound" in desk.warnings[0]
         await desk.time.advance(10)
         assert desk.outcomes == [Bound("u1", "n1")]
         assert desk.binder.counts.read_back_retries == 4
-        assert len(desk.reports) == 1
+        assert len(desk.warnings) == 1
 
 
 async def test_connections_bound_what_is_in_flight() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from gangsched.kube.http.faults import ApiFault, Unreachable
-from gangsched.kube.write.recorder import Recorder, cut
+from gangsched.kube.write.recorder import Recorder
+from gangsched.kube.write.spelling import cut
 from gangsched.model.protocol import ObjectRef, RecordEvent
-from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
+from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
 
 POD = ObjectRef("v1", "Pod", "ns", "p", "u1")
 
@@ -21,19 +23,10 @@ class Desk:
     def __init__(self, answer: Callable[[Sent], Answer] | None, capacity: int) -> None:
         self.time = FakeTime()
         self.api = FakeRequests(answer)
-        self.idle = asyncio.Event()
-        self.idle.set()
-        self.reports: list[str] = []
+        self.binds = FakeBinds(self.time)
+        self.warnings: list[str] = []
         self.recorder = Recorder(
-            self.api,
-            binds_idle=self.idle,
-            instance="host",
-            capacity=capacity,
-            warn=self.reports.append,
-            now=self.time.now,
-            wall=self.time.wall,
-            sleep=self.time.sleep,
-            rng=random.Random(1),
+            self.api, self.binds, instance="host", capacity=capacity, runtime=self.time.runtime(self.warnings.append)
         )
 
     def notes(self) -> list[str]:
@@ -94,7 +87,7 @@ def test_long_notes_are_cut() -> None:
     """A note fits a kilobyte, also where its characters take several bytes."""
     assert cut("short") == "short"
     assert len(cut("ü" * 2000).encode()) <= 1024
-    assert cut("ü" * 2000).endswith("ü…")
+    assert cut("ü" * 2000).endswith("ü… (cut)")
 
 
 async def test_repetition_becomes_a_series() -> None:
@@ -132,12 +125,12 @@ async def test_other_words_and_later_ones_are_new_events() -> None:
 async def test_full_queue_drops_oldest_normal_first() -> None:
     """What does not fit is dropped and counted, and warnings outlive the rest."""
     async with at_work(capacity=3) as desk:
-        desk.idle.clear()
+        desk.binds.begin()
         desk.recorder.record(event("w1", warning=True))
         for note in ("n1", "n2", "n3"):
             desk.recorder.record(event(note))
         desk.recorder.record(event("w2", warning=True))
-        desk.idle.set()
+        desk.binds.end()
         await desk.recorder.drain(1)
         assert sorted(desk.notes()) == ["n3", "w1", "w2"]
         assert desk.recorder.counts.dropped == 2
@@ -146,11 +139,11 @@ async def test_full_queue_drops_oldest_normal_first() -> None:
 async def test_never_ahead_of_binds() -> None:
     """While binds are under way no Event is written, for some seconds at least."""
     async with at_work() as desk:
-        desk.idle.clear()
+        desk.binds.begin()
         desk.recorder.record(event())
         await desk.time.advance(4)
         assert desk.api.sent == []
-        desk.idle.set()
+        desk.binds.end()
         await desk.time.advance(0.25)
         assert desk.notes() == ["no room"]
 
@@ -159,14 +152,16 @@ async def test_gangs_do_not_wait_behind_their_members() -> None:
     """The Event of a gang is among the first, however many of its members were told before it."""
     gang = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "u9")
     async with at_work() as desk:
-        desk.idle.clear()
+        desk.binds.begin()
         for number in range(50):
-            desk.recorder.record(event(f"pod {number}", warning=True))
+            about = ObjectRef("v1", "Pod", "ns", f"p{number}", f"u{number}")
+            desk.recorder.record(event(f"pod {number}", about, warning=True))
         desk.recorder.record(event("gang", about=gang, warning=True))
         await settle()
-        desk.idle.set()
+        desk.binds.end()
         await settle()
         assert "gang" in desk.notes()[:4]
+        await desk.time.advance(0.1)
         assert len(desk.notes()) == 51
 
 
@@ -174,17 +169,17 @@ async def test_pods_wait_for_a_pause_in_binding() -> None:
     """Between two bursts of binds only warnings and Events about groups are written; pods' come when it is quiet."""
     group = ObjectRef("scheduling.x-k8s.io/v1alpha1", "PodGroup", "ns", "g", "u2")
     async with at_work() as desk:
-        desk.idle.clear()
+        desk.binds.begin()
         desk.recorder.record(event("pod 1"))
         desk.recorder.record(event("pod 2"))
         desk.recorder.record(event("warning", warning=True))
         for _ in range(5):
-            desk.idle.set()
+            desk.binds.end()
             await desk.time.advance(0.12)
-            desk.idle.clear()
+            desk.binds.begin()
             await desk.time.advance(0.12)
         assert desk.notes() == ["warning"]
-        desk.idle.set()
+        desk.binds.end()
         desk.recorder.record(event("group", about=group))
         await settle()
         assert desk.notes() == ["warning", "group"]
@@ -195,7 +190,7 @@ async def test_pods_wait_for_a_pause_in_binding() -> None:
 async def test_binds_without_a_pause_do_not_silence_events() -> None:
     """An Event older than some seconds is written whatever goes on, and so are those behind it."""
     async with at_work() as desk:
-        desk.idle.clear()
+        desk.binds.begin()
         for number in range(20):
             desk.recorder.record(event(f"pod {number}"))
         await desk.time.advance(5.5)
@@ -231,4 +226,36 @@ async def test_gives_up_after_a_few_tries() -> None:
         desk.recorder.record(event("b"))
         assert await desk.recorder.drain(1) == 0
         assert (len(desk.api.sent), desk.recorder.counts.dropped) == (2, 2)
-        assert desk.reports == ["Cannot write Events: no events for you; they are dropped until it works again."]
+        assert desk.warnings == ["Cannot write Events: no events for you; giving up on it."]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ApiFault(404, "NotFound", 'namespaces "ns" not found'),
+        ApiFault(403, "Forbidden", "unable to create new content in namespace ns because it is being terminated"),
+    ],
+)
+async def test_events_of_a_namespace_that_goes_are_dropped_silently(fault: ApiFault) -> None:
+    """A deleted or terminating namespace takes no Event: no second try, and no word to the administrator."""
+    async with at_work(lambda sent: fault) as desk:
+        desk.recorder.record(event())
+        await desk.time.advance(60)
+        assert (len(desk.api.sent), desk.recorder.counts.dropped, desk.warnings) == (1, 1, [])
+
+
+async def test_an_object_gets_25_events_and_then_one_in_five_minutes() -> None:
+    """Events about one object are limited as client-go's spam filter does; those about others are not held up."""
+    async with at_work() as desk:
+        for number in range(40):
+            desk.recorder.record(event(f"note {number}"))
+        desk.recorder.record(event("other", about=ObjectRef("v1", "Pod", "ns", "q", "u2")))
+        await desk.time.advance(1)
+        assert len(desk.notes()) == 26
+        assert "other" in desk.notes()
+        assert desk.recorder.counts.filtered == 15
+        desk.recorder.record(event("too early"))
+        await desk.time.advance(300)
+        desk.recorder.record(event("in time"))
+        await desk.time.advance(1)
+        assert desk.notes()[26:] == ["in time"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,21 +14,8 @@ from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.write.binder import Fate
 from gangsched.kube.write.status import StatusWriter, merge_conditions
-from gangsched.model.protocol import MarkTimedOut, SetPodCondition, SetPodGroupStatus
-from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
-
-
-class FakeBinds:
-    """A binder that is as busy as the test says."""
-
-    def __init__(self) -> None:
-        self.idle = asyncio.Event()
-        self.idle.set()
-        self.idle_since_s = float("-inf")
-        self.fates: dict[str, Fate] = {}
-
-    def fate(self, uid: str) -> Fate | None:
-        return self.fates.get(uid)
+from gangsched.model.protocol import BindFailed, Bound, MarkTimedOut, SetPodCondition, SetPodGroupStatus
+from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
 
 
 class Desk:
@@ -38,17 +24,9 @@ class Desk:
     def __init__(self, answer: Callable[[Sent], Answer] | None) -> None:
         self.time = FakeTime()
         self.api = FakeRequests(answer)
-        self.binds = FakeBinds()
-        self.reports: list[str] = []
-        self.writer = StatusWriter(
-            self.api,
-            self.binds,
-            warn=self.reports.append,
-            now=self.time.now,
-            wall=self.time.wall,
-            sleep=self.time.sleep,
-            rng=random.Random(1),
-        )
+        self.binds = FakeBinds(self.time)
+        self.warnings: list[str] = []
+        self.writer = StatusWriter(self.api, self.binds, runtime=self.time.runtime(self.warnings.append))
 
     def phases(self) -> list[str]:
         """The phases written to PodGroups, in order."""
@@ -148,7 +126,7 @@ async def test_unchanged_word_is_not_written_again() -> None:
 async def test_binds_come_first_but_not_for_ever() -> None:
     """While binds are under way words wait, at most 0.7 s (E1: told within a second)."""
     async with at_work() as desk:
-        desk.binds.idle.clear()
+        desk.binds.begin()
         desk.writer.put(word("one"))
         await desk.time.advance(0.6)
         desk.writer.put(word("two"))
@@ -158,7 +136,7 @@ async def test_binds_come_first_but_not_for_ever() -> None:
         desk.writer.put(word("three"))
         await settle()
         assert desk.messages() == ["two"]
-        desk.binds.idle.set()
+        desk.binds.end()
         await settle()
         assert desk.messages() == ["two", "three"]
 
@@ -176,13 +154,12 @@ async def test_status_of_a_gang_that_waits_for_nothing_waits_for_a_pause() -> No
 
         desk.writer.put(calm("binds without end"))
         for _ in range(29):
-            binds.idle.clear()
+            binds.begin()
             await desk.time.advance(0.08)
-            binds.idle.set()
-            binds.idle_since_s = desk.time.now()
+            binds.end()
             await desk.time.advance(0.02)
         assert len(desk.phases()) == 1
-        binds.idle.clear()
+        binds.begin()
         await desk.time.advance(0.05)
         assert len(desk.phases()) == 1
         await desk.time.advance(0.06)
@@ -196,7 +173,7 @@ async def test_status_of_a_gang_that_waits_for_nothing_waits_for_a_pause() -> No
 async def test_what_waits_for_a_pause_holds_up_nothing_urgent() -> None:
     """However many wait for one; and what becomes urgent meanwhile is written as such, once."""
     async with at_work() as desk:
-        desk.binds.idle.clear()
+        desk.binds.begin()
         for urgent in (True, False):
             for number in range(20):
                 desk.writer.put(calm("calm" if not urgent else "urgent no more", urgent=urgent, name=f"g{number}"))
@@ -206,7 +183,7 @@ async def test_what_waits_for_a_pause_holds_up_nothing_urgent() -> None:
         desk.writer.put(calm("urgent", urgent=True, name="other"))
         await desk.time.advance(0.71)
         assert desk.phases() == ["urgent"] * 3
-        desk.binds.idle.set()
+        desk.binds.end()
         await desk.time.advance(0.21)
         assert sorted(desk.phases()) == ["calm"] * 18 + ["urgent"] * 3
 
@@ -214,7 +191,7 @@ async def test_what_waits_for_a_pause_holds_up_nothing_urgent() -> None:
 async def test_a_replaced_word_keeps_its_age() -> None:
     """A verdict that changes all the time is still told in time, however long the queue."""
     async with at_work() as desk:
-        desk.binds.idle.clear()
+        desk.binds.begin()
         for number in range(8):
             desk.writer.put(word("first in line", uid=f"other{number}"))
         desk.writer.put(word("one"))
@@ -247,6 +224,8 @@ async def test_silent_about_pods_that_are_bound() -> None:
         await desk.time.advance(0.5)
         assert desk.api.sent == []
         desk.binds.fates = {"u1": Fate.BOUND}
+        desk.writer.answered(Bound("u1", "n1"))
+        desk.writer.answered(BindFailed("u2", "n1", "no"))
         await desk.time.advance(0.5)
         assert desk.messages() == ["two"]
         assert await desk.writer.drain(1) == 0
@@ -264,7 +243,7 @@ async def test_retried_until_done() -> None:
         fault[0] = {}
         assert await desk.writer.drain(1) == 0
         assert desk.messages()[tried:] == ["two"]
-        assert desk.reports == ["Cannot write pod conditions: No answer; trying again."]
+        assert desk.warnings == ["Cannot write pod conditions: No answer; trying again."]
 
 
 @pytest.mark.parametrize(
@@ -282,7 +261,7 @@ async def test_dropped_when_the_pod_is_gone(fault: ApiFault) -> None:
         desk.writer.put(MarkTimedOut("u1", "ns", "p"))
         assert await desk.writer.drain(1) == 0
         assert len(desk.api.sent) == 2
-        assert desk.reports == []
+        assert desk.warnings == []
 
 
 async def test_conflict_is_retried_and_refusal_told() -> None:
@@ -296,7 +275,7 @@ async def test_conflict_is_retried_and_refusal_told() -> None:
         desk.writer.put(word("two"))
         await desk.time.advance(10)
         assert len(desk.messages()) == 3
-        assert desk.reports[-1] == "Cannot write pod conditions: message: too long; giving up on it."
+        assert desk.warnings[-1] == "Cannot write pod conditions: message: too long; giving up on it."
 
 
 async def test_timeout_annotation() -> None:
@@ -390,3 +369,45 @@ async def test_deleted_pod_group_is_not_mistaken_for_a_missing_subresource() -> 
         desk.writer.put(group_status(uid="g2", scheduled=1))
         await desk.writer.drain(1)
         assert [sent.path.removeprefix(PATH) for sent in desk.api.sent] == ["/status", "", "/status"]
+
+
+async def test_our_own_write_does_not_make_us_write_again() -> None:
+    """Without a subresource each of our writes makes a new generation, which alone is no reason for another (E3)."""
+    missing = ApiFault(404, "NotFound", 'podgroups "g" not found')
+    async with at_work(lambda sent: missing if sent.path.endswith("/status") else {}) as desk:
+        for generation in range(1, 20):  # the state says of each generation that it has observed it
+            desk.writer.put(group_status(phase="Pending", conditions=[{**DEGRADED, "observedGeneration": generation}]))
+            await desk.time.advance(1)
+        assert [sent.path.removeprefix(PATH) for sent in desk.api.sent] == ["/status", ""]
+        assert "observedGeneration" not in desk.api.sent[1].body["status"]["conditions"][0]
+        await desk.time.advance(700)
+        desk.writer.put(group_status(phase="Pending", conditions=[{**DEGRADED, "observedGeneration": 99}]))
+        await desk.time.advance(1)
+        assert len(desk.api.sent) == 2
+        desk.writer.put(group_status(phase="Running", conditions=[{**DEGRADED, "observedGeneration": 99}]))
+        await desk.time.advance(1)
+        assert len(desk.api.sent) == 4
+
+
+async def test_long_messages_are_cut() -> None:
+    """Conditions of pods and PodGroups are kept to a kilobyte, and say where something is missing."""
+    async with at_work() as desk:
+        desk.writer.put(word("x" * 3000))
+        desk.writer.put(group_status(conditions=[{**DEGRADED, "message": "y" * 3000}]))
+        await desk.writer.drain(1)
+        assert {message[0]: (len(message.encode()), message[-5:]) for message in desk.messages()} == {
+            "x": (1024, "(cut)"),
+            "y": (1024, "(cut)"),
+        }
+
+
+async def test_a_pod_is_rewritten_ten_times_and_then_twice_a_minute() -> None:
+    """A verdict that flips all the time is told again at the rate of its object, and the last one is told."""
+    async with at_work() as desk:
+        for number in range(100):
+            desk.writer.put(word(f"verdict {number}"))
+            await desk.time.advance(0.5)
+        assert len(desk.messages()) == 11
+        await desk.time.advance(60)
+        assert desk.messages()[-1] == "verdict 99"
+        assert len(desk.messages()) == 12

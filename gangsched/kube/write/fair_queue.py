@@ -1,0 +1,56 @@
+"""A queue in which namespaces take turns: no tenant waits behind the backlog of another.
+
+Law: first in, first out within a namespace; round robin between those whose turn may come. What it does *not* do: know
+what it holds, or wait.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Items by namespace."""
+
+    def __init__(self) -> None:
+        self._queues: OrderedDict[str, deque[T]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    def append(self, namespace: str, item: T) -> None:
+        """Put an item behind the others of its namespace."""
+        self._queues.setdefault(namespace, deque()).append(item)
+
+    def pop(self, wait_s: Callable[[str], float]) -> tuple[T | None, float]:
+        """The next item of the next namespace that need not wait; without one None and the shortest wait (seconds)."""
+        shortest_s = float("inf")
+        for _ in range(len(self._queues)):
+            namespace, items = next(iter(self._queues.items()))
+            left_s = wait_s(namespace)
+            if left_s <= 0:
+                return self._pop_from(namespace, items), 0.0
+            shortest_s = min(shortest_s, left_s)
+            self._queues.move_to_end(namespace)
+        return None, shortest_s
+
+    def drop(self) -> T:
+        """Take the oldest item out of the longest queue. Raises ValueError when there is none."""
+        namespace, items = max(self._queues.items(), key=lambda entry: len(entry[1]))
+        return self._pop_from(namespace, items)
+
+    def heads(self) -> list[T]:
+        """The oldest item of every namespace."""
+        return [items[0] for items in self._queues.values()]
+
+    def _pop_from(self, namespace: str, items: deque[T]) -> T:
+        item = items.popleft()
+        if items:
+            self._queues.move_to_end(namespace)
+        else:
+            del self._queues[namespace]
+        return item

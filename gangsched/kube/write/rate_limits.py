@@ -1,0 +1,89 @@
+"""Rate limits: how often one object, one namespace and the whole cluster is written to (docs/operations.md, Budgets).
+
+Law: token buckets. Whoever wants to write asks how long it takes until there is a token, and takes it when there is
+one; nothing sleeps here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from gangsched.kube.ports import Now
+from gangsched.kube.write.pause import INSTANT_S
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most `burst` writes at once, and a further one every `every_s`."""
+
+    burst: int
+    every_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteLimits:
+    """The rates of all writes but binds; the defaults are those of `Settings`.
+
+    `total` and `namespace` hold for conditions and statuses together, and once more for Events; the others for each
+    pod's condition, each PodGroup's status, and the Events about each object.
+    """
+
+    total: Rate = Rate(5_000, 1 / 400)
+    namespace: Rate = Rate(2_000, 1 / 200)
+    condition: Rate = Rate(10, 30.0)
+    status: Rate = Rate(10, 5.0)
+    event: Rate = Rate(25, 300.0)
+
+
+class TokenBuckets(Generic[K]):
+    """One bucket of the same rate for each key; the bucket of an unknown key is full.
+
+    A bucket is one number: when it will be full again (the generic cell rate algorithm). Full ones are forgotten.
+    """
+
+    def __init__(self, rate: Rate, now: Now) -> None:
+        self._rate = rate
+        self._now = now
+        self._full_s: dict[K, float] = {}
+        self._forget_at = 1_000
+
+    def __len__(self) -> int:
+        """Buckets remembered."""
+        return len(self._full_s)
+
+    def wait_s(self, key: K) -> float:
+        """Seconds until there is a token; 0 when there is one."""
+        full_s = self._full_s.get(key)
+        if full_s is None:
+            return 0.0
+        left_s = full_s - self._now() - (self._rate.burst - 1) * self._rate.every_s
+        return left_s if left_s > INSTANT_S else 0.0
+
+    def take(self, key: K) -> None:
+        """Take a token; one that is not there yet is owed."""
+        now_s = self._now()
+        self._full_s[key] = max(self._full_s.get(key, now_s), now_s) + self._rate.every_s
+        if len(self._full_s) > self._forget_at:
+            self._full_s = {key: full_s for key, full_s in self._full_s.items() if full_s > now_s}
+            self._forget_at = 2 * len(self._full_s) + 1_000
+
+
+class Budget:
+    """What all namespaces may write together, and each of them."""
+
+    def __init__(self, limits: WriteLimits, now: Now) -> None:
+        self._total: TokenBuckets[None] = TokenBuckets(limits.total, now)
+        self._namespaces: TokenBuckets[str] = TokenBuckets(limits.namespace, now)
+
+    def wait_s(self, namespace: str) -> float:
+        """Seconds until something may be written in the namespace."""
+        return max(self._total.wait_s(None), self._namespaces.wait_s(namespace))
+
+    def take(self, namespace: str) -> None:
+        """Count a write in the namespace."""
+        self._total.take(None)
+        self._namespaces.take(namespace)

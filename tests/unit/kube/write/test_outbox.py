@@ -1,0 +1,155 @@
+"""The outbox: one state per order, turns between namespaces, rates, and no work while nothing can be done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from gangsched.kube.http.faults import ApiFault
+from gangsched.kube.write.outbox import Due, Kind, Level, Outbox
+from gangsched.kube.write.rate_limits import Budget, Rate, WriteLimits
+from tests.unit.kube.fakes import FakeBinds, FakeTime
+
+
+class Order(NamedTuple):
+    """What is written here."""
+
+    namespace: str
+    name: str
+
+
+class Desk:
+    """An outbox at work in fake time; `asked` are the orders it asked about, `written` those it wrote."""
+
+    def __init__(self, limits: WriteLimits, capacity: int | None = None, final: frozenset[int] = frozenset()) -> None:
+        self.time = FakeTime()
+        self.binds = FakeBinds(self.time)
+        self.warnings: list[str] = []
+        self.asked: list[Order] = []
+        self.written: list[Order] = []
+        self.answer: dict[str, Due] = {}
+        self.fault: ApiFault | None = None
+        runtime = self.time.runtime(self.warnings.append)
+        self.outbox: Outbox[Order] = Outbox(
+            self,
+            Kind(noun="orders", levels=(Level(patience_s=1.0, workers=4),), capacity=capacity, final=final),
+            binding=self.binds,
+            budget=Budget(limits, runtime.now),
+            runtime=runtime,
+        )
+
+    def due(self, order: Order) -> Due:
+        self.asked.append(order)
+        return self.answer.get(order.name, Due.NOW)
+
+    async def write(self, order: Order) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.written.append(order)
+
+
+@asynccontextmanager
+async def at_work(
+    limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
+    **kind: int | frozenset[int],
+) -> AsyncIterator[Desk]:
+    desk = Desk(limits, **kind)  # type: ignore[arg-type]
+    task = asyncio.create_task(desk.outbox.run())
+    try:
+        yield desk
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def put(desk: Desk, *orders: Order) -> None:
+    for order in orders:
+        desk.outbox.put(order, order)
+
+
+async def test_namespaces_take_turns() -> None:
+    """One tenant's backlog does not hold up another's first order."""
+    async with at_work() as desk:
+        desk.binds.begin()
+        put(desk, *(Order("crowded", f"c{n}") for n in range(1000)), Order("quiet", "q"))
+        desk.binds.end()
+        await desk.time.advance(1)
+        assert len(desk.written) == 1001
+        assert desk.written.index(Order("quiet", "q")) < 3
+
+
+async def test_a_namespace_has_a_rate_of_its_own() -> None:
+    """Ten at once and ten a second of one namespace, whatever waits there; another one is not slowed down."""
+    async with at_work(WriteLimits(namespace=Rate(10, 0.1))) as desk:
+        put(desk, *(Order("crowded", f"c{n}") for n in range(100)))
+        await desk.time.advance(0.05)
+        assert len(desk.written) == 10
+        put(desk, *(Order("quiet", f"q{n}") for n in range(10)))
+        await desk.time.advance(0.001)
+        assert len(desk.written) == 20
+        await desk.time.advance(2)
+        assert len(desk.written) == 40
+        await desk.time.advance(7.5)
+        assert len(desk.written) == 110
+
+
+async def test_all_together_have_a_rate() -> None:
+    """What all namespaces write has a bound, and they share it in turns."""
+    async with at_work(WriteLimits(total=Rate(10, 0.1))) as desk:
+        put(desk, *(Order(f"ns{n % 5}", f"o{n}") for n in range(100)))
+        await desk.time.advance(1.05)
+        assert len(desk.written) == 20
+        assert {sum(order.namespace == f"ns{n}" for order in desk.written) for n in range(5)} == {4}
+
+
+async def test_orders_whose_pods_are_being_bound_cost_nothing() -> None:
+    """Each is asked about once and then again when its bind is answered, not every now and then."""
+    async with at_work() as desk:
+        orders = [Order("ns", f"o{n}") for n in range(5000)]
+        desk.answer = {order.name: Due.AFTER_BIND for order in orders}
+        put(desk, *orders)
+        await desk.time.advance(600)
+        assert len(desk.asked) == 5000
+        desk.answer.clear()
+        desk.outbox.answered(orders[7])
+        desk.outbox.answered(Order("ns", "nobody"))
+        await desk.time.advance(1)
+        assert desk.written == [orders[7]]
+        assert len(desk.asked) == 5001
+
+
+async def test_a_full_outbox_drops_from_the_longest_namespace() -> None:
+    """A tenant that floods the queue loses its own oldest orders."""
+    async with at_work(capacity=10) as desk:
+        desk.binds.begin()
+        put(desk, Order("quiet", "q"), *(Order("crowded", f"c{n}") for n in range(50)))
+        desk.binds.end()
+        await desk.time.advance(1)
+        assert sorted(desk.written) == [*sorted(Order("crowded", f"c{n}") for n in range(41, 50)), Order("quiet", "q")]
+        assert desk.outbox.counts.dropped == 41
+
+
+async def test_trouble_is_told_once() -> None:
+    """Many orders with one trouble are one warning; a 404 that the API server did not say proves nothing."""
+    async with at_work(final=frozenset({400})) as desk:
+        desk.fault = ApiFault(404, "", "<html>no backend</html>", is_status=False)
+        put(desk, *(Order("ns", f"o{n}") for n in range(20)))
+        await desk.time.advance(30)
+        assert desk.warnings == ["Cannot write orders: <html>no backend</html>; trying again."]
+        desk.fault = None
+        await desk.time.advance(30)
+        assert len(desk.written) == 20
+
+
+async def test_shutdown_does_not_wait_for_rates() -> None:
+    """Draining writes what is left without pauses and rates."""
+    async with at_work(WriteLimits(namespace=Rate(1, 60.0))) as desk:
+        put(desk, *(Order("ns", f"o{n}") for n in range(20)))
+        await desk.time.advance(1)
+        assert len(desk.written) == 1
+        draining = asyncio.create_task(desk.outbox.drain(5))
+        await desk.time.advance(1)
+        assert await draining == 0
+        assert len(desk.written) == 20
