@@ -19,6 +19,7 @@ from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import PODS, format_quantity
 from gangsched.model.snapshot import Refused
+from gangsched.model.text import named
 
 NO_NODES = "no nodes available to schedule pods"
 
@@ -165,9 +166,9 @@ def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
     return "waiting for " + (", ".join(f"{n} more of {name}" for name, n in short.items() if n > 0) or "its group")
 
 
-def holds_lost(nodes: Iterable[str]) -> Refusal:
+def holds_lost(nodes: Sequence[str]) -> Refusal:
     """Told when held room went away with its node (semantics R3)."""
-    text = f"held room was lost on {', '.join(nodes)}; the members are placed anew"
+    text = f"held room was lost on {named(nodes)}; the members are placed anew"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 

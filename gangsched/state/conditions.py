@@ -13,6 +13,7 @@ from gangsched.model.gang import Gang, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.text import cut
 from gangsched.state.gangs import GangRecord
 
 FACTS_S = 5.0
@@ -53,13 +54,13 @@ def pod_conditions(
         if refusal is None:
             continue
         if fault or gang.free_running:
-            yield pod, PodCondition(refusal.reason, refusal.message, _alone(refusal))
+            yield pod, PodCondition(refusal.reason, refusal.message, cut(_alone(refusal)))
             continue
         message = refusal.message or f"no node is found for pod {pod.key}"
         if pod is place and facts:
-            yield pod, PodCondition(refusal.reason, message, f"{message}: {facts}", FACTS_S)
+            yield pod, PodCondition(refusal.reason, message, cut(f"{message}: {facts}"), FACTS_S)
         else:
-            yield pod, PodCondition(refusal.reason, message, message + see)
+            yield pod, PodCondition(refusal.reason, message, cut(message + see))
 
 
 def _age(pod: Pod) -> tuple[int, str, str]:

@@ -12,11 +12,9 @@ from gangsched.model.gang import Gang
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import EventReason, Reason
+from gangsched.model.text import named
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, broken
-
-NAMED = 5
-"""Objects that a sentence names; the others are counted."""
 
 LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
 
@@ -53,12 +51,6 @@ def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> 
     if broken(gang):
         text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
         yield EventReason.DEGRADED.value, text
-
-
-def named(texts: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
-    return ", ".join(texts[:NAMED]) + more
 
 
 def pod_ref(pod: Pod) -> ObjectRef:

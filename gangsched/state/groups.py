@@ -14,6 +14,7 @@ from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.text import named
 from gangsched.state.gangs import GangRecord
 
 
@@ -204,22 +205,33 @@ class Registry:
             return alone, None, ()
         if spec.group_problem is not None:
             return alone, Refusal(Reason.INVALID_GANG, spec.group_problem), ()
-        absent = [other for other in spec.group if not self._declared(other)]
+        without = tuple(other for other in spec.group if not self._consents(other, spec.group))
+        near = tuple(other for other in without if namespace_of(other) == namespace_of(record.id))
+        absent = [other for other in near if not self._declared(other)]
         if absent:
-            text = f"gang {', '.join(absent)} of the group that {record.id} lists does not exist yet"
+            text = f"gang {named(absent)} of the group that {record.id} lists does not exist yet"
             return alone, Refusal(Reason.WAITING_FOR_GANG, text), ()
-        differing = tuple(
-            other for other in spec.group if (found := self.gangs[other].spec) is None or found.group != spec.group
-        )
-        if differing:
-            text = f"gang {record.id} lists the group {', '.join(spec.group)} but {', '.join(differing)} does not"
-            return alone, Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"), differing
+        if near:
+            text = f"gang {record.id} lists the group {named(spec.group)} but {named(near)} does not"
+            return alone, Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"), near
+        if without:  # what is or is not in another namespace is not for this one to know
+            text = f"gang {record.id} waits until {named(without)} lists the same group as it does"
+            return alone, Refusal(Reason.WAITING_FOR_GANG, text), ()
         return spec.group, None, ()
+
+    def _consents(self, gang_id: str, group: tuple[str, ...]) -> bool:
+        """Whether the gang exists and lists the same group."""
+        return self._declared(gang_id) and (found := self.gangs[gang_id].spec) is not None and found.group == group
 
     def _declared(self, gang_id: str) -> bool:
         """Whether the gang exists and its declaration is known (its PodGroup, if it needs one, is there)."""
         record = self.gangs.get(gang_id)
         return record is not None and record.spec is not None and not record.spec.pod_group_missing
+
+
+def namespace_of(gang_id: str) -> str:
+    """The namespace of a gang that is no plain pod."""
+    return gang_id.partition("/")[0]
 
 
 def broken(gang: Gang) -> bool:

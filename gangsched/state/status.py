@@ -26,13 +26,12 @@ from gangsched.model.gang import Gang
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import EXPLANATIONS, Reason
-from gangsched.state.gang_events import named
+from gangsched.model.text import cut, named
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import broken
 
 SCHEDULED_TYPES = frozenset({SCHEDULED, NATIVE_SCHEDULED, NATIVE_INITIALLY_SCHEDULED})
 DEGRADED, TIMED_OUT, INVALID_GANG = "Degraded", "TimedOut", "InvalidGang"
-LONGEST_MESSAGE = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,7 @@ def _conditions(
             type=kind,
             status="True" if is_true else "False",
             reason=reason,
-            message=message[:LONGEST_MESSAGE],
+            message=cut(message),
             last_transition_time=wall,
             observed_generation=pod_group.generation or None,
         )

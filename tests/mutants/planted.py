@@ -170,8 +170,16 @@ MUTANTS = (
         "a gang is tied without its consent",
         "I4",
         "state/groups.py",
-        "        if differing:\n",
-        "        if not differing and False:\n",
+        "(found := self.gangs[gang_id].spec) is not None and found.group == group",
+        "(found := self.gangs[gang_id].spec) is not None and group is not None",
+        STATE,
+    ),
+    Mutant(
+        "the existence of a gang of another namespace is told",
+        "I4",
+        "state/groups.py",
+        "near = tuple(other for other in without if namespace_of(other) == namespace_of(record.id))",
+        "near = without",
         STATE,
     ),
     Mutant(

@@ -22,8 +22,9 @@ from gangsched.kube.write.outbox import Due, Kind, Level, Outbox, OutboxCounts
 from gangsched.kube.write.pause import Binding
 from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
 from gangsched.kube.write.recent import Recent
-from gangsched.kube.write.spelling import cut, micro_time
+from gangsched.kube.write.spelling import micro_time
 from gangsched.model.protocol import RecordEvent
+from gangsched.model.text import cut
 
 CONTROLLER = "gangsched"
 SAME_FOR_S = 600.0

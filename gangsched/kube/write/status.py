@@ -21,8 +21,9 @@ from gangsched.kube.write.outbox import Due, Kind, Level, Outbox
 from gangsched.kube.write.pause import Binding
 from gangsched.kube.write.rate_limits import Budget, WriteLimits
 from gangsched.kube.write.recent import Recent
-from gangsched.kube.write.spelling import cut, rfc3339
+from gangsched.kube.write.spelling import rfc3339
 from gangsched.model.protocol import MarkTimedOut, Outcome, SetPodCondition, SetPodGroupStatus
+from gangsched.model.text import cut
 
 UNCHANGED_FOR_S = 60.0
 NO_SUBRESOURCE_FOR_S = 600.0

@@ -99,6 +99,19 @@ def test_gang_that_is_tied_without_consent_is_told_once_it_has_members() -> None
     assert [about for about, _, _ in world.events("InvalidGang")] == ["Pod ns/a-0", "PodGroup ns/b"]
 
 
+def test_another_namespace_is_not_told_of() -> None:
+    """I4: who names a gang of another namespace is told the same whether it exists or not; nothing is written there."""
+    told = set()
+    for other in ("b", "nowhere"):
+        world = World(node("a", 8))
+        world.create(members("b", 1, namespace="far"), members("a", 1, groups=[f"{NAMESPACE}/a", f"far/{other}"]))
+        world.told()
+        (waiting,) = [pod for pod in world.pods.values() if not pod.node_name]
+        told |= {(reason, text.replace(f"far/{other}", "…")) for reason, text in [world.condition(waiting)]}
+        assert {reason for about, reason, _ in world.events() if "far/" in about} == {"Scheduled", "GangScheduled"}
+    assert len(told) == 1
+
+
 def test_list_without_the_gang_itself_is_refused() -> None:
     """I4: a gang that lists others but not itself stays unscheduled and says so."""
     world = World(node("a", 8))

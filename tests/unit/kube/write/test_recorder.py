@@ -10,7 +10,6 @@ import pytest
 
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.write.recorder import Recorder
-from gangsched.kube.write.spelling import cut
 from gangsched.model.protocol import ObjectRef, RecordEvent
 from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
 
@@ -81,13 +80,6 @@ async def test_cluster_scoped_objects() -> None:
         (sent,) = desk.api.sent
         assert sent.path == "/apis/events.k8s.io/v1/namespaces/default/events"
         assert "namespace" not in sent.body["regarding"]
-
-
-def test_long_notes_are_cut() -> None:
-    """A note fits a kilobyte, also where its characters take several bytes."""
-    assert cut("short") == "short"
-    assert len(cut("ü" * 2000).encode()) <= 1024
-    assert cut("ü" * 2000).endswith("ü… (cut)")
 
 
 async def test_repetition_becomes_a_series() -> None:

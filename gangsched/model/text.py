@@ -1,0 +1,32 @@
+"""Text for people: bounded, with what is left out counted.
+
+Law: what a tenant writes may be in it, so every message passes through `cut` before it is written (amount in bytes, as
+the API server limits the note of an Event).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MESSAGE_BYTES = 1024
+NAMED = 5
+
+
+def cut(text: str) -> str:
+    """At most `MESSAGE_BYTES` of UTF-8; a longer text says how many of its characters are left out."""
+    raw = text.encode()
+    if len(raw) <= MESSAGE_BYTES:
+        return text
+    room = MESSAGE_BYTES - len(_left_out(len(text)).encode())
+    kept = raw[:room].decode(errors="ignore")
+    return kept + _left_out(len(text) - len(kept))
+
+
+def named(texts: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return ", ".join(texts[:NAMED]) + more
+
+
+def _left_out(number: int) -> str:
+    return f" … ({number} more characters)"
