@@ -196,7 +196,7 @@ class Daemon:
         self.metrics.nodes.set_function(lambda: len(state.cluster))
         self.metrics.pods.set_function(lambda: len(informers.stores["pods"]))
         self.metrics.gangs.set_function(lambda: len(state.registry.gangs))
-        self.metrics.holds.set_function(lambda: sum(gang.numbers[State.HELD] for gang in state.registry.gangs.values()))
+        self.metrics.holds.set_function(lambda: sum(member.state is State.HELD for member in state.members.all()))
 
 
 async def _forever(part: Coroutine[object, object, None]) -> None:

@@ -138,16 +138,16 @@ class EventHandlers:
             self._members.renew(member, pod)
             return ()
         gang = self._registry.gang(gang_id, plain=plain) if gang_id else None
+        old = None
         if member is None:
             self._members.admit(pod, gang)
-            old = None
         else:
             old = member.pod if member.gang == gang_id else None
             self._members.see(member, pod, gang)
         if gang is not None and (pod.node_name or not pod.live):
             gang.started = gang.started or bool(pod.node_name and pod.live)
             gang.forget_if_lifeless()
-        return self._rejection(pod, old, now_s)
+        return self._rejection(pod, old, now_s) if old is not None else ()
 
     def _gang_id(self, pod: Pod) -> tuple[str, bool]:
         """(the gang a pod is of, whether it is a plain pod's); "" for one that is of none."""
@@ -157,9 +157,9 @@ class EventHandlers:
         is_waiting = pod.live and not pod.node_name and pod.scheduler_name in self._names
         return (f"{PLAIN}{pod.key}", True) if is_waiting else ("", False)
 
-    def _rejection(self, pod: Pod, old: Pod | None, now_s: float) -> tuple[RecordEvent, ...]:
+    def _rejection(self, pod: Pod, old: Pod, now_s: float) -> tuple[RecordEvent, ...]:
         """A kubelet turned a member away for good: say so, and keep off that node for a while (semantics B6)."""
-        if old is None or not old.live or pod.phase is not Phase.FAILED or not pod.node_name:
+        if not old.live or pod.phase is not Phase.FAILED or not pod.node_name:
             return ()
         if not pod.status_reason.startswith(KUBELET_REJECTIONS) or pod.scheduler_name not in self._names:
             return ()

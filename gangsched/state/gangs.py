@@ -6,7 +6,6 @@ are keyed by uid, so a pod recreated under the same name is another member (sema
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -27,15 +26,14 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 class GangRecord:
     """What is remembered of one gang.
 
-    `members` are its own by uid, `numbers` how many are in each state. `started` is whether a member was ever bound
-    since the gang was satisfied. `spec_of` is what `spec` was made from. `ours`: a member is (or, once none is left,
-    was) for us to place; of any other gang nothing is ever told or written.
+    `members` are its own, by uid. `started` is whether a member was ever bound since the gang was satisfied. `spec_of`
+    is what `spec` was made from. `ours`: a member is (or, once none is left, was) for us to place; of any other gang
+    nothing is ever told or written.
     """
 
     id: str
     plain: bool = False
     members: dict[str, Member] = field(default_factory=dict)
-    numbers: Counter[State] = field(default_factory=Counter)
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
     satisfied: bool = False
     started: bool = False
@@ -80,32 +78,15 @@ class GangRecord:
 
     def of(self, *states: State) -> list[Member]:
         """The members in any of these states."""
-        if not any(self.numbers[state] for state in states):
-            return []
         return [member for member in self.members.values() if member.state in states]
 
     def oldest(self) -> Pod | None:
         """The member that speaks for the gang where there is no PodGroup."""
         return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
-    def enter(self, member: Member) -> None:
-        """A member joins; for `member_store`, as is what follows."""
-        self.members[member.pod.uid] = member
-        self.numbers[member.state] += 1
-
-    def leave(self, member: Member) -> None:
-        """A member is of this gang no more."""
-        del self.members[member.pod.uid]
-        self.numbers[member.state] -= 1
-
-    def recount(self, before: State, after: State) -> None:
-        """A member has changed its state."""
-        self.numbers[before] -= 1
-        self.numbers[after] += 1
-
     def forget_if_lifeless(self) -> None:
         """Once no live member is left, what the gang had reached is void, whoever joins later (semantics I6)."""
-        if self.numbers[State.ENDED] == len(self.members):
+        if all(member.state is State.ENDED for member in self.members.values()):
             self.satisfied = self.started = False
 
     def read_spec(self, *, defaults: GangDefaults) -> bool:

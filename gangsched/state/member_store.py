@@ -1,8 +1,8 @@
 """The members there are, and everything that is counted by what they are: room, claims in use, members of a gang.
 
-Law: a member changes its state, its node or its gang here and nowhere else, in `_become`, which keeps the columns of
-`Cluster`, the users of claims and the numbers of each gang equal to what the members say; `validate` counts them again.
-A pod without a gang is a member for as long as it takes room or names claims.
+Law: a member begins in `admit` and changes its state or its node in `_become` and nowhere else; these keep the columns
+of `Cluster` and the users of claims equal to what the members say. `validate` counts them again. A pod without a gang
+is a member for as long as it takes room or names claims.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gangsched.model.storage import Selection
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
-from gangsched.state.members import TAKES_ROOM, UNDER_WAY, Change, Member, State, next_state, seen
+from gangsched.state.members import SEEN, TAKES_ROOM, UNDER_WAY, Change, Member, State, next_state, seen
 
 UNPLACED = {State.HELD: Change.RELEASE, State.RETRY: Change.RESTART_GANG}
 """What ends with a member's gang."""
@@ -26,16 +26,13 @@ class MemberStore:
 
     def __init__(self, cluster: Cluster, registry: Registry, *, names: frozenset[str]) -> None:
         self._members: dict[str, Member] = {}
+        self.get = self._members.get
         self._cluster = cluster
         self._registry = registry
         self._names = names
 
     def __getitem__(self, uid: str) -> Member:
         return self._members[uid]
-
-    def get(self, uid: str) -> Member | None:
-        """The member of that uid, if there is one."""
-        return self._members.get(uid)
 
     def uids(self) -> KeysView[str]:
         """Of every member."""
@@ -56,11 +53,15 @@ class MemberStore:
         """A pod that is new to us."""
         if gang is None and not _is_worth_knowing(pod):
             return
-        member = Member(pod, State.GATED)
-        self._members[pod.uid] = member
+        state = SEEN[seen(pod, self._names)]
+        self._members[pod.uid] = member = Member(pod, state)
+        if state in TAKES_ROOM:
+            member.node = pod.node_name
+            self._cluster.occupy(pod, pod.node_name)
+        if pod.claims:
+            self._cluster.storage_cache.keep(member, pod, known=True)
         if gang is not None:
             self._enter(member, gang)
-        self._become(member, next_state(member, seen(pod, self._names)), pod)
 
     def see(self, member: Member, pod: Pod, gang: GangRecord | None) -> None:
         """A known pod has changed, its gang perhaps too."""
@@ -105,14 +106,14 @@ class MemberStore:
 
     def restart_if_none_started(self, gang: GangRecord) -> None:
         """When no bind of a permitted gang went through nothing has started: it is a whole gang again (decision 10)."""
-        if not gang.started and not gang.of(*UNDER_WAY):
+        if not gang.started and not any(member.state in UNDER_WAY for member in gang.members.values()):
             gang.satisfied = False
             for member in gang.of(State.RETRY):
                 self.change(member, Change.RESTART_GANG)
 
     def _enter(self, member: Member, gang: GangRecord) -> None:
         member.gang = gang.id
-        gang.enter(member)
+        gang.members[member.pod.uid] = member
 
     def _leave(self, member: Member) -> None:
         """The member is no longer of its gang, and what it had only as a member of it is void."""
@@ -122,7 +123,7 @@ class MemberStore:
         member.gang, member.fault, member.marking = "", "", False
         if gang is None:
             return
-        gang.leave(member)
+        del gang.members[member.pod.uid]
         gang.forget_if_lifeless()
         if member.state in UNDER_WAY:
             self.restart_if_none_started(gang)
@@ -132,7 +133,7 @@ class MemberStore:
         self, member: Member, state: State, pod: Pod | None, node: str = "", selections: tuple[Selection, ...] = ()
     ) -> None:
         """The one way in which a member changes. `pod` is its newest version, None when it is gone."""
-        before, old_pod, old_node = member.state, member.pod, member.node
+        old_pod, old_node = member.pod, member.node
         member.node = (pod.node_name or node or old_node) if pod is not None and state in TAKES_ROOM else ""
         member.state = state
         member.pod = pod = pod or old_pod
@@ -141,8 +142,6 @@ class MemberStore:
         if old_pod.claims or pod.claims:
             member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
             self._cluster.storage_cache.keep(member, old_pod, known=pod.uid in self._members)
-        if member.gang:
-            self._registry.gangs[member.gang].recount(before, state)
 
 
 def _is_worth_knowing(pod: Pod) -> bool:

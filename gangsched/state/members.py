@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gangsched.model.objects import Pod
+from gangsched.model.objects import TERMINAL, Pod
 from gangsched.model.storage import Selection
 
 
@@ -148,7 +148,7 @@ class Member(msgspec.Struct, eq=False, gc=False):
 
 def seen(pod: Pod, names: Set[str]) -> Change:
     """What the API server shows of a pod; `names` are our scheduler names (semantics I1)."""
-    if not pod.live:
+    if pod.phase in TERMINAL:
         return Change.SEEN_ENDED
     if pod.deleting:
         return Change.SEEN_TERMINATING if pod.node_name else Change.SEEN_DELETED

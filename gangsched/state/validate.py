@@ -50,7 +50,7 @@ def _of_member(state: SchedulingState, member: Member) -> Iterator[str]:
 
 
 def _of_gangs(state: SchedulingState, members: list[Member]) -> Iterator[str]:
-    """Every gang has the members that name it, and counts their states right."""
+    """Every gang has the members that name it."""
     of_gang: dict[str, dict[str, Member]] = defaultdict(dict)
     for member in members:
         if member.gang:
@@ -59,8 +59,6 @@ def _of_gangs(state: SchedulingState, members: list[Member]) -> Iterator[str]:
         record, found = state.registry.gangs.get(gang_id), of_gang.get(gang_id, {})
         if record is None or record.members != found:
             yield f"gang {gang_id} has other members than those that are of it"
-        elif +record.numbers != (numbers := Counter(member.state for member in found.values())):
-            yield f"gang {gang_id} counts {dict(+record.numbers)}, and there are {dict(numbers)}"
 
 
 def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:

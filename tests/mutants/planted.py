@@ -202,8 +202,8 @@ MUTANTS = (
         "a gang that never started stays satisfied",
         "decision 10",
         "state/member_store.py",
-        "if not gang.started and not gang.of(*UNDER_WAY):",
-        "if False:",
+        "if not gang.started and not any(member.state in UNDER_WAY for",
+        "if False and not any(member.state in UNDER_WAY for",
         STATE,
     ),
     Mutant(
@@ -255,11 +255,11 @@ MUTANTS = (
         VALIDATE,
     ),
     Mutant(
-        "the number of members in a state is not kept",
-        "P1",
-        "state/gangs.py",
-        "        self.numbers[before] -= 1",
-        "        self.numbers[before] -= before is not State.HELD",
+        "a member that moves stays with its old gang too",
+        "I6",
+        "state/member_store.py",
+        "        del gang.members[member.pod.uid]",
+        "        pass",
         VALIDATE,
     ),
     Mutant(

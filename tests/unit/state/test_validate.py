@@ -87,8 +87,8 @@ def _gang(world: World) -> None:
     next(iter(world.state.members.all())).gang = "ns/other"
 
 
-def _number(world: World) -> None:
-    world.state.registry.gangs["ns/g"].numbers[State.HELD] += 1
+def _index(world: World) -> None:
+    world.state.registry.gangs["ns/g"].members.clear()
 
 
 def _room(world: World) -> None:
@@ -111,9 +111,9 @@ def _claims(world: World) -> None:
     world.state.cluster.storage_cache.keep(member, member.pod, known=False)
 
 
-@pytest.mark.parametrize("break_it", [_state, _gang, _number, _room, _twice, _version, _claims])
+@pytest.mark.parametrize("break_it", [_state, _gang, _index, _room, _twice, _version, _claims])
 def test_every_wrong_entry_is_complained_of(break_it: Callable[[World], None]) -> None:
-    """A member in a wrong state or gang, a wrong number, room that is not taken or taken twice, an old entry."""
+    """A member in a wrong state or gang, a gang without it, room that is not taken or taken twice, an old entry."""
     world = World(node("a", 4))
     world.create([pod("g-0", gang_metadata=gang_metadata("g", min_member=1), node_name="a", claims=(ClaimUse("c"),))])
     sound(world)
