@@ -15,7 +15,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from control_plane import ControlPlane
@@ -24,6 +24,7 @@ from control_plane.api import Api, Object
 from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
+from control_plane.pods import nodes_of, refusal
 
 PODS = "/api/v1/pods"
 POD = "/api/v1/namespaces/default/pods"
@@ -62,7 +63,7 @@ class FullCluster:
         """Create a gang and wait until each member is Unschedulable."""
         make.create_all(self._api, make.gang(name, members=self._members, gpus=GPUS // self._members))
         self._pods.wait_for(
-            lambda items: len(_waiting(items, name)) == self._members,
+            lambda items: sum(_waits(pod, name) for pod in items.values()) == self._members,
             within_s=WITHIN_S,
             what=f"{self._members} members of {name} that are told to wait",
         )
@@ -74,11 +75,11 @@ class FullCluster:
     def bound(self, name: str) -> set[str]:
         """Wait until the whole gang is bound; its nodes."""
         found = self._pods.wait_for(
-            lambda items: nodes if len(nodes := _bound(items, name)) == self._members else None,
+            lambda items: nodes if len(nodes := nodes_of(items, f"{name}-")) == self._members else None,
             within_s=WITHIN_S,
             what=f"{self._members} bound members of {name}",
         )
-        return set(found)
+        return set(found.values())
 
     def clear(self, name: str, node: str) -> None:
         """Delete the gang, fill its node again, and wait until a watch shows it."""
@@ -98,21 +99,8 @@ def _filler(node: str) -> Object:
     return make.pod(f"filler-{node}", gpus=GPUS, scheduler_name="other", spec={"nodeName": node})
 
 
-def _of(pods: Mapping[str, Object], gang: str) -> list[Object]:
-    return [pod for pod in pods.values() if pod["metadata"].get("labels", {}).get(make.POD_GROUP_LABEL) == gang]
-
-
-def _waiting(pods: Mapping[str, Object], gang: str) -> list[str]:
-    """Members that say Unschedulable."""
-    return [
-        pod["metadata"]["name"]
-        for pod in _of(pods, gang)
-        if any(entry.get("reason") == "Unschedulable" for entry in pod["status"].get("conditions", ()))
-    ]
-
-
-def _bound(pods: Mapping[str, Object], gang: str) -> list[str]:
-    return [pod["spec"]["nodeName"] for pod in _of(pods, gang) if pod["spec"].get("nodeName")]
+def _waits(pod: Object, gang: str) -> bool:
+    return pod["metadata"]["name"].startswith(f"{gang}-") and refusal(pod)[0] == "Unschedulable"
 
 
 def measure(*, trials: int, nodes: int, members: int, seed: int) -> Result:

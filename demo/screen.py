@@ -14,6 +14,7 @@ from control_plane.api import Object
 from control_plane.checks import gang_of
 from control_plane.following import Following
 from control_plane.objects import GPU, GPU_PRODUCT
+from control_plane.pods import refusal
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.rule import Rule
@@ -113,7 +114,7 @@ class Screen:
         table.add_column("because")  # the one column that gives way on a narrow terminal
         for name, members in gangs.items():
             waiting = [pod for pod in members if not pod["spec"].get("nodeName")]
-            told = told_to(waiting[0]) if waiting else ("", "")
+            told = refusal(waiting[0]) if waiting else ("", "")
             label = Text(name.rpartition("/")[2], style=self._colour(members[0]))
             because = Text(": ".join(filter(None, told)), no_wrap=True, overflow="ellipsis")
             table.add_row(label, f"{len(members) - len(waiting)}/{len(members)}", because)
@@ -128,11 +129,3 @@ def gpus_of(pod: Object) -> int:
     """How many GPUs a pod asks for."""
     containers = pod["spec"]["containers"]
     return sum(int(container.get("resources", {}).get("limits", {}).get(GPU, 0)) for container in containers)
-
-
-def told_to(pod: Object) -> tuple[str, str]:
-    """Reason and message of a waiting pod's PodScheduled condition; empty until it has one."""
-    for condition in pod["status"].get("conditions", []):
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return str(condition.get("reason", "")), str(condition.get("message", ""))
-    return "", ""

@@ -19,8 +19,9 @@ from control_plane.checks import Checks, gang_of
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.objects import A100, GPU_PRODUCT, create_all, namespace, node
+from control_plane.pods import refusal
 
-from demo.screen import Screen, told_to
+from demo.screen import Screen
 
 NAMESPACE = "demo"
 NODES, GPUS_PER_NODE, A100_NODES = 12, 8, 2
@@ -116,7 +117,7 @@ class Stage:
 
         def told(_: object) -> str | None:
             pods = self.members(gang)
-            said = [message for why, message in map(told_to, pods) if why == reason]
+            said = [message for why, message in map(refusal, pods) if why == reason]
             return said[0] if len(said) == len(pods) == members else None
 
         return self._await(told, f"{members} waiting pods of {gang} are told {reason}")

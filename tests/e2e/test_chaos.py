@@ -76,7 +76,7 @@ class Jobs:
 
 def disturb(plane: ControlPlane, daemon: Daemon, rng: random.Random) -> str:
     """Kill something at a random instant and bring it back; what it was."""
-    time.sleep(rng.uniform(0.0, 0.8))  # the instant is what is drawn by lot; nothing is waited for
+    time.sleep(rng.uniform(0.0, 0.8))  # the instant is random; nothing is waited for
     if rng.random() < 0.3:
         os.kill(plane.pids["kube-apiserver"], signal.SIGKILL)
         plane.stop_component("kube-apiserver")

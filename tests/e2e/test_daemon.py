@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 from control_plane import ControlPlane
@@ -13,61 +13,20 @@ from control_plane.api import Api, ApiError, Object
 from control_plane.applying import apply_crds, apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
+from control_plane.pods import nodes_of, refusal
+
+from tests.e2e.conftest import PODS, delete_all
 
 pytestmark = pytest.mark.e2e
 
-PODS = "/api/v1/pods"
 WITHIN_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane with kwok, our definitions and our ServiceAccount."""
-    with ControlPlane(kwok=True) as plane:
-        apply_manifests(Api.of(plane))
-        yield plane
-
-
-@pytest.fixture
-def api(plane: ControlPlane) -> Iterator[Api]:
-    """An administrator's client; leaves no pod, node or PodGroup behind."""
-    api = Api.of(plane)
-    yield api
-    for path in (PODS, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/api/v1/nodes"):
-        for item in api.list(path).items:
-            api.delete(
-                api.path_of({"apiVersion": item.get("apiVersion", _version(path)), "kind": _kind(path), **item})
-                + "/"
-                + item["metadata"]["name"]
-            )
-    api.close()
-
-
-def _kind(path: str) -> str:
-    return {"pods": "Pod", "nodes": "Node", "podgroups": "PodGroup"}[path.rsplit("/", 1)[1]]
-
-
-def _version(path: str) -> str:
-    return "scheduling.x-k8s.io/v1alpha1" if path.startswith("/apis") else "v1"
-
-
-def bound(pods: Mapping[str, Object], prefix: str) -> dict[str, str]:
-    """Nodes by pod name, of the bound pods whose names start so."""
-    return {
-        pod["metadata"]["name"]: pod["spec"]["nodeName"]
-        for pod in pods.values()
-        if pod["metadata"]["name"].startswith(prefix) and pod["spec"].get("nodeName")
-    }
+PLANE = {"kwok": True}
 
 
 def condition(pods: Mapping[str, Object], name: str) -> tuple[str, str] | None:
-    """Reason and message of a pod's PodScheduled=False."""
-    for pod in pods.values():
-        if pod["metadata"]["name"] == name:
-            for entry in pod["status"].get("conditions", ()):
-                if entry["type"] == "PodScheduled" and entry["status"] == "False":
-                    return entry["reason"], entry["message"]
-    return None
+    """Reason and message of a pod's PodScheduled=False, once it has one."""
+    said = [refusal(pod) for pod in pods.values() if pod["metadata"]["name"] == name]
+    return said[0] if said and any(said[0]) else None
 
 
 def gpus_in_use(pods: Mapping[str, Object]) -> Counter[str]:
@@ -100,7 +59,7 @@ def test_a_gang_of_200_is_one_plan(plane: ControlPlane, api: Api) -> None:
     make.create_all(api, [make.node(f"n{index:03}") for index in range(100)])
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         make.create_all(api, make.gang("big", members=200, gpus=4))
-        pods.wait_for(lambda items: len(bound(items, "big-")) == 200, within_s=WITHIN_S, what="200 bound pods")
+        pods.wait_for(lambda items: len(nodes_of(items, "big-")) == 200, within_s=WITHIN_S, what="200 bound pods")
         assert max(gpus_in_use(pods.objects()).values()) == 8
         plans = [line for line in daemon.log_lines() if line.get("event") == "planned"]
         assert [(plan["binds"], plan["started"]) for plan in plans] == [(200, ["default/big"])]
@@ -119,24 +78,23 @@ def test_killed_in_the_middle_of_binding(plane: ControlPlane, api: Api) -> None:
             daemon.start()
             make.create_all(api, make.gang(name, members=64, gpus=1))
             pods.wait_for(
-                lambda items, name=name: len(bound(items, f"{name}-")) >= 5,  # type: ignore[misc]
+                lambda items, name=name: len(nodes_of(items, f"{name}-")) >= 5,  # type: ignore[misc]
                 within_s=WITHIN_S,
                 what="the first binds",
             )
             daemon.kill()
-            before = bound({pod["metadata"]["uid"]: pod for pod in api.list(PODS).items}, f"{name}-")
+            before = nodes_of({pod["metadata"]["uid"]: pod for pod in api.list(PODS).items}, f"{name}-")
             print(f"killed with {len(before)} of 64 bound")
             if len(before) == 64:
-                for pod in api.list(PODS).items:
-                    api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
+                delete_all(api, PODS)
                 continue  # it was too fast to be interrupted: once more
             with Daemon(plane):
                 pods.wait_for(
-                    lambda items, name=name: len(bound(items, f"{name}-")) == 64,  # type: ignore[misc]
+                    lambda items, name=name: len(nodes_of(items, f"{name}-")) == 64,  # type: ignore[misc]
                     within_s=10.0,
                     what="the rest of the gang",
                 )
-            after = bound(pods.objects(), f"{name}-")
+            after = nodes_of(pods.objects(), f"{name}-")
             assert {pod: after[pod] for pod in before} == before
             assert all(used <= 8 for used in gpus_in_use(pods.objects()).values())
             return
@@ -153,13 +111,15 @@ def test_definitions_may_come_later() -> None:
             notes = make.gang_annotations("early", 2)
             make.create_all(api, [make.pod(f"early-{index}", gpus=1, annotations=notes) for index in range(2)])
             make.create_all(api, [make.pod(f"late-{index}", gpus=1, gang="late") for index in range(2)])
-            pods.wait_for(lambda items: len(bound(items, "early-")) == 2, within_s=WITHIN_S, what="an annotation gang")
+            pods.wait_for(
+                lambda items: len(nodes_of(items, "early-")) == 2, within_s=WITHIN_S, what="an annotation gang"
+            )
             pods.wait_for(lambda items: condition(items, "late-0"), within_s=WITHIN_S, what="a reason for late-0")
             assert condition(pods.objects(), "late-0") == ("PodGroupMissing", "PodGroup default/late does not exist")
             pid = daemon.pid
             apply_crds(api)
             make.create_all(api, [make.pod_group("late", min_member=2)])
-            pods.wait_for(lambda items: len(bound(items, "late-")) == 2, within_s=30.0, what="the PodGroup gang")
+            pods.wait_for(lambda items: len(nodes_of(items, "late-")) == 2, within_s=30.0, what="the PodGroup gang")
             assert daemon.pid == pid
             daemon.check()
 
@@ -180,7 +140,7 @@ def test_bad_annotations(case: str, plane: ControlPlane, api: Api) -> None:
         bad = {make.KOORDINATOR + key: value for key, value in {"name": case, **values}.items()}
         make.create_all(api, [make.pod(f"{case}-0", annotations=bad)])
         make.create_all(api, make.gang("good", members=2, gpus=1))
-        pods.wait_for(lambda items: len(bound(items, "good-")) == 2, within_s=WITHIN_S, what="the good gang")
+        pods.wait_for(lambda items: len(nodes_of(items, "good-")) == 2, within_s=WITHIN_S, what="the good gang")
         wait_for_event(api, "InvalidGang", said)
         daemon.check()
 
@@ -195,8 +155,8 @@ def test_a_giant_pod_and_an_empty_node(plane: ControlPlane, api: Api) -> None:
         giant = make.pod("giant")
         giant["spec"]["containers"][0]["args"] = ["x" * 100_000] * 14
         make.create_all(api, [giant, *make.gang("good", members=2, gpus=1)])
-        pods.wait_for(lambda items: len(bound(items, "g")) == 3, within_s=WITHIN_S, what="all three pods")
-        assert set(bound(pods.objects(), "g").values()) == {"n0"}
+        pods.wait_for(lambda items: len(nodes_of(items, "g")) == 3, within_s=WITHIN_S, what="all three pods")
+        assert set(nodes_of(pods.objects(), "g").values()) == {"n0"}
         assert any("Node hollow has no allocatable" in json.dumps(line) for line in daemon.log_lines())
         daemon.check()
 
@@ -207,7 +167,7 @@ def test_it_only_asks_for_what_its_role_allows(plane: ControlPlane, api: Api) ->
     with Daemon(plane) as daemon, Following(api, PODS) as pods:
         make.create_all(api, [*make.gang("fits", members=2, gpus=1), *make.gang("waits", members=3, gpus=1)])
         pods.wait_for(
-            lambda items: len(bound(items, "fits-")) == 2 and condition(items, "waits-0"),
+            lambda items: len(nodes_of(items, "fits-")) == 2 and condition(items, "waits-0"),
             within_s=WITHIN_S,
             what="a gang that runs and one that is told why it waits",
         )

@@ -5,25 +5,15 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane
 from control_plane.api import Api
-from control_plane.applying import apply_manifests
 from control_plane.daemon import ACCOUNT, COMMAND, NAMESPACE
 from control_plane.ports import free_ports
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """An API server with our ServiceAccount."""
-    with ControlPlane() as plane:
-        apply_manifests(Api.of(plane))
-        yield plane
 
 
 def refusal(*flags: str) -> str:

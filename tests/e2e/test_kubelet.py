@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
@@ -10,13 +10,13 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import STRATEGIC_PATCH, Api, Object
-from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
+from tests.e2e.conftest import PODS
+
 pytestmark = pytest.mark.e2e
 
-PODS = "/api/v1/pods"
 EVENTS = "/apis/events.k8s.io/v1/events"
 GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 WITHIN_S = 20.0
@@ -55,27 +55,6 @@ class FakeKubelet:
             self.rejected = pod
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
         self._api.patch(path, {"status": status}, content_type=STRATEGIC_PATCH)
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane without kwok: nobody but the test's own kubelets touches a bound pod."""
-    with ControlPlane() as plane:
-        apply_manifests(Api.of(plane))
-        yield plane
-
-
-@pytest.fixture
-def api(plane: ControlPlane) -> Iterator[Api]:
-    """An administrator's client; leaves no pod, PodGroup or node behind."""
-    api = Api.of(plane)
-    yield api
-    for path in ("namespaces/default/pods", "nodes"):
-        for item in api.list(f"/api/v1/{path}").items:
-            api.delete(f"/api/v1/{path}/{item['metadata']['name']}")
-    for group in api.list(GROUPS).items:
-        api.delete(f"{GROUPS.removesuffix('/podgroups')}/namespaces/default/podgroups/{group['metadata']['name']}")
-    api.close()
 
 
 def nodes_of(pods: Mapping[str, Object], phase: str) -> dict[str, str]:

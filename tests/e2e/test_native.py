@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
+from control_plane.pods import nodes_of
+
+from tests.e2e.conftest import PODS
 
 pytestmark = pytest.mark.e2e
 
-PODS = "/api/v1/pods"
 NATIVE = "/apis/scheduling.k8s.io/v1alpha2/podgroups"
 X_K8S = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 EVENTS = "/apis/events.k8s.io/v1/events"
 WITHIN_S = 20.0
+PLANE = {"feature_gates": {"GenericWorkload": True}, "runtime_config": ["scheduling.k8s.io/v1alpha2=true"]}
 
 
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane that serves native PodGroups beside our definitions, with one node of 8 GPUs."""
-    gates, served = {"GenericWorkload": True}, ["scheduling.k8s.io/v1alpha2=true"]
-    with ControlPlane(feature_gates=gates, runtime_config=served) as plane:
-        api = Api.of(plane)
-        apply_manifests(api)
-        make.create_all(api, [make.node("n0", gpus=8)])
-        api.close()
-        yield plane
-
-
-@pytest.fixture
-def api(plane: ControlPlane) -> Iterator[Api]:
-    """An administrator's client; leaves no pod behind."""
-    api = Api.of(plane)
-    yield api
-    for pod in api.list(PODS).items:
-        api.delete(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}")
-    api.close()
+@pytest.fixture(autouse=True)
+def _node(api: Api) -> None:
+    """One node of 8 GPUs."""
+    make.create_all(api, [make.node("n0", gpus=8)])
 
 
 def native_gang(
@@ -56,13 +42,6 @@ def native_gang(
     named = {"schedulingGroup": {"podGroupName": name}}
     pods = [make.pod(f"{name}-{i}", gpus=gpus, spec=named, scheduler_name=scheduler_name) for i in range(members)]
     return [group, *pods]
-
-
-def bound(pods: Mapping[str, Object], prefix: str) -> int:
-    """How many pods whose names start so are bound."""
-    return sum(
-        pod["metadata"]["name"].startswith(prefix) and bool(pod["spec"].get("nodeName")) for pod in pods.values()
-    )
 
 
 def condition(groups: Mapping[str, Object], name: str, status: str) -> Object | None:
@@ -90,7 +69,7 @@ def test_a_native_gang_is_bound_whole_and_says_so(plane: ControlPlane, api: Api)
         path = f"{api.path_of(group)}/native/status"
         api.patch(path, {"status": {"conditions": [theirs]}})
         make.create_all(api, members)
-        pods.wait_for(lambda items: bound(items, "native-") == 4, within_s=WITHIN_S, what="the native gang")
+        pods.wait_for(lambda items: len(nodes_of(items, "native-")) == 4, within_s=WITHIN_S, what="the native gang")
         said = groups.wait_for(lambda items: condition(items, "native", "True"), within_s=WITHIN_S, what="True")
         assert (said["reason"], said["message"].partition(" (")[0]) == ("Scheduled", "4 of 4 members are bound")
         types = [entry["type"] for entry in api.get(path)["status"]["conditions"]]
@@ -107,15 +86,15 @@ def test_a_native_gang_that_does_not_fit_says_why(plane: ControlPlane, api: Api)
         assert "room for 3 more pods" in said["message"]
         assert "there is room for 2" in said["message"]
         make.create_all(api, [make.pod("after", gpus=8)])
-        pods.wait_for(lambda items: bound(items, "after") == 1, within_s=WITHIN_S, what="a pod that fits")
-        assert bound(pods.objects(), "toobig-") == 0
+        pods.wait_for(lambda items: len(nodes_of(items, "after")) == 1, within_s=WITHIN_S, what="a pod that fits")
+        assert len(nodes_of(pods.objects(), "toobig-")) == 0
 
 
 def test_basic_policy_schedules_every_member_alone(plane: ControlPlane, api: Api) -> None:
     """Under the basic policy two of three members are bound where only two fit."""
     with Daemon(plane), Following(api, PODS) as pods:
         make.create_all(api, native_gang("basic", members=3, gpus=3, policy={"basic": {}}))
-        pods.wait_for(lambda items: bound(items, "basic-") == 2, within_s=WITHIN_S, what="two members")
+        pods.wait_for(lambda items: len(nodes_of(items, "basic-")) == 2, within_s=WITHIN_S, what="two members")
 
 
 def test_groups_of_others_are_not_touched(plane: ControlPlane, api: Api) -> None:
@@ -128,7 +107,7 @@ def test_groups_of_others_are_not_touched(plane: ControlPlane, api: Api) -> None
         make.create_all(api, [make.pod_group("empty-crd", min_member=2)])
         api.bind("default", "foreign-0", "n0")
         make.create_all(api, native_gang("ours", members=2, gpus=1, policy={"gang": {"minCount": 2}}))
-        pods.wait_for(lambda items: bound(items, "ours-") == 2, within_s=WITHIN_S, what="our gang")
+        pods.wait_for(lambda items: len(nodes_of(items, "ours-")) == 2, within_s=WITHIN_S, what="our gang")
         groups.wait_for(lambda items: condition(items, "ours", "True"), within_s=WITHIN_S, what="our condition")
         rejected = {"status": {"phase": "Failed", "reason": "OutOfcpu"}}
         api.patch("/api/v1/namespaces/default/pods/foreign-0/status", rejected)
@@ -149,7 +128,7 @@ def test_an_annotation_gang_does_not_take_a_native_group_of_its_name(plane: Cont
         make.create_all(api, native_gang("shared", members=0, gpus=0, policy={"gang": {"minCount": 9}}))
         notes = make.gang_annotations("shared", 2)
         make.create_all(api, [make.pod(f"shared-{i}", gpus=1, annotations=notes) for i in range(2)])
-        pods.wait_for(lambda items: bound(items, "shared-") == 2, within_s=WITHIN_S, what="the annotation gang")
+        pods.wait_for(lambda items: len(nodes_of(items, "shared-")) == 2, within_s=WITHIN_S, what="the annotation gang")
         make.create_all(api, native_gang("last", members=1, gpus=1, policy={"gang": {"minCount": 1}}))
         with Following(api, NATIVE) as groups:
             groups.wait_for(lambda items: condition(items, "last", "True"), within_s=WITHIN_S, what="a condition")

@@ -10,13 +10,14 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
+from control_plane.pods import nodes_of, refusal
+
+from tests.e2e.conftest import PODS, delete_all
 
 pytestmark = pytest.mark.e2e
 
-PODS = "/api/v1/pods"
 CLAIMS = "/api/v1/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -27,14 +28,7 @@ PROVISIONER = "csi.test"
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
 WITHIN_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane with its controller manager, our definitions and our ServiceAccount."""
-    with ControlPlane(kcm=True) as plane:
-        apply_manifests(Api.of(plane))
-        yield plane
+PLANE = {"kcm": True}
 
 
 @pytest.fixture
@@ -43,10 +37,7 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     api = Api.of(plane)
     make.create_all(api, [storage_class("late"), storage_class("now", waits=False)])
     yield api
-    for path in (PODS, CLAIMS, VOLUMES, CLASSES, "/api/v1/nodes"):
-        for item in api.list(path).items:
-            scope = path.replace("/v1/", "/v1/namespaces/default/") if path in {PODS, CLAIMS} else path
-            api.delete(f"{scope}/{item['metadata']['name']}")
+    delete_all(api, PODS, CLAIMS, VOLUMES, CLASSES, "/api/v1/nodes")
     with Following(api, CLAIMS) as claims, Following(api, VOLUMES) as volumes:
         for collection in (claims, volumes):
             collection.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of protection")
@@ -127,30 +118,16 @@ def zones(api: Api, **zone_of: str) -> None:
 # --- what is looked at ------------------------------------------------------------------------------------------------
 
 
-def bound(pods: Mapping[str, Object], gang: str) -> dict[str, str]:
-    """Nodes by pod name, of the gang's bound members."""
-    return {
-        pod["metadata"]["name"]: pod["spec"]["nodeName"]
-        for pod in pods.values()
-        if pod["metadata"]["name"].startswith(f"{gang}-") and pod["spec"].get("nodeName")
-    }
-
-
 def wait_bound(pods: Following, gang: str, members: int) -> dict[str, str]:
     """Where the members of a gang are, once all of them are bound."""
-    pods.wait_for(lambda items: len(bound(items, gang)) == members, within_s=WITHIN_S, what=f"all of {gang}")
-    return bound(pods.objects(), gang)
+    pods.wait_for(lambda items: len(nodes_of(items, f"{gang}-")) == members, within_s=WITHIN_S, what=f"all of {gang}")
+    return nodes_of(pods.objects(), f"{gang}-")
 
 
 def wait_said(pods: Following, name: str, fragment: str) -> None:
     """Until the condition of a pod says this."""
     pods.wait_for(
-        lambda items: any(
-            fragment in condition.get("message", "")
-            for pod in items.values()
-            if pod["metadata"]["name"] == name
-            for condition in pod["status"].get("conditions", ())
-        ),
+        lambda items: any(fragment in refusal(pod)[1] for pod in items.values() if pod["metadata"]["name"] == name),
         within_s=WITHIN_S,
         what=f"{name} saying {fragment!r}",
     )
@@ -230,7 +207,7 @@ def test_volumes_of_a_zone(plane: ControlPlane, api: Api) -> None:
     with Daemon(plane), Following(api, PODS) as pods:
         make.create_all(api, gang("zonal", "c0", "c1", gpus=4))
         wait_said(pods, "zonal-0", "2 node(s) didn't match PersistentVolume's node affinity")
-        assert bound(pods.objects(), "zonal") == {}
+        assert nodes_of(pods.objects(), "zonal-") == {}
         zones(api, b1="b")
         assert set(wait_bound(pods, "zonal", 2).values()) == {"b0", "b1"}
 
@@ -286,14 +263,14 @@ def test_killed_while_volumes_are_made(plane: ControlPlane, api: Api) -> None:
         make.create_all(api, gang("crash", "c0", "c1", gpus=4))
         nodes = wait_selected(claims, 2)
         daemon.kill()
-        assert bound(pods.objects(), "crash") == {}
+        assert nodes_of(pods.objects(), "crash-") == {}
         with Daemon(plane):
             make.create_all(api, make.gang("rival", members=2, gpus=4))
             wait_said(pods, "rival-0", "needs room for 2 more pods")
             wait_event(api, "there is room for 1")
             with provisioning(api):
                 assert wait_bound(pods, "crash", 2) == {f"crash-{index}": nodes[f"c{index}"] for index in range(2)}
-        assert bound(pods.objects(), "rival") == {}
+        assert nodes_of(pods.objects(), "rival-") == {}
 
 
 def test_what_happens_during_the_wait(plane: ControlPlane, api: Api) -> None:
@@ -313,7 +290,7 @@ def test_what_happens_during_the_wait(plane: ControlPlane, api: Api) -> None:
             wait_said(pods, "second-0", 'persistentvolumeclaim "c1" not found')
             make.create_all(api, [claim("c1")])
             wait_selected(claims, 2)
-        assert bound(pods.objects(), "second") == {}  # the daemon has ended, within 10 s and with exit code 0
+        assert nodes_of(pods.objects(), "second-") == {}  # the daemon has ended, within 10 s and with exit code 0
 
 
 def test_allocated_devices(plane: ControlPlane, api: Api) -> None:

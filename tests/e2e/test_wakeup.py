@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from control_plane import ControlPlane
 from control_plane.api import Api
-from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.ports import free_ports
@@ -18,14 +16,6 @@ from control_plane.ports import free_ports
 from bench.wakeup import PODS, FullCluster, percentile
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane with our definitions and ServiceAccount."""
-    with ControlPlane() as plane:
-        apply_manifests(Api.of(plane))
-        yield plane
 
 
 def ask(port: int, path: str) -> tuple[int, Any]:
