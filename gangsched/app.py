@@ -51,10 +51,16 @@ async def _run(settings: Settings) -> None:
 
     async with await connect(settings.kubeconfig) as client, asyncio.TaskGroup() as group:
         importing = group.create_task(asyncio.to_thread(_daemon), name="imports")
-        warning = await client.check()
-        if warning:
-            log.warning(warning)
         handle_signals()
+        checking = group.create_task(client.check(wait_s=settings.api_server_wait_s, warn=log.warning), name="check")
+        told_to_stop = group.create_task(stopping.wait(), name="stop")
+        await asyncio.wait({checking, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
+        if told_to_stop.done():
+            checking.cancel()
+            return
+        told_to_stop.cancel()
+        if warning := checking.result():
+            log.warning(warning)
         sweep_every_s = settings.podgroup_sweep_s
         informers = Informers(client, warn=log.warning, restore_signals=handle_signals, sweep_every_s=sweep_every_s)
         reading = group.create_task(informers.run(), name="informers")

@@ -8,6 +8,7 @@ files on its own, or judge whether the values fit the cluster.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +24,8 @@ from gangsched.model.gang import MatchPolicy
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS
 
 ENV_PREFIX = "GANGSCHED_"
+_SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
+"""For a Service called gangsched-debug Kubernetes sets GANGSCHED_DEBUG_PORT=tcp://10.0.0.1:80."""
 
 
 class SettingsError(ValueError):
@@ -61,7 +64,12 @@ class Settings(BaseSettings):
     scheduler_names: Annotated[tuple[SchedulerName, ...], NoDecode] = Field(
         default=("gangsched",), min_length=1, description="Pods whose spec.schedulerName is one of these are ours (I1)."
     )
-    health_host: str = Field(default="0.0.0.0", min_length=1, description="Address that the health port listens on.")
+    api_server_wait_s: float = Field(
+        default=60.0, ge=0, le=3_600, description="How long a start waits for an API server that is away."
+    )
+    health_host: str = Field(
+        default="", description="Address that the health port listens on; without it every one, IPv4 and IPv6."
+    )
     health_port: int = Field(
         default=8080, ge=0, le=65535, description="Port of /livez, /readyz and /metrics; 0 is off."
     )
@@ -190,9 +198,10 @@ def _read_file(config: Path) -> dict[str, object]:
 
 def _read_environment() -> dict[str, Any]:
     try:
-        return EnvSettingsSource(Settings)()
+        stated = EnvSettingsSource(Settings)()
     except UnreadableSetting as error:
         raise SettingsError(f"Cannot read the environment's {ENV_PREFIX}* variables: {error}.") from error
+    return {name: text for name, text in stated.items() if not _SERVICE_LINK.match(str(text))}
 
 
 _PLAIN_WORDS = {

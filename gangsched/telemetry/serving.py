@@ -25,9 +25,10 @@ async def serve(app: web.Application, host: str, port: int, *, what: str, remedy
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host or None, port).start()
         except OSError as error:
-            raise SettingsError(f"Cannot serve {what} on {host}:{port}: {_said(error)}; {remedy}.") from error
+            where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}" if host else f"port {port}"
+            raise SettingsError(f"Cannot serve {what} on {where}: {_said(error)}; {remedy}.") from error
         yield
     finally:
         await runner.cleanup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -17,9 +18,14 @@ pytestmark = pytest.mark.e2e
 
 
 def refusal(*flags: str) -> str:
-    """What `gangsched run` says before it gives up with exit code 2."""
+    """What `gangsched run` says before it gives up with exit code 2, without waiting for an API server."""
     ran = subprocess.run(
-        [COMMAND, "run", "--health-port", "0", *flags], capture_output=True, text=True, timeout=60, check=False
+        [COMMAND, "run", "--health-port", "0", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "GANGSCHED_API_SERVER_WAIT_S": "0"},
     )
     assert ran.returncode == 2, ran.stderr
     assert "Traceback" not in ran.stderr
@@ -33,6 +39,25 @@ def test_no_cluster(plane: ControlPlane, tmp_path: Path) -> None:
     config = plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{port}")
     (tmp_path / "config").write_text(config)
     assert f"https://127.0.0.1:{port}" in refusal("--kubeconfig", str(tmp_path / "config"))
+
+
+def test_a_cluster_that_comes_late_is_waited_for(plane: ControlPlane, tmp_path: Path) -> None:
+    """A start goes on for a while when nobody answers, says so, and ends with one sentence."""
+    port = free_ports(1)[0]
+    (tmp_path / "config").write_text(plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{port}"))
+    ran = subprocess.run(
+        [COMMAND, "run", "--health-port", "0", "--kubeconfig", str(tmp_path / "config")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "GANGSCHED_API_SERVER_WAIT_S": "2"},
+    )
+    *progress, last = ran.stderr.strip().splitlines()
+    assert ran.returncode == 2
+    assert progress, ran.stderr
+    assert all("does not answer" in line and "s more" in line for line in progress), ran.stderr
+    assert last.startswith("gangsched: Cannot reach the API server")
 
 
 def test_bad_kubeconfig(tmp_path: Path) -> None:

@@ -50,6 +50,12 @@ def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytes
     assert (settings.plan_pods, settings.plan_groups, settings.bind_connections) == (1, 2, 3)
 
 
+def test_what_kubernetes_sets_for_a_service_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Service called gangsched-debug makes Kubernetes set the name of one of our variables."""
+    monkeypatch.setenv("GANGSCHED_DEBUG_PORT", "tcp://10.0.0.1:80")
+    assert load_settings(None, {}).debug_port == 8081
+
+
 def test_file_of_every_kind_of_value(tmp_path: Path) -> None:
     """A YAML file may hold every setting, lists and words included."""
     config = write(

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +18,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.credentials import Credentials, in_cluster, kubeconfig_path
 from gangsched.kube.http.faults import (
     UNAUTHORIZED,
@@ -26,11 +28,12 @@ from gangsched.kube.http.faults import (
     Misconfigured,
     Silent,
     Unreachable,
+    is_away,
     said,
 )
 from gangsched.kube.http.permissions import check_permissions
 from gangsched.kube.http.sockets import open_socket
-from gangsched.kube.ports import Now
+from gangsched.kube.ports import Now, Sleep, Warn, silent
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -169,26 +172,42 @@ class ApiClient:
         tls = credentials.tls if credentials.tls is not None else True
         return _session(_connector(ssl=tls), middleware, authorize, proxy=credentials.proxy)
 
-    async def check(self) -> str:
+    async def check(self, *, wait_s: float = 0.0, warn: Warn = silent, sleep: Sleep = asyncio.sleep) -> str:
         """Make sure that the server answers and lets us do our work; what it does not let us do beyond that, or "".
 
-        Raises Misconfigured with one sentence that names the fix; meant for start-up only.
+        A server that is away is asked again for `wait_s`. Raises Misconfigured with one sentence that names the fix;
+        meant for start-up only.
         """
+        server = self.credentials.server
+        gives_up_s = self._now() + wait_s
+        backoff = Backoff(1.0, 8.0, rng=Random())
+        while True:
+            try:
+                return await self._check()
+            except Fault as fault:
+                if not is_away(fault):
+                    raise
+                delay_s, left_s = backoff.next_s(), gives_up_s - self._now()
+                if delay_s >= left_s:
+                    raise Misconfigured(
+                        f"Cannot reach the API server {server} of {self.credentials.name} ({_cause(fault)}): "
+                        "check that the cluster runs and that the address is right."
+                    ) from fault
+                warn(f"The API server {server} does not answer ({_cause(fault)}); trying for {left_s:.0f} s more.")
+            await sleep(delay_s)
+
+    async def _check(self) -> str:
         try:
             await self.request("GET", "/version", timeout_s=10.0)
-        except Unreachable as fault:
-            raise Misconfigured(
-                f"Cannot reach the API server {self.credentials.server} of {self.credentials.name} ({_cause(fault)}): "
-                "check that the cluster runs and that the address is right."
-            ) from fault
         except ApiFault as fault:
             # Some servers refuse /version to strangers; whether we are one is asked below.
             if fault.status == UNAUTHORIZED:
                 raise Misconfigured(
                     f"The API server {self.credentials.server} does not accept the credentials of "
-                    f"{self.credentials.name}: "
-                    "renew them."
+                    f"{self.credentials.name}: renew them."
                 ) from fault
+            if is_away(fault):
+                raise
         return await check_permissions(self)
 
     async def _open(

@@ -61,6 +61,13 @@ class ApiFault(Fault):
         self.retry_after_s = retry_after_s
 
 
+def is_away(fault: Fault) -> bool:
+    """Whether the server may merely be starting, restarting or overloaded."""
+    if isinstance(fault, ApiFault):
+        return fault.status >= SERVER_ERROR or fault.status == TOO_MANY_REQUESTS
+    return isinstance(fault, Unreachable)
+
+
 def said(error: BaseException) -> str:
     """What somebody else's exception says, on one line without a full stop; its name where it says nothing."""
     # aiohttp wraps what the system said into a sentence that shows the TLS context's address in memory.

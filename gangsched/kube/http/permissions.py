@@ -9,11 +9,13 @@ serve them, and without it they count as absent or unread.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import NamedTuple
 
 import msgspec
 
-from gangsched.kube.http.faults import FORBIDDEN, UNAUTHORIZED, ApiFault, Fault, Malformed, Misconfigured
+from gangsched.api.keys import SIGS, X_K8S
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, ApiFault, Malformed, Misconfigured, is_away
 from gangsched.kube.ports import RestClient
 
 PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -34,14 +36,15 @@ class Permission(NamedTuple):
 
 POD_GROUPS = tuple(
     permission
-    for api_group in ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io")
+    for api_group in (X_K8S, SIGS)
     for permission in (
         Permission("list", api_group, "podgroups"),
         Permission("watch", api_group, "podgroups"),
-        Permission("patch", api_group, "podgroups"),
         Permission("patch", api_group, "podgroups", "status"),
     )
 )
+WHOLE_POD_GROUPS = tuple(Permission("patch", api_group, "podgroups") for api_group in (X_K8S, SIGS))
+"""Needed where a definition of PodGroups has no status subresource; ours have it."""
 PERMISSIONS = (
     Permission("get", "", "pods"),
     Permission("list", "", "pods"),
@@ -90,29 +93,63 @@ class _Review(msgspec.Struct):
     status: _Decision
 
 
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _Served(msgspec.Struct):
+    """metav1.APIResourceList."""
+
+    resources: list[_Resource] = []
+
+
 _decoder = msgspec.json.Decoder(_Review)
+_served_decoder = msgspec.json.Decoder(_Served)
 
 #: Reviews asked for at a time: each needs a connection, and opening one costs more than a review.
 AT_A_TIME = 4
 
 
 async def check_permissions(client: RestClient) -> str:
-    """Raise Misconfigured naming every permission that is missing; returns what the lack of `VOLUMES` means, or ""."""
-    asked = (*PERMISSIONS, *VOLUMES)
+    """What the lack of `VOLUMES` means, or "".
+
+    Raises Misconfigured that names every other permission that is missing, or the fault of a server that is away.
+    """
     turn = asyncio.Semaphore(AT_A_TIME)
     try:
+        lacking = await asyncio.gather(*(_lacks_status(client, each.api_group, turn) for each in WHOLE_POD_GROUPS))
+        required = (*PERMISSIONS, *itertools.compress(WHOLE_POD_GROUPS, lacking))
+        asked = (*required, *VOLUMES)
         granted = await asyncio.gather(*(_granted(client, permission, turn) for permission in asked))
     except ApiFault as fault:
         if fault.status in {UNAUTHORIZED, FORBIDDEN}:
             raise Misconfigured(f"The API server does not accept our credentials ({fault}): renew them.") from fault
+        if is_away(fault):
+            raise
         raise Misconfigured(f"The API server cannot say what we may do: {fault}.") from fault
-    except Fault as fault:
+    except Malformed as fault:
         raise Misconfigured(f"The API server cannot say what we may do: {fault}") from fault
     missing = [permission for permission, yes in zip(asked, granted, strict=True) if not yes]
     sentence = f"The scheduler may not {'; '.join(map(str, missing))}: apply manifests/rbac.yaml."
-    if any(permission in PERMISSIONS for permission in missing):
+    if any(permission in required for permission in missing):
         raise Misconfigured(sentence)
     return f"Pods with persistent volume claims have to wait. {sentence}" if missing else ""
+
+
+async def _lacks_status(client: RestClient, api_group: str, turn: asyncio.Semaphore) -> bool:
+    """Whether the API group's PodGroups have no status subresource; not where it is not served."""
+    try:
+        async with turn:
+            answer = await client.request("GET", f"/apis/{api_group}/v1alpha1")
+    except ApiFault as fault:
+        if fault.status in {NOT_FOUND, FORBIDDEN}:
+            return False
+        raise
+    try:
+        names = {resource.name for resource in _served_decoder.decode(answer).resources}
+    except msgspec.DecodeError as error:
+        raise Malformed(f"The list of what {api_group} serves is not one: {error}.") from error
+    return "podgroups" in names and "podgroups/status" not in names
 
 
 async def _granted(client: RestClient, permission: Permission, turn: asyncio.Semaphore) -> bool:

@@ -109,3 +109,14 @@ async def test_port_zero_serves_nothing() -> None:
     metrics = Metrics()
     async with serve_health("no.such.host.invalid", 0, metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list):
         pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+async def test_without_a_host_every_address_is_served(host: str) -> None:
+    """Pods on IPv6-only nodes are probed at their IPv6 address."""
+    metrics = Metrics()
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as free:
+        port = free.getsockname()[1]
+    health = serve_health("", port, metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list)
+    async with health, ClientSession() as session, session.get(f"http://{host}:{port}/livez") as answer:
+        assert answer.status == 200

@@ -13,11 +13,13 @@ import pytest
 from aiohttp import ClientConnectorCertificateError, ClientConnectorError, ServerDisconnectedError, web
 from aiohttp.client_reqrep import ConnectionKey
 
+from gangsched.api.keys import SIGS, X_K8S
 from gangsched.kube.http import client, credentials
 from gangsched.kube.http.client import connect
 from gangsched.kube.http.faults import ApiFault, Malformed, Misconfigured, Unreachable, said
 from gangsched.kube.http.permissions import PATH, PERMISSIONS, VOLUMES
-from tests.unit.kube.fakes import Handler, kubeconfig, says, serving, status
+from gangsched.kube.ports import Sleep
+from tests.unit.kube.fakes import FakeTime, Handler, kubeconfig, says, serving, status
 
 
 async def test_status_becomes_a_fault(tmp_path: Path) -> None:
@@ -137,7 +139,63 @@ async def test_check_passes_when_everything_is_granted(tmp_path: Path) -> None:
         server.will("GET", "/version", says({}))
         server.will("POST", PATH, reviewing())
         assert await api.check() == ""
-        assert len(server.seen) == 1 + len(PERMISSIONS) + len(VOLUMES)
+        assert sorted(request.path for request in server.seen) == sorted(
+            [
+                "/version",
+                *(f"/apis/{group}/v1alpha1" for group in (X_K8S, SIGS)),
+                *[PATH] * len((*PERMISSIONS, *VOLUMES)),
+            ]
+        )
+
+
+@pytest.mark.parametrize("subresource", [True, False])
+async def test_whole_pod_groups_are_patched_only_without_a_status_subresource(
+    tmp_path: Path, *, subresource: bool
+) -> None:
+    """`patch podgroups` is asked for where the definition served here cannot do without it."""
+    names = ["podgroups", *(["podgroups/status"] if subresource else [])]
+    async with serving(tmp_path) as (server, api):
+        server.will("GET", "/version", says({}))
+        server.will("GET", f"/apis/{SIGS}/v1alpha1", says({"resources": [{"name": name} for name in names]}))
+        server.will("POST", PATH, reviewing("patch podgroups"))
+        if subresource:
+            assert await api.check() == ""
+        else:
+            with pytest.raises(Misconfigured, match=f"may not patch podgroups in {SIGS}: apply"):
+                await api.check()
+
+
+async def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    """A start goes on when the server comes back in time, and says meanwhile what it waits for."""
+    clock, told = FakeTime(), list[str]()
+    async with serving(tmp_path) as (server, _):
+        config = kubeconfig(tmp_path / "k", server.url)
+        async with await connect(config, now=clock.now) as api:
+            server.will("GET", "/version", *[says(status(503, "ServiceUnavailable", "starting"), 503)] * 3, says({}))
+            server.will("POST", PATH, reviewing())
+            assert await api.check(wait_s=60.0, warn=told.append, sleep=passing(clock)) == ""
+    assert len(told) == 3
+    assert all("does not answer (starting); trying for " in sentence for sentence in told)
+    assert told[0].endswith("for 60 s more.")
+
+
+async def test_a_server_that_stays_away_is_given_up_with_one_sentence(tmp_path: Path) -> None:
+    """After the time to wait the start ends, as without it."""
+    clock, told = FakeTime(), list[str]()
+    async with await connect(kubeconfig(tmp_path / "k", "http://127.0.0.1:1"), now=clock.now) as api:
+        with pytest.raises(Misconfigured, match=r"Cannot reach .*127.0.0.1:1.*check that"):
+            await api.check(wait_s=60.0, warn=told.append, sleep=passing(clock))
+    assert 50.0 < clock.at_s - 1000.0 <= 60.0
+    assert 5 < len(told) < 15
+
+
+def passing(clock: FakeTime) -> Sleep:
+    """A sleep in which the clock moves on."""
+
+    async def sleep(seconds: float) -> None:
+        clock.at_s += seconds
+
+    return sleep
 
 
 async def test_check_passes_without_the_rights_to_volumes(tmp_path: Path) -> None:
@@ -205,8 +263,11 @@ async def test_where_the_kubeconfig_comes_from(tmp_path: Path, monkeypatch: pyte
         assert api.credentials.server == "http://env"
 
 
-async def test_service_account_inside_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a pod the mounted files are used, and a rotated token is picked up within a minute."""
+@pytest.mark.parametrize(("host", "shown"), [("10.0.0.1", "10.0.0.1"), ("fd00::1", "[fd00::1]")])
+async def test_service_account_inside_a_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, shown: str
+) -> None:
+    """In a pod the mounted files are used, and a rotated token is picked up within a minute; IPv6 has brackets."""
     at_s = 0.0
     ca = tmp_path / "ca.crt"
     ca.write_text("not a certificate")
@@ -216,13 +277,13 @@ async def test_service_account_inside_a_pod(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(f"{library}.SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(f"{library}.SERVICE_CERT_FILENAME", str(ca))
     monkeypatch.setattr(f"{library}.TOKEN_REFRESH_PERIOD", timedelta(0))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(Misconfigured, match="the pod's service account"):
         await client.connect()
     monkeypatch.setattr(credentials, "_tls", lambda settings: None)
     async with await client.connect(now=lambda: at_s) as api:
-        assert (api.credentials.server, api.credentials.authorization) == ("https://10.0.0.1:443", "Bearer one")
+        assert (api.credentials.server, api.credentials.authorization) == (f"https://{shown}:443", "Bearer one")
         (tmp_path / "token").write_text("two\n")
         at_s = 61.0
         await api.credentials.renew()

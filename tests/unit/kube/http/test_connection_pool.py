@@ -19,7 +19,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def talking(tmp_path: Path, talk: Talk) -> AsyncIterator[ConnectionPool]:
+async def talking(tmp_path: Path, talk: Talk, host: str = "127.0.0.1") -> AsyncIterator[ConnectionPool]:
     """Lanes to a server that says on each connection what `talk` says."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,9 +28,10 @@ async def talking(tmp_path: Path, talk: Talk) -> AsyncIterator[ConnectionPool]:
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, host, 0)
     port = server.sockets[0].getsockname()[1]
-    async with await connect(kubeconfig(tmp_path / "k", f"http://127.0.0.1:{port}/base", token="t")) as client:
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    async with await connect(kubeconfig(tmp_path / "k", f"http://{address}/base", token="t")) as client:
         connection_pool = ConnectionPool(client)
         yield connection_pool
         connection_pool.close()
@@ -85,17 +86,19 @@ async def test_lanes_are_warmed_in_vain_when_nobody_listens(tmp_path: Path) -> N
         await connection_pool.request("POST", "/x", b"[]")
 
 
-async def test_request_says_who_and_what(tmp_path: Path) -> None:
-    """Path, credentials, type and body arrive, and the server's own path is kept."""
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", b"127.0.0.1"), ("::1", b"[::1]")])
+async def test_request_says_who_and_what(tmp_path: Path, host: str, shown: bytes) -> None:
+    """Path, host, credentials, type and body arrive, and the server's own path is kept."""
     seen: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         seen.append(await request_of(reader))
         writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
 
-    async with talking(tmp_path, talk) as connection_pool:
+    async with talking(tmp_path, talk, host) as connection_pool:
         assert await connection_pool.request("POST", "/x", b"[1]", content_type="application/y") == b"{}"
     head, _, body = seen[0].partition(b"\r\n\r\n")
+    assert b"\r\nHost: " + shown + b":" in head
     assert head.startswith(b"POST /base/x HTTP/1.1\r\n")
     assert b"\r\nAuthorization: Bearer t\r\n" in head
     assert b"\r\nContent-Type: application/y\r\n" in head
