@@ -38,6 +38,7 @@ class Daemon:
 
     `log_path`: its log is appended there (default: beside the control plane's logs). `environment` is added to ours;
     GANGSCHED_HEALTH_HOST is set to 127.0.0.1, and GANGSCHED_DEBUG_PORT to 0, so that several may run side by side.
+    `url` is that of a proxy before the API server.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class Daemon:
         log_path: Path | None = None,
         environment: Mapping[str, str] | None = None,
         ready_timeout_s: float = 30.0,
+        url: str | None = None,
     ) -> None:
         self._plane, self._names, self._extra = plane, tuple(scheduler_names), tuple(extra_args)
         self._given_log = log_path
         self._environment = {"GANGSCHED_HEALTH_HOST": "127.0.0.1", "GANGSCHED_DEBUG_PORT": "0", **(environment or {})}
         self._ready_timeout_s = ready_timeout_s
+        self._url = url
         self._keeping: Keeping | None = None
         self._log_start = 0
         #: Where /livez, /readyz and /metrics are, on 127.0.0.1; 0 before the start.
@@ -68,7 +71,9 @@ class Daemon:
         if self._keeping is not None:
             raise ControlPlaneError("This daemon is running already.")
         token = self._plane.service_account_token(NAMESPACE, ACCOUNT)
-        kubeconfig = self._plane.write_kubeconfig(self._plane.workdir / "gangsched.kubeconfig", token=token)
+        kubeconfig = self._plane.write_kubeconfig(
+            self._plane.workdir / "gangsched.kubeconfig", token=token, url=self._url
+        )
         self.health_port = free_ports(1)[0]
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._keeping = Keeping(self._plane.logs / "keeper-of-gangsched.log")

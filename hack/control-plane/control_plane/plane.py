@@ -122,9 +122,9 @@ class ControlPlane:
             raise ControlPlaneError(f"No token for the ServiceAccount {namespace}/{name}: {said}.")
         return str(answer["status"]["token"])
 
-    def write_kubeconfig(self, path: Path, *, token: str) -> Path:
-        """Write a kubeconfig whose user has this bearer token and nothing else; returns `path`."""
-        kubeconfig.write(path, url=self.url, ca=self.ca_path, user={"token": token}, name="gangsched-test")
+    def write_kubeconfig(self, path: Path, *, token: str, url: str | None = None) -> Path:
+        """Write a kubeconfig whose user has this bearer token and nothing else; `url` of a proxy. Returns `path`."""
+        kubeconfig.write(path, url=url or self.url, ca=self.ca_path, user={"token": token}, name="gangsched-test")
         return path
 
     # --- its life -------------------------------------------------------------------------------------------------
