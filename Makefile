@@ -6,6 +6,7 @@ PYTHON ?= python3
 UV := .cache/uv/bin/uv
 RUN := .venv/bin/
 CONTROL_PLANE := .cache/control-plane/bin/kube-apiserver
+comma := ,
 N ?= 500
 SEED ?= 1
 RUNS ?= 3
@@ -16,7 +17,7 @@ OUT ?= docs/performance
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-completeness bench-packing bench-backfill kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-completeness bench-packing bench-backfill kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -65,6 +66,9 @@ parity: install control-plane ## Compare N generated pods of SEED with the real 
 
 e2e: install control-plane ## Run the tests on a real etcd and kube-apiserver
 	@$(RUN)pytest -q -m e2e
+
+faults: install control-plane ## Trials through the fault proxy in their long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50
+	@FAULT_SEEDS=$(or $(FAULT_SEEDS),1$(comma)2$(comma)3) FAULT_HITS=$(or $(FAULT_HITS),50) $(RUN)pytest -q -s tests/faults
 
 test: lint types imports unit e2e ## All checks and all tests; exactly what CI runs
 

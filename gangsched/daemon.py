@@ -72,6 +72,7 @@ class Daemon:
         self.binder = Binder(
             self._connection_pool,
             self._sink,
+            may_send=self.state.may_send,
             connections=settings.bind_connections,
             observe=self.metrics.bind_seconds.observe,
             runtime=runtime,

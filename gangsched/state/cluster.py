@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gangsched.core.filter import static_fit
 from gangsched.model.objects import Namespace, Node, Pod
 from gangsched.model.pods_by_node import Answer, PodsByNode, Question, Residents, TermOwner
 from gangsched.model.resources import PODS
@@ -142,6 +143,12 @@ class Cluster:
         return index is not None and all(
             name in self._resources and self._free[self._resources[name], index] >= 0 for name, _ in pod.shape.requests
         )
+
+    def takes(self, pod: Pod, node: str) -> bool:
+        """Whether a node still is one for `pod`, which has its room there: it exists, is schedulable, and fits."""
+        if not self.fits(pod, node):
+            return False
+        return bool(static_fit(pod.shape, self._table).mask[self._table.index[node]])
 
     def table(self) -> NodeTable:
         """The node table as of now."""

@@ -215,6 +215,13 @@ class SchedulingState:
         assert self.cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
         return member
 
+    def may_send(self, bind: Bind) -> bool:
+        """Whether a bind may be sent, or sent again: its node exists, is schedulable and holds the pod's room (B2)."""
+        member = self.members.get(bind.uid)
+        if member is None or member.node != bind.node:  # the pod is gone or bound elsewhere, as the server will say
+            return bind.node in self.cluster.nodes
+        return self.cluster.takes(member.pod, member.node)
+
     def _still_fits(self, verdict: Verdict) -> bool:
         """The last check: on the newest nodes every placement is still allowed, has room and no conflict (B2)."""
         placements = (*verdict.binds, *verdict.holds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CORE, STATE, LOOP = "tests/unit/core", "tests/unit/state", "tests/unit/test_loop.py"
+WRITE = "tests/unit/kube/write"
 VALIDATE = "tests/unit/state/test_validate.py"
 
 
@@ -269,6 +270,30 @@ MUTANTS = (
         "if pod is not None and state in TAKES_ROOM else",
         "if pod is not None and (old_node or state in TAKES_ROOM) else",
         VALIDATE,
+    ),
+    Mutant(
+        "a Conflict counts as a proof of refusal",
+        "B3",
+        "kube/write/binder.py",
+        '        "BadRequest",',
+        '        "BadRequest",\n        "Conflict",',
+        WRITE,
+    ),
+    Mutant(
+        "a bind is sent again to a node that is gone",
+        "B2",
+        "kube/write/binder.py",
+        "if sends_left and self._may_send(bind):",
+        "if sends_left and (fault or self._may_send(bind)):",
+        WRITE,
+    ),
+    Mutant(
+        "the room of a lost bind is given up at the first refusal",
+        "B3",
+        "kube/write/binder.py",
+        "certain_s = max(certain_s, self._runtime.now() + open_s)",
+        "certain_s = self._runtime.now() + open_s",
+        WRITE,
     ),
     Mutant(
         "the loop plans in the middle of a burst",

@@ -1,10 +1,10 @@
 """Binder: pods to nodes, many at a time, each ending in exactly one Outcome (semantics B3).
 
-Law: a bind whose fate is unknown is read back until it is known, because its room must stay taken till then. One whose
-answer was lost may still be under way when the pod is read back unbound: it is sent again, to the same node, until an
-answer is certain, since of two binds of one pod the server lets only one through. A bind that failed is never tried
-again here. Binds come before everything else we write: `idle` and `fate` let the others step back. What it does *not*
-do: choose, undo, or touch room.
+Law: only an answer that proves refusal ends a bind as refused. After any other the request may still be carried out, so
+the pod keeps its room: the bind is sent again, to the same node and as long as it still fits there, and the pod is
+read, until an answer is certain. Of two binds of one pod the server lets only one through. A bind that failed is never
+tried again here. Binds come before everything else we write: `idle` and `fate` let the others step back. What it does
+*not* do: choose, undo, touch room, or know nodes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,37 @@ import msgspec
 from gangsched.api.keys import PERMITTED
 from gangsched.api.values import format_permit
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
+from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Malformed
 from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.read.wire import Ignored
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.recent import Recent
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 
-UNDECIDED = frozenset({"Timeout", "ServerTimeout"})
-"""Status reasons of a server that gave up waiting for its own storage, which may still write."""
+REFUSALS = frozenset(
+    {
+        "BadRequest",
+        "Forbidden",
+        "Gone",
+        "Invalid",
+        "MethodNotAllowed",
+        "NotAcceptable",
+        "NotFound",
+        "RequestEntityTooLarge",
+        "TooManyRequests",
+        "Unauthorized",
+        "UnsupportedMediaType",
+    }
+)
+"""Reasons of a Status that prove that nothing was or will be written. Conflict is none: the API server makes one of
+every error of its storage during a bind, "etcdserver: request timed out" among them (BindingREST.Create, 1.36)."""
+STORAGE_TIMEOUT_S = 10.0
+"""How long storage may take to carry out what the API server has given up: etcd's request timeout is 5 s and twice its
+election timeout of 1 s (etcd server/config, ReqTimeout)."""
+REQUEST_TIMEOUT_S = 60.0
+"""How long the API server may be at a request that somebody else answered, or nobody (its --request-timeout)."""
+SENDS = 10
+"""How often a bind is sent while the answers leave it open; after that its pod is only read, until it is certain."""
 
 
 class Fate(Enum):
@@ -43,6 +65,7 @@ class BindCounts:
     """What happened so far, for metrics."""
 
     submitted: int = 0
+    sent_again: int = 0
     bound: int = 0
     gone: int = 0
     failed: int = 0
@@ -78,15 +101,20 @@ class Binder:
         client: RestClient,
         sink: Sink,
         *,
+        may_send: Callable[[Bind], bool] = lambda bind: True,
         connections: int = 96,
         timeout_s: float = 10.0,
         observe: Callable[[float], None] = lambda seconds: None,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`observe` gets the seconds from submit to outcome of every bind."""
+        """`may_send`: whether the pod still fits on its node, asked before each send (semantics B2).
+
+        `observe` gets the seconds from submit to outcome of every bind.
+        """
         self.counts = BindCounts()
         self._client = client
         self._sink = sink
+        self._may_send = may_send
         self._connections = connections
         self._timeout_s = timeout_s
         self._observe = observe
@@ -154,34 +182,46 @@ class Binder:
 
     async def _bind(self, bind: Bind) -> Outcome:
         backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
+        fault: Fault | None = None
+        certain_s = float("-inf")  # until then a request of ours may still be carried out
+        sends_left = SENDS
         while True:
-            try:
-                await self._client.request("POST", f"{pod_path(bind)}/binding", _body(bind), timeout_s=self._timeout_s)
-                return Bound(bind.uid, bind.node)
-            except Fault as caught:
-                fault = caught
-            if isinstance(fault, ApiFault) and fault.status == NOT_FOUND:
-                return BindGone(bind.uid, bind.node, str(fault))
-            is_lost = _is_lost(fault)
-            self.counts.lost_answers += is_lost
-            outcome = await self._read_back(bind, fault)
-            if not (is_lost and isinstance(outcome, BindFailed)):
+            if sends_left and self._may_send(bind):
+                self.counts.sent_again += fault is not None
+                fault = await self._send(bind)
+                if fault is None:
+                    return Bound(bind.uid, bind.node)
+                open_s = _open_s(fault)
+                self.counts.lost_answers += open_s > 0
+                certain_s = max(certain_s, self._runtime.now() + open_s)
+                sends_left -= isinstance(fault, ApiFault)
+            elif fault is None:
+                return BindFailed(bind.uid, bind.node, "the node is gone, cordoned or full")
+            outcome, asked_s = await self._read_back(bind, fault)
+            if not isinstance(outcome, BindFailed) or asked_s >= certain_s:
                 return outcome
             await self._runtime.sleep(backoff.next_s(fault))
 
-    async def _read_back(self, bind: Bind, why: Fault) -> Outcome:
-        """The outcome of a bind that was refused or lost, from the pod itself; asks until it is answered."""
+    async def _send(self, bind: Bind) -> Fault | None:
+        """Send the bind; what went wrong, if anything."""
+        try:
+            await self._client.request("POST", f"{pod_path(bind)}/binding", _body(bind), timeout_s=self._timeout_s)
+        except Fault as fault:
+            return fault
+        return None
+
+    async def _read_back(self, bind: Bind, why: Fault) -> tuple[Outcome, float]:
+        """The outcome of a bind as the pod shows it, and when that was asked; asks until it is answered."""
         backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
         again: Fault
         while True:
+            asked_s = self._runtime.now()
             try:
                 answer = await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s)
-                return _outcome(bind, _pod_decoder.decode(answer), str(why))
-            except ApiFault as fault:
-                if fault.status == NOT_FOUND:
-                    return BindGone(bind.uid, bind.node, str(fault))
-                again = fault
-            except (Unreachable, Malformed) as fault:
+                return _outcome(bind, _pod_decoder.decode(answer), str(why)), asked_s
+            except Fault as fault:
+                if isinstance(fault, ApiFault) and fault.is_status and fault.status == NOT_FOUND:
+                    return BindGone(bind.uid, bind.node, str(fault)), asked_s
                 again = fault
             except msgspec.DecodeError as error:
                 again = Malformed(f"Pod {bind.namespace}/{bind.name} read back is not a pod: {error}.")
@@ -191,9 +231,11 @@ class Binder:
             await self._runtime.sleep(backoff.next_s(again))
 
 
-def _is_lost(fault: Fault) -> bool:
-    """Whether the request may still be carried out, after we were told that it was not."""
-    return not isinstance(fault, ApiFault) or fault.reason in UNDECIDED
+def _open_s(fault: Fault) -> float:
+    """For how long a request may still be carried out after it was answered so; 0 when that proves refusal."""
+    if not isinstance(fault, ApiFault) or not fault.is_status:
+        return REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
+    return 0.0 if fault.reason in REFUSALS else STORAGE_TIMEOUT_S
 
 
 def pod_path(pod: Any) -> str:

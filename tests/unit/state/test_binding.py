@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from msgspec.structs import replace
+
 from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.protocol import Applied, BindGone, Bound, Gone, Replaced
@@ -350,3 +352,22 @@ def test_other_failures_of_pods_avoid_no_node() -> None:
     world.update(one, phase=Phase.FAILED, status_reason="Evicted")
     world.create(members("g", 1, first=1))
     assert world.settle().bound() == {"g-1": "a"}
+
+
+def test_last_look_before_each_send() -> None:
+    """B2: a bind is not sent (again) once its node is gone, cordoned or too small for what is on it."""
+    world = World(node("a", 8), node("b", 8))
+    world.fate = lambda _: "later"
+    world.create(members("g", 2, gpus=8))
+    world.turn()
+    first, second = sorted(world.sent, key=lambda bind: bind.node)
+    assert world.state.may_send(first)
+    world.add_nodes(replace(world.nodes["a"], unschedulable=True))
+    assert not world.state.may_send(first)
+    world.add_nodes(node("a", 7))
+    assert not world.state.may_send(first)
+    world.add_nodes(node("a", 8))
+    assert world.state.may_send(first)
+    world.remove_node("a")
+    assert not world.state.may_send(first)
+    assert world.state.may_send(second)

@@ -40,9 +40,11 @@ class Desk:
         self.outcomes: list[Message] = []
         self.warnings: list[str] = []
         self.observed: list[float] = []
+        self.sendable = [True]  # one answer for each time the binder asks, the last one for ever
         self.binder = Binder(
             self.api,
             self.outcomes.append,
+            may_send=lambda bind: self.sendable.pop(0) if len(self.sendable) > 1 else self.sendable[0],
             connections=connections,
             observe=self.observed.append,
             runtime=self.time.runtime(self.warnings.append),
@@ -69,7 +71,9 @@ LOST = Unreachable("No answer.")
     ("post", "gets", "outcome"),
     [
         ({}, (), Bound("u1", "n1")),
-        (NOT_FOUND, (), BindGone("u1", "n1", 'pods "p" not found')),
+        (NOT_FOUND, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
+        (NOT_FOUND, (stored(node="n1"),), Bound("u1", "n1")),
+        (NOT_FOUND, (stored(),), BindFailed("u1", "n1", 'pods "p" not found')),
         (CONFLICT, (stored(node="n1"),), Bound("u1", "n1")),
         (CONFLICT, (stored(node="n2"),), BindGone("u1", "n1", "the pod is bound to n2")),
         (CONFLICT, (stored(uid="u2"),), BindGone("u1", "n1", "the pod was deleted and another has its name")),
@@ -80,12 +84,10 @@ LOST = Unreachable("No answer.")
         ),
         (CONFLICT, (stored(deleting=True),), BindGone("u1", "n1", "the pod is being deleted")),
         (CONFLICT, (stored(gated=True),), BindGone("u1", "n1", "the pod is gated")),
-        (CONFLICT, (stored(),), BindFailed("u1", "n1", "already assigned")),
         (CONFLICT, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
         (ApiFault(403, "Forbidden", "no"), (stored(),), BindFailed("u1", "n1", "no")),
         (ApiFault(422, "Invalid", "odd"), (stored(),), BindFailed("u1", "n1", "odd")),
         (ApiFault(429, "TooManyRequests", "busy"), (stored(),), BindFailed("u1", "n1", "busy")),
-        (ApiFault(500, "InternalError", "oops"), (stored(),), BindFailed("u1", "n1", "oops")),
         (ApiFault(500, "InternalError", "oops"), (stored(node="n1"),), Bound("u1", "n1")),
         (LOST, (stored(node="n1"),), Bound("u1", "n1")),
         (LOST, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
@@ -100,32 +102,101 @@ async def test_outcomes(post: Answer, gets: tuple[Answer, ...], outcome: Message
         assert len(desk.api.of("GET")) == len(gets)
 
 
+PAGE = "<html><body><h1>no backend</h1></body></html>"
+UNDECIDED = [
+    LOST,
+    Malformed("The server's answer is not HTTP."),
+    ApiFault(409, "Conflict", 'Operation cannot be fulfilled on pods/binding "p": etcdserver: request timed out'),
+    ApiFault(504, "Timeout", "request did not complete"),
+    ApiFault(500, "ServerTimeout", "etcd is slow"),
+    ApiFault(500, "InternalError", "oops"),
+    ApiFault(403, "", PAGE, is_status=False),
+    ApiFault(404, "", PAGE, is_status=False),
+    ApiFault(502, "", PAGE, is_status=False),
+    ApiFault(503, "ServiceUnavailable", "shutting down"),
+]
+
+
+@pytest.mark.parametrize("undecided", UNDECIDED)
 @pytest.mark.parametrize(
-    "lost", [LOST, ApiFault(504, "Timeout", "request did not complete"), ApiFault(500, "ServerTimeout", "etcd is slow")]
-)
-@pytest.mark.parametrize(
-    ("second", "gets", "outcome"),
+    ("then", "outcome"),
     [
-        ({}, (), Bound("u1", "n1")),
-        (CONFLICT, (stored(node="n1"),), Bound("u1", "n1")),
-        (CONFLICT, (stored(uid="u2"),), BindGone("u1", "n1", "the pod was deleted and another has its name")),
-        (ApiFault(403, "Forbidden", "no"), (stored(),), BindFailed("u1", "n1", "no")),
-        (NOT_FOUND, (), BindGone("u1", "n1", 'pods "p" not found')),
+        (({}, stored(node="n1")), Bound("u1", "n1")),
+        ((CONFLICT, stored(node="n1")), Bound("u1", "n1")),
+        ((CONFLICT, stored(uid="u2")), BindGone("u1", "n1", "the pod was deleted and another has its name")),
+        ((NOT_FOUND, NOT_FOUND), BindGone("u1", "n1", 'pods "p" not found')),
     ],
 )
-async def test_a_lost_bind_is_sent_again(
-    lost: ApiFault | Unreachable, second: Answer, gets: tuple[Answer, ...], outcome: Message
+async def test_a_bind_that_may_be_carried_out_is_sent_again(
+    undecided: ApiFault | Unreachable | Malformed, then: tuple[Answer, Answer], outcome: Message
 ) -> None:
-    """A request without an answer may be carried out after the read-back: only a certain answer ends it (B3)."""
-    posts, reads = [lost, lost, second], [stored(), stored(), *gets]
-    async with at_work(lambda sent: (posts if sent.method == "POST" else reads).pop(0)) as desk:
+    """An answer that does not prove refusal ends nothing: the room stays taken until another one is certain (B3)."""
+    post: list[Answer] = [undecided, stored()]
+    async with at_work(lambda sent: post[sent.method == "GET"]) as desk:
         desk.binder.submit([BIND])
-        await settle()
+        await desk.time.advance(5)
         assert (desk.outcomes, desk.binder.fate("u1")) == ([], Fate.PENDING)
+        post[:] = then
         await desk.time.advance(10)
         assert desk.outcomes == [outcome]
-        assert {sent.body["target"]["name"] for sent in desk.api.of("POST") if sent.body} == {"n1"}
-        assert desk.binder.counts.lost_answers == 2
+        assert {sent.body["target"]["name"] for sent in desk.api.of("POST")} == {"n1"}
+        assert desk.binder.counts.sent_again == len(desk.api.of("POST")) - 1 > 0
+
+
+@pytest.mark.parametrize(("undecided", "certain_s"), [(UNDECIDED[2], 10.0), (UNDECIDED[8], 70.0), (LOST, 70.0)])
+async def test_a_bind_to_a_node_that_is_gone_is_only_read(undecided: Answer, certain_s: float) -> None:
+    """It is never sent again, and keeps its room until a GET later than every time-out shows it unbound (B2, B3)."""
+    async with at_work(lambda sent: undecided if sent.method == "POST" else stored()) as desk:
+        desk.sendable = [True, False]
+        desk.binder.submit([BIND])
+        await desk.time.advance(certain_s - 0.1)
+        assert desk.outcomes == []
+        await desk.time.advance(5.2)
+        assert [type(outcome) for outcome in desk.outcomes] == [BindFailed]
+        assert len(desk.api.of("POST")) == 1
+
+
+async def test_a_late_bind_to_a_node_that_is_gone_is_seen() -> None:
+    """What was carried out after all is bound, whatever has become of the node (B3)."""
+    shown = stored()
+    async with at_work(lambda sent: LOST if sent.method == "POST" else shown) as desk:
+        desk.sendable = [True, False]
+        desk.binder.submit([BIND])
+        await desk.time.advance(30)
+        shown = stored(node="n1")
+        await desk.time.advance(5)
+        assert desk.outcomes == [Bound("u1", "n1")]
+
+
+async def test_a_bind_that_does_not_fit_any_more_is_not_sent() -> None:
+    """The last look comes just before the first send, too (B2)."""
+    async with at_work() as desk:
+        desk.sendable = [False]
+        desk.binder.submit([BIND])
+        await desk.binder.idle.wait()
+        assert desk.outcomes == [BindFailed("u1", "n1", "the node is gone, cordoned or full")]
+        assert desk.api.sent == []
+
+
+async def test_a_refusal_of_the_second_send_says_nothing_of_the_first() -> None:
+    """The bind that was sent first may still be carried out, so its room stays taken (B3)."""
+    posts: list[Answer] = [LOST]
+    forbidden = ApiFault(403, "Forbidden", "no")
+    async with at_work(lambda sent: stored() if sent.method == "GET" else posts.pop() if posts else forbidden) as desk:
+        desk.binder.submit([BIND])
+        await desk.time.advance(69)
+        assert desk.outcomes == []
+        await desk.time.advance(10)
+        assert desk.outcomes == [BindFailed("u1", "n1", "no")]
+
+
+async def test_answers_that_stay_undecided_end_in_the_end() -> None:
+    """After ten answers that decide nothing the pod is only read, and then tried anew on a fresh plan (B3)."""
+    async with at_work(lambda sent: UNDECIDED[5] if sent.method == "POST" else stored()) as desk:
+        desk.binder.submit([BIND])
+        await desk.time.advance(100)
+        assert desk.outcomes == [BindFailed("u1", "n1", "oops")]
+        assert len(desk.api.of("POST")) == 10
 
 
 async def test_request() -> None:
@@ -179,7 +250,7 @@ async def test_fate() -> None:
         assert desk.binder.fate("u1") is Fate.PENDING
         await desk.binder.idle.wait()
         assert desk.binder.fate("u1") is Fate.BOUND
-        fault[0] = ApiFault(500, "", "oops")
+        fault[0] = ApiFault(403, "Forbidden", "oops")
         desk.binder.submit([Bind("u2", "ns", "q", "n")])
         await desk.binder.idle.wait()
         assert desk.binder.fate("u2") is None
