@@ -47,9 +47,10 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 class Unread(msgspec.Struct, frozen=True, gc=False):
-    """Objects of that kind cannot be read (any more): the API server refuses, or does not know them."""
+    """Objects of that kind (and `api_group`, of PodGroups) cannot be read (any more): refused, or not known."""
 
-    kind: type[StorageObject]
+    kind: type[Object]
+    api_group: str = ""
 
 
 Event: TypeAlias = Applied | Gone | Replaced | Unread

@@ -70,8 +70,11 @@ class EventHandlers:
                 self._gone(message)
             case Replaced():
                 return self._replaced(message, now_s)
-            case Unread(kind=kind):
-                self._helped(self._cluster.storage_cache.miss(kind))
+            case Unread(kind=kind, api_group=api_group):
+                if kind is PodGroup:
+                    self._replace_pod_groups(api_group, (), served=False)
+                else:
+                    self._helped(self._cluster.storage_cache.miss(kind))
             case Bound() | BindGone() | BindFailed():
                 return self._outcome(message, now_s)
             case _:
@@ -187,6 +190,8 @@ class EventHandlers:
         record = self._registry.gangs.get(pod_group.id) or self._registry.gang(pod_group.id)
         old = record.pod_groups.get(pod_group.api_group)
         record.pod_groups[pod_group.api_group] = pod_group
+        if old is None:
+            self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))
         if old is None or _declared(old) != _declared(pod_group):
             self._registry.touch(pod_group.id)
 
@@ -197,8 +202,14 @@ class EventHandlers:
         if not uid or record.pod_groups[api_group].uid == uid:
             del record.pod_groups[api_group]
             self._registry.touch(gang)
+            self._touch(self._registry.pod_group_names.remove(gang, api_group))
 
-    def _replace_pod_groups(self, api_group: str, pod_groups: tuple[PodGroup, ...]) -> None:
+    def _touch(self, gangs: Iterable[str]) -> None:
+        for gang in gangs:
+            self._registry.touch(gang)
+
+    def _replace_pod_groups(self, api_group: str, pod_groups: tuple[PodGroup, ...], *, served: bool = True) -> None:
+        self._touch(self._registry.pod_group_names.serve(api_group, served=served))
         listed = {pod_group.id for pod_group in pod_groups}
         for gang, record in list(self._registry.gangs.items()):
             if api_group in record.pod_groups and gang not in listed:

@@ -7,7 +7,7 @@ I4), and until then each of them is a group of its own that is refused. `refresh
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from gangsched.api.gang_spec import GangDefaults
@@ -16,6 +16,7 @@ from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
 from gangsched.state.gangs import GangRecord
+from gangsched.state.podgroup_names import PodGroupNames
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +56,7 @@ class Registry:
         self.gangs: dict[str, GangRecord] = {}
         self.groups: dict[str, GroupRecord] = {}
         self.group_of: dict[str, str] = {}
+        self.pod_group_names = PodGroupNames()
         self._names = names
         self._defaults = defaults
         self._dirty: set[str] = set()
@@ -133,7 +135,7 @@ class Registry:
             if not record.plain and record.read_spec(defaults=self._defaults):
                 self._mention(record, before)
                 regroup |= {gang_id} | before | self._siblings(gang_id) | self._mentioned_by[gang_id]
-            self._views[gang_id] = record.view(self._names)
+            self._views[gang_id] = self._view(record)
             if is_new:
                 regroup.add(gang_id)
             changed.add(gang_id)
@@ -143,6 +145,14 @@ class Registry:
         for group_id in groups:
             self.changed(group_id)
         return Refreshed(groups, gone - groups, forgotten)
+
+    def _view(self, record: GangRecord) -> Gang:
+        view = record.view(self._names)
+        if view.uninitialised is None or view.uninitialised.reason is not Reason.POD_GROUP_MISSING:
+            self.pod_group_names.found(record.id)
+            return view
+        text = self.pod_group_names.missing(record.id, native=record.native)
+        return replace(view, uninitialised=Refusal(Reason.POD_GROUP_MISSING, text))
 
     def _siblings(self, gang_id: str) -> set[str]:
         """Gangs listed by this one or decided with it."""
@@ -163,6 +173,7 @@ class Registry:
         for other in record.spec.group if record.spec else ():
             self._mentioned_by[other].discard(record.id)
         del self.gangs[record.id]
+        self.pod_group_names.found(record.id)
         self._views.pop(record.id, None)
         if not self._mentioned_by[record.id]:
             del self._mentioned_by[record.id]

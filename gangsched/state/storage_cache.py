@@ -63,7 +63,7 @@ class StorageCache:
         self._photo = None
         return list(self._unplaced.values())
 
-    def miss(self, kind: type[StorageObject]) -> list[Member]:
+    def miss(self, kind: type) -> list[Member]:
         """Objects of a kind cannot be read; until they are listed again nobody with claims gets a place."""
         if kind in self._unread:
             return []

@@ -46,6 +46,7 @@ from gangsched.model.protocol import (
     Replaced,
     SetPodCondition,
     SetPodGroupStatus,
+    Unread,
 )
 
 pytestmark = pytest.mark.e2e
@@ -99,6 +100,8 @@ class Ports:
                     held[found.name] = found
                 case Gone(api_group=of, key=key) if of == api_group:
                     held.pop(key.partition("/")[2], None)
+                case Unread(api_group=of) if of == api_group:
+                    held.clear()
         return held
 
 
@@ -285,7 +288,7 @@ async def _instant(seconds: float) -> None:
 async def test_definition_that_comes_and_goes(control_plane: ControlPlane) -> None:
     """A definition installed later is served within ten seconds; one that is removed takes its PodGroups along."""
     async with at_work(control_plane.kubeconfig) as ports:
-        assert Replaced(PodGroup, (), X_K8S) in ports.messages
+        assert Unread(PodGroup, X_K8S) in ports.messages
         path = f"/apis/{X_K8S}/v1alpha1/namespaces/default/podgroups"
         async with defined(control_plane, ports.client, definition(X_K8S)):
             await create(ports.client, path, _pod_group(X_K8S, "g", 3))

@@ -13,7 +13,7 @@ from typing import Any
 from gangsched.api.podgroup import parse_pod_group
 from gangsched.kube.ports import Sink, Warn
 from gangsched.model.objects import PodGroup
-from gangsched.model.protocol import Applied, Gone, Replaced
+from gangsched.model.protocol import Applied, Gone, Replaced, Unread
 
 
 class PodGroupStore:
@@ -25,7 +25,7 @@ class PodGroupStore:
         self._warn = warn
         self._known: dict[str, PodGroup] = {}
         self._deleted: dict[str, int] = {}
-        self._listed = False
+        self._served: bool | None = None
 
     def __len__(self) -> int:
         return len(self._known)
@@ -79,8 +79,9 @@ class PodGroupStore:
 
     def replace_with_none(self) -> None:
         """The API group is not served (any more)."""
-        self._deleted = {}
-        self._tell({})
+        if self._known or self._served is not False:
+            self._known, self._deleted, self._served = {}, {}, False
+            self._sink(Unread(PodGroup, self.api_group))
 
     def parse(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
         """The PodGroup, or None (reported) for something that is not one."""
@@ -94,8 +95,8 @@ class PodGroupStore:
         # Equal revisions are the same object here, so identity is enough.
         changed = listed.keys() != self._known.keys() or any(self._known[uid] is not pg for uid, pg in listed.items())
         self._known = listed
-        if changed or not self._listed:
-            self._listed = True
+        if changed or not self._served:
+            self._served = True
             self._sink(Replaced(PodGroup, tuple(listed.values()), self.api_group))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.ports import silent
 from gangsched.kube.read import resources
 from gangsched.kube.read.informers import Informers
@@ -65,7 +66,9 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         assert Unread(Claim) in said
         assert Unread(ResourceClaim) in said
         read = {message.kind for message in said if isinstance(message, Replaced)}
-        assert read == {Pod, Node, Namespace, PodGroup, Volume, StorageClass, CsiNode}
+        assert read == {Pod, Node, Namespace, Volume, StorageClass, CsiNode}
+        unserved = {message.api_group for message in said if isinstance(message, Unread) and message.kind is PodGroup}
+        assert unserved == {X_K8S, SIGS, NATIVE}
         (sentence,) = messages  # an API that is not served is no trouble
         assert sentence.startswith("Cannot follow persistentvolumeclaims")
         assert "apply manifests/rbac.yaml" in sentence

@@ -6,7 +6,7 @@ from typing import Any
 
 from gangsched.kube.read.podgroup_store import PodGroupStore, revision
 from gangsched.model.objects import PodGroup
-from gangsched.model.protocol import Applied, Gone, Message, Replaced
+from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 
 GROUP = "scheduling.x-k8s.io"
 
@@ -41,6 +41,9 @@ class Kept:
                     short.append(f"-{key.partition('/')[2]}")
                 case Replaced(items=found_all):
                     short.append("=" + ",".join(sorted(f"{g.name}@{g.resource_version}" for g in found_all)))
+                case Unread(kind=kind, api_group=api_group):
+                    assert (kind, api_group) == (PodGroup, self.store.api_group)
+                    short.append("unread")
         self.messages.clear()
         return short
 
@@ -106,7 +109,7 @@ def test_api_group_that_disappears_takes_its_objects_along() -> None:
     kept.applied(body("a", 3))
     kept.store.replace_with_none()
     kept.store.replace_with_none()
-    assert kept.said() == ["+a@3", "="]
+    assert kept.said() == ["+a@3", "unread"]
 
 
 def test_what_is_no_pod_group_is_told_and_skipped() -> None:

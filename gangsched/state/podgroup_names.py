@@ -1,0 +1,126 @@
+"""Names of PodGroups: which there are, which are asked for in vain, and which of them are alike (semantics E1).
+
+Law: a name is compared with a bounded number of others, those that sort next to it by their beginnings or by their
+ends, and only within its namespace. Native PodGroups and those of the custom API groups are kept apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gangsched.api import keys
+
+NEIGHBOURS = 8
+"""Names looked at on each side of a name."""
+EDITS = 2
+"""Letters by which alike names differ at most."""
+
+
+class _Names:
+    """Gang ids by namespace, sorted by name and by the name read backwards."""
+
+    def __init__(self) -> None:
+        self._sorted: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+
+    def __contains__(self, gang_id: str) -> bool:
+        namespace, _, name = gang_id.partition("/")
+        names = self._sorted[namespace][0] if namespace in self._sorted else []
+        place = bisect_left(names, name)
+        return names[place : place + 1] == [name]
+
+    def add(self, gang_id: str) -> None:
+        namespace, _, name = gang_id.partition("/")
+        if gang_id not in self:
+            forwards, backwards = self._sorted[namespace]
+            insort(forwards, name)
+            insort(backwards, name[::-1])
+
+    def discard(self, gang_id: str) -> None:
+        namespace, _, name = gang_id.partition("/")
+        if gang_id in self:
+            forwards, backwards = self._sorted[namespace]
+            del forwards[bisect_left(forwards, name)]
+            del backwards[bisect_left(backwards, name[::-1])]
+            if not forwards:
+                del self._sorted[namespace]
+
+    def alike(self, gang_id: str) -> list[tuple[int, str]]:
+        """(edits, gang id) of names that differ by at most `EDITS`, the most alike first."""
+        namespace, _, name = gang_id.partition("/")
+        forwards, backwards = self._sorted.get(namespace, ([], []))
+        near = {*_around(forwards, name), *(each[::-1] for each in _around(backwards, name[::-1]))} - {name}
+        found = ((edits(name, other), f"{namespace}/{other}") for other in near)
+        return sorted(each for each in found if each[0] <= EDITS)
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{namespace}/{name}" for namespace, (names, _) in self._sorted.items() for name in names)
+
+
+class PodGroupNames:
+    """What exists is told by the event handlers, what is missing by the registry."""
+
+    def __init__(self) -> None:
+        self.unserved: set[str] = set()
+        self._present = {False: _Names(), True: _Names()}
+        self._missing = {False: _Names(), True: _Names()}
+        self._waiting: dict[str, bool] = {}
+
+    def add(self, gang_id: str, api_group: str) -> list[str]:
+        """A PodGroup exists; the gangs to whom that may be news."""
+        self._present[api_group == keys.NATIVE].add(gang_id)
+        return self._waiting_for(gang_id, api_group)
+
+    def remove(self, gang_id: str, api_group: str) -> list[str]:
+        """A PodGroup does not exist any more; the gangs to whom that may be news."""
+        self._present[api_group == keys.NATIVE].discard(gang_id)
+        return self._waiting_for(gang_id, api_group)
+
+    def serve(self, api_group: str, *, served: bool) -> list[str]:
+        """Whether the API server has PodGroups of an API group; the gangs to whom that is news."""
+        if served != (api_group in self.unserved):
+            return []
+        (self.unserved.discard if served else self.unserved.add)(api_group)
+        return list(self._missing[api_group == keys.NATIVE])
+
+    def found(self, gang_id: str) -> None:
+        """A gang has its PodGroup, needs none, or is gone."""
+        native = self._waiting.pop(gang_id, None)
+        if native is not None:
+            self._missing[native].discard(gang_id)
+
+    def missing(self, gang_id: str, *, native: bool) -> str:
+        """A gang needs a PodGroup that does not exist: the sentence to tell."""
+        if self._waiting.get(gang_id) is not native:
+            self.found(gang_id)
+            self._waiting[gang_id] = native
+            self._missing[native].add(gang_id)
+        api_groups = (keys.NATIVE,) if native else (keys.X_K8S, keys.SIGS)
+        if self.unserved.issuperset(api_groups):
+            return f"the API server has no PodGroups of {' or '.join(api_groups)}, and gang {gang_id} needs one"
+        alike = self._present[native].alike(gang_id)
+        nearest = f"; there is one named {alike[0][1].partition('/')[2]}" if alike else ""
+        return f"PodGroup {gang_id} does not exist{nearest}"
+
+    def _waiting_for(self, gang_id: str, api_group: str) -> list[str]:
+        return [other for _, other in self._missing[api_group == keys.NATIVE].alike(gang_id)]
+
+
+def edits(one: str, other: str) -> int:
+    """Letters to insert, delete or replace to make one name the other (Levenshtein), as far as they are `EDITS`."""
+    if abs(len(one) - len(other)) > EDITS:
+        return EDITS + 1
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(one, start=1):
+        before, row[0] = row[0], i
+        for j, wanted in enumerate(other, start=1):
+            before, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, before + (letter != wanted))
+        if min(row) > EDITS:
+            return EDITS + 1
+    return row[-1]
+
+
+def _around(names: list[str], name: str) -> list[str]:
+    place = bisect_left(names, name)
+    return names[max(0, place - NEIGHBOURS) : place + NEIGHBOURS + 1]
