@@ -10,17 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from control_plane import ControlPlane, ControlPlaneError
-from control_plane.rest import Rest
+from control_plane.api import Api, ApiError, Object
+from control_plane.objects import RUN_SECONDS, node, pod
 
 pytestmark = pytest.mark.e2e
 
 PODS = "/api/v1/namespaces/default/pods"
-RUN_SECONDS = "gangsched.dev/run-seconds"
-
 
 T = TypeVar("T")
 
@@ -202,9 +201,11 @@ def plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def rest(plane: ControlPlane) -> Rest:
-    """The admin's requests."""
-    return Rest(int(plane.url.rpartition(":")[2]), plane.ssl_context())
+def api(plane: ControlPlane) -> Iterator[Api]:
+    """The admin's client."""
+    api = Api.of(plane)
+    yield api
+    api.close()
 
 
 def test_the_admin_kubeconfig_is_complete(plane: ControlPlane, tmp_path: Path) -> None:
@@ -224,20 +225,19 @@ def test_the_admin_kubeconfig_is_complete(plane: ControlPlane, tmp_path: Path) -
     assert plane.kubeconfig.stat().st_mode & 0o077 == 0
 
 
-def test_a_token_is_its_service_account_and_nothing_more(plane: ControlPlane, rest: Rest, tmp_path: Path) -> None:
+def test_a_token_is_its_service_account_and_nothing_more(plane: ControlPlane, api: Api, tmp_path: Path) -> None:
     """A ServiceAccount's kubeconfig authenticates as that account, and RBAC refuses what nobody granted."""
-    status, _ = rest.call("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
-    assert status == 201
+    api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
     path = plane.write_kubeconfig(tmp_path / "kubeconfig", token=plane.service_account_token("default", "nobody"))
 
     async def who_and_what() -> tuple[str, int]:
         from kubernetes_asyncio import client, config
 
         await config.load_kube_config(str(path))
-        async with client.ApiClient() as api:
-            review = await client.AuthenticationV1Api(api).create_self_subject_review({})
+        async with client.ApiClient() as theirs:
+            review = await client.AuthenticationV1Api(theirs).create_self_subject_review({})
             try:
-                await client.CoreV1Api(api).list_node()
+                await client.CoreV1Api(theirs).list_node()
             except client.ApiException as error:
                 return review.status.user_info.username, error.status
             return review.status.user_info.username, 200
@@ -252,98 +252,97 @@ def test_feature_gates_and_runtime_config_arrive() -> None:
     with ControlPlane(
         feature_gates={"GenericWorkload": True}, runtime_config=["scheduling.k8s.io/v1alpha2=true"], for_load=True
     ) as plane:
-        rest = Rest(int(plane.url.rpartition(":")[2]), plane.ssl_context())
-        status, answer = rest.call("GET", "/apis/scheduling.k8s.io/v1alpha2")
-        assert status == 200
+        answer = Api.of(plane).get("/apis/scheduling.k8s.io/v1alpha2")
         assert "podgroups" in {resource["name"] for resource in answer["resources"]}
 
 
 def test_the_api_server_comes_back_with_its_data(tmp_path: Path) -> None:
     """One component can be stopped and started again; address, data and the given directory stay."""
     with ControlPlane(tmp_path) as plane:
-        rest = Rest(int(plane.url.rpartition(":")[2]), plane.ssl_context())
-        assert rest.call("POST", "/api/v1/namespaces", {"metadata": {"name": "kept"}})[0] == 201
+        api = Api.of(plane)
+        api.post("/api/v1/namespaces", {"metadata": {"name": "kept"}})
         plane.stop_component("kube-apiserver")
-        assert not rest.healthy("/readyz")
+        assert not api.healthy("/readyz")
         plane.check()
         plane.start_component("kube-apiserver")
-        assert rest.call("GET", "/api/v1/namespaces/kept")[0] == 200
+        assert api.get("/api/v1/namespaces/kept")["status"]["phase"] == "Active"
     assert (tmp_path / "logs" / "kube-apiserver.log").exists()
 
 
 # --- kwok's part ----------------------------------------------------------------------------------------------------
 
 
-def make_node(rest: Rest, name: str, allocatable: dict[str, str] | None) -> dict[str, Any]:
+def make_node(api: Api, body: Object) -> Object:
     """Create a node; its form once it is Ready."""
-    status = {} if allocatable is None else {"allocatable": allocatable, "capacity": allocatable}
-    assert rest.call("POST", "/api/v1/nodes", {"metadata": {"name": name}, "status": status})[0] == 201
+    name = api.post("/api/v1/nodes", body)["metadata"]["name"]
 
-    def ready() -> dict[str, Any] | None:
-        _, node = rest.call("GET", f"/api/v1/nodes/{name}")
+    def ready() -> Object | None:
+        node = api.get(f"/api/v1/nodes/{name}")
         conditions = {item["type"]: item["status"] for item in node["status"].get("conditions", [])}
         return node if conditions.get("Ready") == "True" else None
 
     return eventually(ready, within_s=10)
 
 
-def make_bound_pod(rest: Rest, name: str, node: str, run_seconds: str | None = None) -> None:
+def make_bound_pod(api: Api, name: str, on: str, run_seconds: str | None = None) -> None:
     """Create a pod and bind it, as a scheduler does."""
     annotations = {} if run_seconds is None else {RUN_SECONDS: run_seconds}
-    spec = {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]}
-    assert rest.call("POST", PODS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})[0] == 201
-    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
-    assert rest.call("POST", f"{PODS}/{name}/binding", binding)[0] == 201
+    api.post(PODS, pod(name, annotations=annotations, scheduler_name="nobody"))
+    api.bind("default", name, on)
 
 
-def phase(rest: Rest, name: str) -> str:
+def phase(api: Api, name: str) -> str:
     """A pod's phase, `gone` when there is no such pod."""
-    status, pod = rest.call("GET", f"{PODS}/{name}")
-    return "gone" if status == 404 else str(pod["status"]["phase"])
+    try:
+        return str(api.get(f"{PODS}/{name}")["status"]["phase"])
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return "gone"
 
 
-def test_a_node_becomes_ready_as_it_was_made(rest: Rest) -> None:
+def test_a_node_becomes_ready_as_it_was_made(api: Api) -> None:
     """A fake node becomes Ready, without a taint, its fake GPUs untouched; one without allocatable stays without."""
-    allocatable = {"cpu": "64", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "110"}
-    node = make_node(rest, "gpus", allocatable)
-    assert node["status"]["allocatable"] == allocatable
-    assert "taints" not in node["spec"]
-    assert "allocatable" not in make_node(rest, "bare", None)["status"]
+    asked = node("gpus")
+    made = make_node(api, asked)
+    assert made["status"]["allocatable"] == asked["status"]["allocatable"]
+    assert "taints" not in made["spec"]
+    assert "allocatable" not in make_node(api, {**node("bare"), "status": {}})["status"]
 
 
-def test_a_pod_runs_once_it_is_bound_and_goes_once_it_is_deleted(rest: Rest) -> None:
+def test_a_pod_runs_once_it_is_bound_and_goes_once_it_is_deleted(api: Api) -> None:
     """A bound pod runs, and stays so; deleting it removes it."""
-    make_node(rest, "runs", {"cpu": "8", "pods": "110"})
-    make_bound_pod(rest, "server", "runs")
-    eventually(lambda: phase(rest, "server") == "Running", within_s=10)
-    _, pod = rest.call("GET", f"{PODS}/server")
-    conditions = {item["type"]: item["status"] for item in pod["status"]["conditions"]}
+    make_node(api, node("runs"))
+    make_bound_pod(api, "server", "runs")
+    eventually(lambda: phase(api, "server") == "Running", within_s=10)
+    stored = api.get(f"{PODS}/server")["status"]["conditions"]
+    conditions = {item["type"]: item["status"] for item in stored}
     assert conditions == {"PodScheduled": "True", "Initialized": "True", "ContainersReady": "True", "Ready": "True"}
-    assert rest.call("DELETE", f"{PODS}/server")[0] == 200
-    eventually(lambda: phase(rest, "server") == "gone", within_s=10)
+    assert api.delete(f"{PODS}/server", grace_s=None)
+    eventually(lambda: phase(api, "server") == "gone", within_s=10)
 
 
-def test_a_pod_ends_after_its_run_seconds_however_often_it_changes(rest: Rest) -> None:
+def test_a_pod_ends_after_its_run_seconds_however_often_it_changes(api: Api) -> None:
     """A pod with run-seconds 3 succeeds after about 3 s, even when its status is written all the while."""
-    make_node(rest, "batch", {"cpu": "8", "pods": "110"})
-    make_bound_pod(rest, "job", "batch", run_seconds="3")
-    eventually(lambda: phase(rest, "job") != "Pending", within_s=10)
+    make_node(api, node("batch"))
+    make_bound_pod(api, "job", "batch", run_seconds="3")
+    eventually(lambda: phase(api, "job") != "Pending", within_s=10)
     running_s = time.monotonic()
 
     def ended() -> bool:
-        rest.call("PATCH", f"{PODS}/job/status", {"metadata": {"annotations": {"seen": str(time.monotonic())}}})
-        return phase(rest, "job") == "Succeeded"
+        api.patch(f"{PODS}/job/status", {"metadata": {"annotations": {"seen": str(time.monotonic())}}})
+        return phase(api, "job") == "Succeeded"
 
     eventually(ended, within_s=10)
     assert 2.5 <= time.monotonic() - running_s <= 4.5
 
 
-def test_run_seconds_may_come_later_and_must_be_a_number(rest: Rest) -> None:
+def test_run_seconds_may_come_later_and_must_be_a_number(api: Api) -> None:
     """A value that is no number is ignored; a pod annotated while it runs ends that long afterwards."""
-    make_node(rest, "late", {"cpu": "8", "pods": "110"})
-    make_bound_pod(rest, "late", "late", run_seconds="soon")
-    eventually(lambda: phase(rest, "late") == "Running", within_s=10)
-    rest.call("PATCH", f"{PODS}/late", {"metadata": {"annotations": {RUN_SECONDS: "1"}}})
+    make_node(api, node("late"))
+    make_bound_pod(api, "late", "late", run_seconds="soon")
+    eventually(lambda: phase(api, "late") == "Running", within_s=10)
+    api.patch(f"{PODS}/late", {"metadata": {"annotations": {RUN_SECONDS: "1"}}})
     annotated_s = time.monotonic()
-    eventually(lambda: phase(rest, "late") == "Succeeded", within_s=10)
+    eventually(lambda: phase(api, "late") == "Succeeded", within_s=10)
     assert time.monotonic() - annotated_s >= 0.8

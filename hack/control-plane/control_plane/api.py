@@ -76,6 +76,13 @@ class Api:
         for connection in idle:
             connection.close()
 
+    def healthy(self, path: str) -> bool:
+        """Whether a GET of `path` answers 200 now; never raises."""
+        try:
+            return self._send("GET", path, None, JSON)[0] == http.client.OK
+        except (OSError, http.client.HTTPException):
+            return False
+
     # --- one object -----------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Object:

@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import Self
 
 from control_plane import components, kubeconfig
+from control_plane.api import Api, ApiError
 from control_plane.components import APISERVER, ETCD, KCM, KWOK, SCHEDULER, Layout
 from control_plane.errors import ControlPlaneError
 from control_plane.keeping import Keeping
 from control_plane.pki import Pki, make_pki
 from control_plane.ports import free_ports, listens
-from control_plane.rest import Rest
 
 LOG_LINES = 12
 
@@ -63,7 +63,7 @@ class ControlPlane:
         self._keeping: Keeping | None = None
         self._temporary: Path | None = None
         self._layout: Layout | None = None
-        self._rest: Rest | None = None
+        self._api: Api | None = None
         #: Component name → pid, for tests that hurt one.
         self.pids: dict[str, int] = {}
 
@@ -107,19 +107,13 @@ class ControlPlane:
 
     def service_account_token(self, namespace: str, name: str, *, lifetime_s: int = 24 * 3600) -> str:
         """A bearer token of an existing ServiceAccount, by TokenRequest."""
-        assert self._rest is not None
-        status, answer = self._rest.call(
-            "POST",
-            f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
-            {
-                "apiVersion": "authentication.k8s.io/v1",
-                "kind": "TokenRequest",
-                "spec": {"expirationSeconds": lifetime_s},
-            },
-        )
-        if status != 201:
-            said = answer.get("message", answer) if isinstance(answer, dict) else answer
-            raise ControlPlaneError(f"No token for the ServiceAccount {namespace}/{name}: {said}.")
+        assert self._api is not None
+        spec = {"expirationSeconds": lifetime_s}
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        try:
+            answer = self._api.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
+        except ApiError as error:
+            raise ControlPlaneError(f"No token for the ServiceAccount {namespace}/{name}: {error.message}.") from error
         return str(answer["status"]["token"])
 
     def write_kubeconfig(self, path: Path, *, token: str, url: str | None = None) -> Path:
@@ -149,17 +143,19 @@ class ControlPlane:
             if self._temporary:
                 self._keeping.remove_at_end(self._temporary)
             self._layout = self._lay_out(workdir)
-            self._rest = Rest(self._layout.ports[APISERVER], self.ssl_context())
+            self._api = Api(self.url, self.ssl_context(), timeout_s=10.0)
             # All command lines first: a bad configuration is found before anything runs.
             command_lines = {name: self._argv(name, self._layout) for name in self._names()}
             for name, argv in command_lines.items():
-                self._start_one(name, argv, self._layout, self._rest)
+                self._start_one(name, argv, self._layout, self._api)
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
         """End kwok, the scheduler, the controller manager, the API server and etcd, in this order; idempotent."""
+        if self._api is not None:
+            self._api.close()
         if self._keeping is not None:
             self._keeping.close()
         self._keeping = None
@@ -190,8 +186,8 @@ class ControlPlane:
     def start_component(self, name: str) -> None:
         """Start one component again and wait until it serves."""
         self._deadline_s = time.monotonic() + self._ready_timeout_s
-        assert self._rest is not None
-        self._start_one(name, self._argv(name, self._started), self._started, self._rest)
+        assert self._api is not None
+        self._start_one(name, self._argv(name, self._started), self._started, self._api)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -255,22 +251,22 @@ class ControlPlane:
             case _:
                 raise ControlPlaneError(f"There is no component {name!r}.")
 
-    def _start_one(self, name: str, argv: Sequence[str], layout: Layout, rest: Rest) -> None:
+    def _start_one(self, name: str, argv: Sequence[str], layout: Layout, api: Api) -> None:
         """Start one component and wait until it serves."""
         self.pids[name] = self._running.start(name, argv, layout.workdir / "logs" / f"{name}.log")
-        self._await(name, self._proof(name, layout, rest))
+        self._await(name, self._proof(name, layout, api))
 
-    def _proof(self, name: str, layout: Layout, rest: Rest) -> Callable[[], bool]:
+    def _proof(self, name: str, layout: Layout, api: Api) -> Callable[[], bool]:
         """The probe that is true once a component serves."""
         port = layout.ports[name]
         if name == APISERVER:
             # The namespace is made by the server itself a moment after it calls itself ready.
-            return lambda: rest.healthy("/readyz") and rest.healthy("/api/v1/namespaces/default")
+            return lambda: api.healthy("/readyz") and api.healthy("/api/v1/namespaces/default")
         if name == KCM:
-            return lambda: rest.healthy("/api/v1/namespaces/default/serviceaccounts/default")
+            return lambda: api.healthy("/api/v1/namespaces/default/serviceaccounts/default")
         if name == SCHEDULER:
             any_certificate = ssl._create_unverified_context()  # it signs its own
-            return lambda: Rest(port, any_certificate).healthy("/readyz")
+            return lambda: Api(f"https://127.0.0.1:{port}", any_certificate).healthy("/readyz")
         return lambda: listens(port)
 
     def _await(self, name: str, proof: Callable[[], bool]) -> None:
