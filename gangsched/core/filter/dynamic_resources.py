@@ -20,7 +20,6 @@ class DynamicResources(ClaimFilter):
     """Nodes where the devices of all the pod's claims can be used."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Nodes outside what a claim's allocation allows."""
         claims = occupancy.storage.needs(pod).devices if pod.claims else ()
         allowed = occupancy.table.everywhere()
         for required in {claim.required for claim in claims} - {None}:

@@ -27,11 +27,9 @@ class PodAffinity(StatefulFilter):
     """Nodes near the pods that the pod's required affinity means."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """It states required affinity."""
         return bool(_affinity(pod))
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Nodes without a matching pod in one of their domains."""
         terms, first = _affinity(pod), first_of_its_kind(pod, occupancy)
         near = occupancy.table.everywhere()
         for term in terms:
@@ -48,15 +46,12 @@ class PodAntiAffinity(StatefulFilter):
     lasting = True
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """It states required anti-affinity, or an existing pod does that means it."""
         return bool(_anti_affinity(pod) or occupancy.pods.existing_terms(pod).anti_affinity)
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """It states required anti-affinity."""
         return bool(_anti_affinity(pod))
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Nodes with such pods in one of their domains."""
         pods = occupancy.pods
         for term in _anti_affinity(pod):
             yield Refused(ANTI_AFFINITY, pods.by_domain(pods.selected((term,), pod), term.topology_key).by_node() > 0)

@@ -25,12 +25,10 @@ class NamedNodes(StaticFilter):
     reason = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 
     def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
-        """Every required term names two nodes at once, so that no node is left to look at."""
         names = _names(pod.shape)
         return Refusal(Reason.UNSCHEDULABLE, CONFLICT) if names is not None and not names else None
 
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
-        """`allowed[node]`: the terms name the node, or one of them names none."""
         names = _names(shape)
         return table.everywhere() if names is None else table.having(names)
 
@@ -41,7 +39,6 @@ class NodeAffinity(StaticFilter):
     reason = "node(s) didn't match Pod's node affinity/selector"
 
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
-        """`allowed[node]`: selector and terms match."""
         mask = table.everywhere()
         for key, value in shape.node_selector:
             mask &= requirement_met(Requirement(key, "In", (value,)), table)

@@ -16,5 +16,4 @@ class NodeName(StaticFilter):
     reason = "node(s) didn't match the requested node name"
 
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
-        """`allowed[node]`: no node is named, or it is this one."""
         return table.having([shape.node_name]) if shape.node_name else table.everywhere()

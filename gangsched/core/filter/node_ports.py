@@ -22,10 +22,8 @@ class NodePorts(StatefulFilter):
     lasting = True
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """It asks for host ports."""
         return pod.shape.inter_pod is not None and bool(pod.shape.inter_pod.ports)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Nodes where a pod uses a port that conflicts."""
         for port in pod.shape.inter_pod.ports if pod.shape.inter_pod is not None else ():
             yield Refused(REFUSED, occupancy.pods.by_domain(UsingPort(port), "").by_node() > 0)

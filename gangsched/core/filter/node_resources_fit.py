@@ -23,11 +23,9 @@ class NodeResourcesFit(StatefulFilter):
     several_reasons = True
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """It refuses for lack of room and nothing else."""
         return False
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Nodes that lack each resource."""
         for name, amount in pod.shape.requests:
             row = occupancy.resources.get(name)
             reason = "Too many pods" if name == PODS else f"Insufficient {name}"

@@ -18,7 +18,6 @@ class NodeUnschedulable(StaticFilter):
     reason = "node(s) were unschedulable"
 
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
-        """`allowed[node]`: not cordoned, or the cordon is tolerated with its own effect (NoSchedule)."""
         if any(tolerates(toleration, CORDON) for toleration in shape.tolerations):
             return table.everywhere()
         return np.fromiter((not node.unschedulable for node in table.nodes), dtype=np.bool_, count=len(table))

@@ -23,7 +23,6 @@ class NodeVolumeLimits(ClaimFilter):
     """Nodes to which the pod's volumes can be attached."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Nodes that have as many volumes as they may."""
         room = self.room(pod, occupancy)
         if room is not None:
             yield Refused(REFUSED, room < 1)

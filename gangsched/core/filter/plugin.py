@@ -66,9 +66,7 @@ class ClaimFilter(StatefulFilter):
     """What the filters that look at claims have in common."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """It has claims."""
         return bool(pod.claims)
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """Its claims are not like those of the next one."""
         return bool(pod.claims) and occupancy.storage.serial(pod)

@@ -27,7 +27,6 @@ class PodTopologySpread(StatefulFilter):
     """Nodes in whose domains one pod more stays within every constraint's maxSkew."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """It states a constraint that must hold."""
         return pod.shape.inter_pod is not None and bool(pod.shape.inter_pod.spread)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:

@@ -32,7 +32,6 @@ class TaintToleration(StaticFilter):
     reason = "node(s) had untolerated taint(s)"
 
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
-        """`allowed[node]`: every NoSchedule and NoExecute taint of the node is tolerated."""
         mask: Bools = _untolerated(shape, table, HARD) == 0
         return mask
 

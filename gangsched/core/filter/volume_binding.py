@@ -24,11 +24,9 @@ class VolumeBinding(ClaimFilter):
     several_reasons = True
 
     def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
-        """What rules out every node: a claim that is missing, deleted or not ready."""
         return occupancy.storage.needs(pod).problem if pod.claims else None
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Nodes that cannot use a bound volume, and nodes where an unbound claim gets none."""
         if not pod.claims:
             return
         needs, storage, table = occupancy.storage.needs(pod), occupancy.storage, occupancy.table

@@ -21,6 +21,5 @@ class VolumeRestrictions(ClaimFilter):
     """All nodes, or none while another pod uses the claim."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Every node, if a pod that has a node uses a claim that no second pod may use."""
         if pod.claims and any(map(occupancy.storage.in_use, occupancy.storage.needs(pod).exclusive)):
             yield Refused(REFUSED, occupancy.table.everywhere())

@@ -29,7 +29,6 @@ class VolumeZone(ClaimFilter):
     """Nodes in the zones and regions of the pod's bound volumes."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Nodes in another zone or region."""
         zoned = occupancy.storage.needs(pod).zoned if pod.claims else ()
         if zoned:
             yield Refused(REFUSED, ~_allowed(zoned, occupancy.table))

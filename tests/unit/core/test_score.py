@@ -4,6 +4,8 @@ import doctest
 from pathlib import Path
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gangsched.core import score
 from gangsched.core.reserve import Ledger
@@ -137,6 +139,16 @@ def test_large_amounts_are_priced_like_small_ones() -> None:
         1000 * (10 * 512 - sum(511 >> bit << bit for bit in range(9))) + 500 * (512**2 - 511**2),
         1000 * (4 * 8 - (7 + 6 + 4)) + 500 * (64 - 49),
     ]
+
+
+@given(st.lists(st.integers(10, 640), min_size=2, max_size=4))
+def test_accelerators_counted_in_bytes_are_priced_without_overflow(free_gib: list[int]) -> None:
+    """GPU memory in bytes: a smaller rest costs less to use than a larger one, and no price exceeds 64 bits."""
+    one = builders.shape(gpus=10 * 2**30)
+    ledger = builders.ledger([builders.node(f"n{n}", gpus=640 * 2**30) for n in range(len(free_gib))])
+    ledger.free[ledger.resources["nvidia.com/gpu"]] = np.array(free_gib) * 2**30
+    exact = [500 * (free**2 - (free - 10) ** 2) for free in free_gib]
+    assert np.argsort(harm(one, 1, ledger), kind="stable").tolist() == np.argsort(exact, kind="stable").tolist()
 
 
 def test_worth_counts_every_size() -> None:
