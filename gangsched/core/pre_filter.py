@@ -6,7 +6,8 @@ whether the cluster can hold enough of them at all (P4); both leave the ledger a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from gangsched.core.filter import static_fit
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import closed, usable
-from gangsched.model.gang import Gang, Group, Refusal
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.gang import Gang, Group, Placement, Refusal
+from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import format_quantity
@@ -29,12 +30,7 @@ def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
     """
     if group.refusal is not None:
         return tuple((gang.id, group.refusal) for gang in group.gangs)
-    own = {gang.id: refusal for gang in group.gangs if (refusal := _not_ready(gang)) is not None}
-    if not own:
-        return ()
-    first, cause = next(iter(own.items()))
-    waiting = messages.waiting_for_sibling(first, cause)
-    return tuple((gang.id, own.get(gang.id, waiting)) for gang in group.gangs)
+    return _of_each(group.gangs, {gang.id: why for gang in group.gangs if (why := _not_ready(gang)) is not None})
 
 
 def unhindered(group: Group) -> list[Gang]:
@@ -63,12 +59,17 @@ def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
 
     The quorum of P1 counts bound members, Permit may not (B1): then members are missing, and no room can help (E1).
     """
-    short = {gang.id: lack for gang in gangs if (lack := missing(gang, len(gang.pending)))}
-    if not short:
+    lacks = {gang.id: missing(gang, len(gang.pending)) for gang in gangs}
+    return _of_each(
+        gangs, {each.id: messages.waiting_for_more(each, lacks[each.id]) for each in gangs if lacks[each.id]}
+    )
+
+
+def _of_each(gangs: Sequence[Gang], own: Mapping[str, Refusal]) -> tuple[tuple[str, Refusal], ...]:
+    """The refusal of each gang by id: its `own`, or that it waits for the first gang that has one; () without any."""
+    if not own:
         return ()
-    own = {gang.id: messages.waiting_for_more(gang, short[gang.id]) for gang in gangs if gang.id in short}
-    first, cause = next(iter(own.items()))
-    waiting = messages.waiting_for_sibling(first, cause)
+    waiting = messages.waiting_for_sibling(*next(iter(own.items())))
     return tuple((gang.id, own.get(gang.id, waiting)) for gang in gangs)
 
 
@@ -83,7 +84,7 @@ def arithmetic(
     for gang in gangs:
         short = min_resources_short(gang, ledger)
         if short:
-            needs = tuple(Need(shape, 0) for shape in _counts(gang.pending))
+            needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for pod in gang.pending))
             never = bool(min_resources_short(gang, totals))
             return messages.min_resources_short(gang, short, never=never), needs
         refusal = _room_short(gang, group, ledger if group.strict else totals, totals)
@@ -96,18 +97,14 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tup
     """Against the empty cluster held members ask for room like pending ones: what they hold is part of it."""
     held = () if group.strict else gang.held
     needed = missing(gang, 0) + len(held)
-    counts = _counts((*gang.pending, *(placement.pod for placement in held)))
-    per_node = {shape: usable(shape, group, ledger) for shape in counts}
-    rooms = {shape: int(room.sum()) for shape, room in per_node.items()}
-    for placement in held:
-        shape = placement.pod.shape
-        if not per_node[shape][ledger.table.index[placement.node]]:
-            rooms[shape] += 1  # it stays where it is, though no other member may go there (any more)
+    pods = (*gang.pending, *(placement.pod for placement in held))
+    counts = Counter(pod.shape for pod in pods)
+    rooms = {shape: _room(shape, held, group, ledger) for shape in counts}
     room = sum(min(count, rooms[shape]) for shape, count in counts.items())
     if room >= needed:
         return None
     shape = min(counts, key=lambda each: rooms[each] - counts[each])
-    first = next(pod for pod in (*gang.pending, *(placement.pod for placement in held)) if pod.shape is shape)
+    first = next(pod for pod in pods if pod.shape is shape)
     if shape.unsupported:
         return messages.unsupported(first), ()
     refusal = messages.no_room_for_all(
@@ -126,11 +123,11 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tup
     return refusal, needs
 
 
-def _counts(pods: Iterable[Pod]) -> dict[Shape, int]:
-    counts: dict[Shape, int] = {}
-    for pod in pods:
-        counts[pod.shape] = counts.get(pod.shape, 0) + 1
-    return counts
+def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger) -> int:
+    """How many pods of `shape` fit; one that is held stays where it is, though no other member may go there."""
+    room = usable(shape, group, ledger)
+    stay = sum(each.pod.shape is shape and not room[ledger.table.index[each.node]] for each in held)
+    return int(room.sum()) + stay
 
 
 def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
@@ -138,17 +135,16 @@ def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
     if not gang.min_resources or not gang.pending:
         return []
     usable = np.zeros(len(ledger.table), dtype=np.bool_)
-    for shape in _counts(gang.pending):
+    for shape in {pod.shape for pod in gang.pending}:
         usable |= static_fit(shape, ledger.table).mask
-    held: dict[str, int] = {}
+    held: Counter[str] = Counter()
     for placement in gang.held:
-        for name, amount in placement.pod.shape.requests:
-            held[name] = held.get(name, 0) + amount
+        held.update(dict(placement.pod.shape.requests))
     short = []
     for name, amount in gang.min_resources:
         row = ledger.resources.get(name)
         free = 0 if row is None else int(np.maximum(ledger.free[row][usable], 0).sum())
-        lack = amount - free - held.get(name, 0)
+        lack = amount - free - held[name]
         if lack > 0:
             short.append(f"{format_quantity(name, lack)} {name}")
     return short

@@ -28,8 +28,7 @@ def node_penalty(shape: Shape, table: NodeTable) -> Ints:
 
 def prefers_company(pod: Pod) -> bool:
     """Whether placing one such pod may change which nodes the next one prefers."""
-    inter_pod = pod.shape.inter_pod
-    return inter_pod is not None and bool(inter_pod.preferred or inter_pod.soft_spread)
+    return bool(pod.shape.constraints.preferred or pod.shape.constraints.soft_spread)
 
 
 def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
@@ -44,7 +43,7 @@ def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
 
 def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
     pods, score = occupancy.pods, np.zeros(len(occupancy.table), dtype=np.int64)
-    for each in pod.shape.inter_pod.preferred if pod.shape.inter_pod is not None else ():
+    for each in pod.shape.constraints.preferred:
         score += pods.by_domain(pods.selected((each.term,), pod), each.term.topology_key).by_node() * each.weight
     for owned, topology_key, weight in pods.existing_terms(pod).preferred:
         score += pods.by_domain(owned, topology_key).by_node() * weight
@@ -57,14 +56,14 @@ def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
 
 
 def _spread_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
-    inter_pod = pod.shape.inter_pod
-    if inter_pod is None or not inter_pod.soft_spread:
+    constraints = pod.shape.constraints
+    if not constraints.soft_spread:
         return np.zeros(len(occupancy.table), dtype=np.int64)
     score = np.zeros(len(occupancy.table), dtype=np.float64)
     complete = feasible.copy()
-    for constraint in inter_pod.soft_spread:
+    for constraint in constraints.soft_spread:
         complete &= occupancy.pods.domains(constraint.topology_key) >= 0
-    for index, constraint in enumerate(inter_pod.soft_spread, start=len(inter_pod.spread)):
+    for index, constraint in enumerate(constraints.soft_spread, start=len(constraints.spread)):
         matching = matching_pods(pod, index, occupancy)
         size = np.unique(matching.codes[complete]).size
         score += matching.by_node() * math.log(size + 2) + constraint.max_skew - 1

@@ -75,7 +75,6 @@ class Ledger:
         self._rooms: dict[Shape, _Room] = {}
         self._snapshot = snapshot
         self._usual: dict[str, dict[str, int]] = {}
-        self._units: dict[str, int] = {}
         self._packed_by: dict[Shape, tuple[str, int]] = {}
 
     @cached_property
@@ -100,11 +99,8 @@ class Ledger:
 
     def unit(self, name: str) -> int:
         """In how many of `name` costs are counted: 1 for devices, more for bytes, so that squares stay in 64 bits."""
-        known = self._units.get(name)
-        if known is None:
-            largest = int(self.allocatable[self.resources[name]].max(initial=0))
-            known = self._units[name] = 1 << max(0, largest.bit_length() - UNIT_BITS)
-        return known
+        largest = int(self.allocatable[self.resources[name]].max(initial=0))
+        return 1 << max(0, largest.bit_length() - UNIT_BITS)
 
     def usual(self, name: str) -> Mapping[str, int]:
         """CPU and memory in use beside each `unit` of `name` in use, as the snapshot had it; none while none is.

@@ -12,6 +12,7 @@ that say themselves that they would rather be apart (soft spread, preferred anti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,9 +39,7 @@ EVERYWHERE = Scope(last=True)
 
 def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
     """Where to try the pending members of `gangs`, best first and one after the other, until one attempt counts."""
-    counts: dict[Shape, int] = {}
-    for pod in (pod for gang in gangs for pod in gang.pending):
-        counts[pod.shape] = counts.get(pod.shape, 0) + 1
+    counts = Counter(pod.shape for gang in gangs for pod in gang.pending)
     topology, must = _required(group)
     if not _on_one_node(group, counts, ledger):
         for keys in _label_sets(must, ledger, spread=any(map(_prefers_spreading, counts))):
@@ -122,8 +121,7 @@ def _may_share(group: Group, shape: Shape) -> bool:
 
 def _prefers_spreading(shape: Shape) -> bool:
     """Whether pods of `shape` prefer nodes away from some others."""
-    inter_pod = shape.inter_pod
-    return inter_pod is not None and bool(inter_pod.soft_spread or any(each.weight < 0 for each in inter_pod.preferred))
+    return bool(shape.constraints.soft_spread or any(each.weight < 0 for each in shape.constraints.preferred))
 
 
 def _label_sets(must: tuple[str, ...], ledger: Ledger, *, spread: bool) -> list[tuple[str, ...]]:

@@ -17,6 +17,7 @@ from gangsched.model.inter_pod import InterPodConstraints, Requirement
 from gangsched.model.resources import ResourceVector
 
 NOTHING: Mapping[str, str] = {}
+NO_CONSTRAINTS = InterPodConstraints()
 
 
 class Phase(StrEnum):
@@ -82,6 +83,11 @@ class Shape:
     tolerations: tuple[Toleration, ...] = ()
     inter_pod: InterPodConstraints | None = None
     unsupported: tuple[str, ...] = ()
+
+    @property
+    def constraints(self) -> InterPodConstraints:
+        """`inter_pod`, or constraints without any."""
+        return self.inter_pod or NO_CONSTRAINTS
 
 
 class ScheduledCondition(msgspec.Struct, frozen=True, gc=False):

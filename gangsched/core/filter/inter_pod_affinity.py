@@ -14,7 +14,6 @@ import numpy as np
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import StatefulFilter
 from gangsched.model.gang import Group
-from gangsched.model.inter_pod import PodTerm
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Ints, Refused
 
@@ -27,10 +26,10 @@ class PodAffinity(StatefulFilter):
     """Nodes near the pods that the pod's required affinity means."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        return bool(_affinity(pod))
+        return bool(pod.shape.constraints.affinity)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        terms, first = _affinity(pod), first_of_its_kind(pod, occupancy)
+        terms, first = pod.shape.constraints.affinity, first_of_its_kind(pod, occupancy)
         near = occupancy.table.everywhere()
         for term in terms:
             near &= occupancy.pods.domains(term.topology_key) >= 0
@@ -46,14 +45,14 @@ class PodAntiAffinity(StatefulFilter):
     lasting = True
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        return bool(_anti_affinity(pod) or occupancy.pods.existing_terms(pod).anti_affinity)
+        return bool(pod.shape.constraints.anti_affinity or occupancy.pods.existing_terms(pod).anti_affinity)
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        return bool(_anti_affinity(pod))
+        return bool(pod.shape.constraints.anti_affinity)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
         pods = occupancy.pods
-        for term in _anti_affinity(pod):
+        for term in pod.shape.constraints.anti_affinity:
             yield Refused(ANTI_AFFINITY, pods.by_domain(pods.selected((term,), pod), term.topology_key).by_node() > 0)
         for owned, topology_key in pods.existing_terms(pod).anti_affinity:
             yield Refused(EXISTING, pods.by_domain(owned, topology_key).by_node() > 0)
@@ -61,7 +60,7 @@ class PodAntiAffinity(StatefulFilter):
 
 def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:
     """Whether no existing pod matches the affinity terms, and the pod matches them itself."""
-    terms, pods = _affinity(pod), occupancy.pods
+    terms, pods = pod.shape.constraints.affinity, occupancy.pods
     if not terms:
         return False
     matching = pods.selected(terms, pod)
@@ -78,7 +77,7 @@ def room_for_followers(pod: Pod, count: int, group: Group, room: Ints, occupancy
     """
     if not first_of_its_kind(pod, occupancy):
         return room
-    terms = _affinity(pod)
+    terms = pod.shape.constraints.affinity
     matching = occupancy.pods.selected(terms, pod)
     count = max(count, sum(matching.counts(member) for gang in group.gangs for member in gang.pending))
     for term in terms:
@@ -92,11 +91,3 @@ def room_for_followers(pod: Pod, count: int, group: Group, room: Ints, occupancy
         best = enough[np.argmin(held[enough])] if enough.size else np.argmax(held)
         room = np.where(codes == best, room, 0)
     return room
-
-
-def _affinity(pod: Pod) -> tuple[PodTerm, ...]:
-    return pod.shape.inter_pod.affinity if pod.shape.inter_pod is not None else ()
-
-
-def _anti_affinity(pod: Pod) -> tuple[PodTerm, ...]:
-    return pod.shape.inter_pod.anti_affinity if pod.shape.inter_pod is not None else ()

@@ -22,8 +22,8 @@ class NodePorts(StatefulFilter):
     lasting = True
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        return pod.shape.inter_pod is not None and bool(pod.shape.inter_pod.ports)
+        return bool(pod.shape.constraints.ports)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        for port in pod.shape.inter_pod.ports if pod.shape.inter_pod is not None else ():
+        for port in pod.shape.constraints.ports:
             yield Refused(REFUSED, occupancy.pods.by_domain(UsingPort(port), "").by_node() > 0)

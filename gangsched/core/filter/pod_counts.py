@@ -72,7 +72,7 @@ class PodCounts:
         self.eligible: dict[Eligible, Bools] = {}
         self._pods_by_node = pods_by_node
         self._term_owners = dict.fromkeys(pods_by_node.term_owners)
-        self._label_keys = frozenset(key for shape, _ in self._term_owners for key in _keys(shape))
+        self._label_keys = frozenset(key for shape, _ in self._term_owners for key in shape.constraints.keys)
         self._moves: list[tuple[Sequence[Pod], Sequence[int], int]] = []
         self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
         self._resolved: dict[tuple[PodTerm, str], ResolvedTerm] = {}
@@ -82,9 +82,9 @@ class PodCounts:
         """`pods[i]`, all of one shape, came to node `nodes[i]` (+1) or left it (-1)."""
         self._moves.append((pods, nodes, sign))
         shape = pods[0].shape
-        if shape.inter_pod is not None and shape.inter_pod.has_terms:
+        if shape.constraints.has_terms:
             self._term_owners.update(dict.fromkeys((shape, pod.namespace) for pod in pods))
-            self._label_keys |= shape.inter_pod.keys
+            self._label_keys |= shape.constraints.keys
 
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Undo a move; the newest are taken back first."""
@@ -98,7 +98,7 @@ class PodCounts:
         shapes = [shape for shape in {pod.shape for pod in pods} if shape.inter_pod is not None]
         if not shapes and not self._term_owners:
             return None
-        return self._label_keys.union(*map(_keys, shapes))
+        return self._label_keys.union(*(shape.constraints.keys for shape in shapes))
 
     def by_domain(self, question: Question, topology_key: str, eligible: Eligible | None = None) -> DomainCounts:
         """The counts by domain of `topology_key` ("": each node is its own), up to date; not to be kept."""
@@ -133,13 +133,12 @@ class PodCounts:
 
     def _extend(self, known: ExistingTerms, owner: TermOwner, pod: Pod) -> None:
         shape, namespace = owner
-        inter_pod, owned = shape.inter_pod, OwnedBy(owner)
-        assert inter_pod is not None
-        weighted = [(each.term, each.weight) for each in inter_pod.preferred]
-        weighted += [(term, HARD_AFFINITY_WEIGHT) for term in inter_pod.affinity]
+        constraints, owned = shape.constraints, OwnedBy(owner)
+        weighted = [(each.term, each.weight) for each in constraints.preferred]
+        weighted += [(term, HARD_AFFINITY_WEIGHT) for term in constraints.affinity]
         known.anti_affinity += [
             (owned, term.topology_key)
-            for term in inter_pod.anti_affinity
+            for term in constraints.anti_affinity
             if self._resolve(term, namespace).matches(pod)
         ]
         known.preferred += [
@@ -188,7 +187,3 @@ class PodCounts:
         if len(self._pods_by_node.residents) == len(codes):
             np.add.at(counts, codes[inside], self._pods_by_node.counts(question)[inside])
         return DomainCounts(counts, codes, mask, exists)
-
-
-def _keys(shape: Shape) -> frozenset[str]:
-    return shape.inter_pod.keys if shape.inter_pod is not None else frozenset()

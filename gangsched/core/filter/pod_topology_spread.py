@@ -27,11 +27,11 @@ class PodTopologySpread(StatefulFilter):
     """Nodes in whose domains one pod more stays within every constraint's maxSkew."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        return pod.shape.inter_pod is not None and bool(pod.shape.inter_pod.spread)
+        return bool(pod.shape.constraints.spread)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
         """Each constraint's complaint, in the order they are stated."""
-        for index, constraint in enumerate(pod.shape.inter_pod.spread if pod.shape.inter_pod is not None else ()):
+        for index, constraint in enumerate(pod.shape.constraints.spread):
             yield Refused(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
             matching = matching_pods(pod, index, occupancy)
             existing = matching.counts[matching.exists]
@@ -42,10 +42,8 @@ class PodTopologySpread(StatefulFilter):
 
 def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
     """Matching pods by domain of one constraint; `index` counts through the hard and then the soft ones."""
-    inter_pod = pod.shape.inter_pod
-    assert inter_pod is not None
-    constraints = inter_pod.spread if index < len(inter_pod.spread) else inter_pod.soft_spread
-    constraint = (*inter_pod.spread, *inter_pod.soft_spread)[index]
+    hard, soft = pod.shape.constraints.spread, pod.shape.constraints.soft_spread
+    constraints, constraint = hard if index < len(hard) else soft, (*hard, *soft)[index]
     key = (pod.shape, index)
     if key not in occupancy.pods.eligible:
         occupancy.pods.eligible[key] = _eligible(pod, constraints, constraint, occupancy)

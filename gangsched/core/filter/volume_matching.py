@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gangsched.core.filter.node_selector import requirement_met
-from gangsched.model.inter_pod import Requirement, selects
+from gangsched.core.filter.node_selector import any_term
+from gangsched.model.inter_pod import selects
 from gangsched.model.objects import NodeSelectorTerm
 from gangsched.model.snapshot import Bools, NodeTable
 from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, Volume
@@ -19,29 +19,19 @@ def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -
     """`reachable[node]`: a volume's node affinity lets the node use it. Only labels count, never the node's name."""
     if required is None:
         return table.everywhere()
-    mask = table.having(())
-    for term in required:
-        if (term.labels or term.fields) and all(field.operator == "NotIn" for field in term.fields):
-            mask |= _all_met(term.labels, table)
-    return mask
+    terms = [term for term in required if all(field.operator == "NotIn" for field in term.fields)]
+    if any(term.fields and not term.labels for term in terms):
+        return table.everywhere()
+    return any_term((NodeSelectorTerm(labels=term.labels) for term in terms), table)
 
 
 def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
     """`provisionable[node]`: the class makes new volumes for this node."""
     if known is None or known.provisioner in {"", NO_PROVISIONER}:
         return table.having(())
-    mask = table.having(()) if known.topologies else table.everywhere()
-    for term in known.topologies:
-        if term:
-            mask |= _all_met(term, table)
-    return mask
-
-
-def _all_met(requirements: Iterable[Requirement], table: NodeTable) -> Bools:
-    mask = table.everywhere()
-    for requirement in requirements:
-        mask &= requirement_met(requirement, table)
-    return mask
+    if not known.topologies:
+        return table.everywhere()
+    return any_term((NodeSelectorTerm(labels=term) for term in known.topologies), table)
 
 
 def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]) -> list[Volume]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
-
+from gangsched.core.filter.node_selector import requirement_met, term_met
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
-from gangsched.model.objects import Pod
+from gangsched.model.inter_pod import Requirement
+from gangsched.model.objects import NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, NodeTable, Refused
 from gangsched.model.storage import Volume
 
@@ -22,6 +22,7 @@ LABELS = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
 )
+NOWHERE = NodeSelectorTerm(labels=tuple(Requirement(key, "DoesNotExist") for key in LABELS))
 NEW_LABEL = {LABELS[0]: LABELS[2], LABELS[1]: LABELS[3]}
 
 
@@ -38,19 +39,9 @@ def _allowed(volumes: Iterable[Volume], table: NodeTable) -> Bools:
     """`allowed[node]`: the node is in a zone and region of each volume, or in none at all."""
     mask = table.everywhere()
     for key, values in {zone: None for volume in volumes for zone in volume.zones}:
-        column = table.label_column(key)
-        known = np.array([value in values for value in column.values] + [False], dtype=np.bool_)[column.codes]
+        inside = requirement_met(Requirement(key, "In", values), table)
         if key in NEW_LABEL:
-            new = table.label_column(NEW_LABEL[key])
-            by_new = np.array([value in values for value in new.values] + [False], dtype=np.bool_)[new.codes]
-            known = np.where(column.codes < 0, by_new, known)
-        mask &= known
-    return mask if mask.all() else mask | _nowhere(table)
-
-
-def _nowhere(table: NodeTable) -> Bools:
-    """`nowhere[node]`: the node says nothing of where it is."""
-    mask = table.everywhere()
-    for key in LABELS:
-        mask &= table.label_column(key).codes < 0
-    return mask
+            by_new = requirement_met(Requirement(NEW_LABEL[key], "In", values), table)
+            inside |= by_new & requirement_met(Requirement(key, "DoesNotExist"), table)
+        mask &= inside
+    return mask | term_met(NOWHERE, table)
