@@ -100,11 +100,9 @@ def test_no_file_grows_without_end() -> None:
 
 NAMED_OTHERWISE = {
     "control_plane/test_build.py",  # hack/control-plane/build.py, a script beside the package control_plane
-    "core/filter/test_members.py",
-    "core/test_devices.py",
-    "core/test_score_preferences.py",
+    "core/filter/test_adding_a_filter.py",
+    "core/test_adding_a_scoring_rule.py",
     "core/test_timeout_and_yield.py",
-    "core/test_volumes.py",
     "state/test_binding.py",
     "state/test_holds.py",
     "state/test_native.py",
