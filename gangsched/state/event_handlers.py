@@ -26,6 +26,7 @@ from gangsched.model.protocol import (
 from gangsched.model.reasons import EventReason
 from gangsched.state.cluster import Cluster
 from gangsched.state.gang_events import gang_ref, pod_ref
+from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
@@ -150,7 +151,7 @@ class EventHandlers:
         if gang is not None and (pod.node_name or not pod.live):
             gang.started = gang.started or bool(pod.node_name and pod.live)
             gang.forget_if_lifeless()
-        return self._rejection(pod, old, now_s) if old is not None else ()
+        return self._rejection(pod, old, gang, now_s) if old is not None and gang is not None else ()
 
     def _gang_id(self, pod: Pod) -> tuple[str, bool]:
         """(the gang a pod is of, whether it is a plain pod's); "" for one that is of none."""
@@ -160,13 +161,12 @@ class EventHandlers:
         is_waiting = pod.live and not pod.node_name and pod.scheduler_name in self._names
         return (f"{PLAIN}{pod.key}", True) if is_waiting else ("", False)
 
-    def _rejection(self, pod: Pod, old: Pod, now_s: float) -> tuple[RecordEvent, ...]:
+    def _rejection(self, pod: Pod, old: Pod, gang: GangRecord, now_s: float) -> tuple[RecordEvent, ...]:
         """A kubelet turned a member away for good: say so, and keep off that node for a while (semantics B6)."""
         if not old.live or pod.phase is not Phase.FAILED or not pod.node_name:
             return ()
         if not pod.status_reason.startswith(KUBELET_REJECTIONS) or pod.scheduler_name not in self._names:
             return ()
-        gang = self._registry.gangs[self._members[pod.uid].gang]
         group = self._registry.groups.get(self._registry.group_of.get(gang.id, ""))
         if group is not None:
             group.avoid[pod.node_name] = now_s + self._avoid_s

@@ -331,6 +331,16 @@ def test_kubelet_rejection_is_told_and_the_node_avoided_for_a_while() -> None:
     assert world.advance(1.5).bound() == {"g-1": "a"}
 
 
+def test_kubelet_rejection_of_a_plain_pod_is_no_gangs_business() -> None:
+    """B6 is about gangs: a plain pod that a kubelet rejects has ended, and nothing is told of a gang."""
+    world = World(node("a", 8))
+    (one,) = world.create([pod("plain")])
+    world.settle()
+    world.update(one, phase=Phase.RUNNING)
+    world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu")
+    assert world.events("KubeletRejected") == []
+
+
 def test_rejecting_node_is_avoided_across_a_regrouping() -> None:
     """B6, I5: joining a group does not make a node worth a try again."""
     both = ["ns/g", "ns/h"]
