@@ -1,8 +1,8 @@
-"""Starting: settings in, an exit code out. Reading begins while what decides is still being imported.
+"""Start-up: settings in, an exit code out. Reading begins while the deciding packages are still being imported.
 
-Law: only `kube` is imported here, because a start is waited for: after a crash nothing is scheduled until it is over,
-and half of it is imports (docs/performance.md). The daemon itself is `gangsched.daemon`, imported in a thread while
-the API server answers the first lists.
+Law: only `kube` is imported here, because start-up time counts: after a crash nothing is scheduled until it is over,
+and half of it is imports (docs/performance.md). The daemon itself is `gangsched.daemon`, imported in a thread while the
+API server answers the first lists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_daemon(settings: Settings) -> int:
-    """Run until a signal; the exit code. Raises SettingsError and Misconfigured for what a person must mend."""
+    """Run until a signal; returns the exit code. Raises SettingsError and Misconfigured, which administrators correct."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(settings))
     return 0
@@ -45,7 +45,7 @@ async def _run(settings: Settings) -> None:
     stopping = asyncio.Event()
 
     def handle_signals() -> None:
-        """SIGTERM and SIGINT end the daemon in order; called again whenever somebody else took the handlers."""
+        """End the daemon in order on SIGTERM and SIGINT; called again when a library has replaced the handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 

@@ -1,8 +1,8 @@
 """The command line: flags in, exit code out.
 
-Law: whatever the administrator can mend ends with one sentence on stderr and code 2, never a traceback; a bug ends
-with a traceback in the log and code 1; ctrl-C is quiet, 130. What it does *not* do: read files or talk to a cluster
-(`settings` and `app` do), or import what the command at hand does not need.
+Law: an error that the administrator can correct ends with one sentence on stderr and code 2, never a traceback; a bug
+ends with a traceback in the log and code 1; ctrl-C is quiet, 130. Not done here: to read files or talk to a cluster
+(`settings` and `app` do), or to import what the command does not need.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """The exit code of `work`, or of the exception it ended with, which is told here.
+    """The exit code of `work`, or of the exception it ended with, which is reported here.
 
-    Exception groups are looked into: when every leaf is something the administrator can mend, the first is told.
+    Of an exception group whose leaves the administrator can all correct, the first is reported.
     """
     try:
         return work()
@@ -129,7 +129,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def _mendable(error: Exception) -> Exception | None:
-    """The error that the administrator can mend, if that is all that happened."""
+    """The error that the administrator can correct, if there is no other."""
     from gangsched.kube.http.faults import Misconfigured
     from gangsched.simulate.tables import InputError
 

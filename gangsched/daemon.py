@@ -1,8 +1,8 @@
 """The composition root: settings and informers in, a running daemon out, and its orderly end.
 
-Law: everything that decides, writes or tells is made and wired here and nowhere else. If any part ends with an error
-the daemon ends, and a restart recovers from the API objects alone (decision 5). On SIGTERM: stop planning, finish the
-binds in flight, tell what is waiting to be told, leave.
+Law: every part is made and wired here and nowhere else. If any part ends with an error the daemon ends, and a restart
+recovers from the API objects alone (decision 5). On SIGTERM: stop planning, finish the binds in flight, tell what is
+waiting to be told, leave.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the machine."""
 
     def now_s(self) -> float:
         """Monotonic seconds."""
@@ -54,7 +54,7 @@ class SystemClock:
 
 
 class Daemon:
-    """All parts of one scheduler but its informers, made and not started."""
+    """All parts of one scheduler except its informers, made and not started."""
 
     def __init__(
         self, settings: Settings, connection_pool: ConnectionPool, informers: Informers, stopping: asyncio.Event
@@ -91,7 +91,7 @@ class Daemon:
         self._publish()
 
     async def run(self) -> None:
-        """Run until told to stop; raises what a part ended with."""
+        """Run until `stopping` is set; raises the exception of a part that ended."""
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good
         self.informers.deliver_to(self._learn)
@@ -134,7 +134,7 @@ class Daemon:
         self._log.info("stopped")
 
     async def _announce(self) -> None:
-        """Say once that the caches are full, and keep what is in them out of the garbage collector's way."""
+        """Log once that the caches are full, and freeze their objects for the garbage collector."""
         await self.informers.synced()
         self.loop.wake()
         stores = self.informers.stores
@@ -167,7 +167,7 @@ class Daemon:
             self.status.answered(message)
 
     def _learn(self, message: Message) -> None:
-        """Take a message that those who wait for claims may have been waiting for."""
+        """Pass a message to the volume binder, whose members may wait for it."""
         self.loop.inbox(message)
         self.volumes.take(message)
 

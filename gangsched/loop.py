@@ -1,7 +1,7 @@
-"""The heartbeat: messages in, a plan, actions out, outcomes back in.
+"""The loop: messages in, a plan, actions out, outcomes back in.
 
-Law: one task owns the state; taking in, planning and committing happen without an await in between, so a plan is
-committed on exactly the state it was made from. The loop knows Protocols, never `kube`; time comes from its clock.
+Law: one task owns the state; it applies, plans and commits without an await in between, so a plan is committed on
+exactly the state it was made from. The loop knows Protocols, never `kube`; time comes from its clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Binds(Protocol):
 
 
 class Clock(Protocol):
-    """Where time comes from; a simulator brings its own."""
+    """The source of time; a simulator has its own."""
 
     def now_s(self) -> float:
         """Monotonic seconds."""
@@ -85,16 +85,16 @@ class Loop:
         self._wake.set()
 
     def wake(self) -> None:
-        """Look whether something has become due."""
+        """Start a turn, since something may be due."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Plan no more; `run` returns. Outcomes that come later are taken in by `drain`."""
+        """Stop planning; `run` returns. `drain` applies later outcomes."""
         self._stopping = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Turn until stopped; each turn takes in what came, and plans if something can be decided."""
+        """Turn until stopped; each turn applies messages, and plans if something can be decided."""
         clock = asyncio.get_running_loop().time
         while not self._stopping:
             began_s = clock()
@@ -107,7 +107,7 @@ class Loop:
                 await asyncio.sleep(began_s + TURN_EVERY_S - clock())  # a negative time is none
 
     def turn(self) -> bool:
-        """One turn; True when there is more to do at once."""
+        """One turn; True if there is more to do at once."""
         self._take_in()
         if self._messages or not self._ready():
             return bool(self._messages)
@@ -119,7 +119,7 @@ class Loop:
         return planned
 
     def drain(self) -> None:
-        """After `stop`: take in the last outcomes and tell everything that is still waiting to be told."""
+        """After `stop`: apply the last outcomes and hand out all pending reports."""
         while self._messages:
             self._take_in()
         clock = self._ports.clock
@@ -183,7 +183,7 @@ class Loop:
             )
 
     async def _sleep(self) -> None:
-        """Until a message comes or something becomes due."""
+        """Sleep until a message comes or something is due."""
         deadline_s = self._state.next_deadline_s(self._ports.clock.now_s()) if self._ready() else None
         delay_s = None if deadline_s is None else max(0.0, deadline_s - self._ports.clock.now_s())
         try:

@@ -1,8 +1,8 @@
-"""Settings: one frozen model of everything an administrator may choose.
+"""Settings: one frozen model of everything an administrator may set.
 
-Law: a flag wins over the environment, that over the file, that over the default; what is not understood is refused
-with one sentence, never ignored. Every number has its unit in its name and a bound. What is *not* done here: look for
-files on its own, or judge whether the values fit the cluster.
+Law: a flag wins over the environment, that over the file, that over the default; an invalid value is refused with one
+sentence, never ignored. Every number has its unit in its name and a bound. Not done here: to look for files, or to
+judge whether the values fit the cluster.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 
 
 class SettingsError(ValueError):
-    """The settings cannot be followed; `str()` is one sentence that names the setting and where it comes from."""
+    """The settings are invalid; `str()` is one sentence that names the setting and its source."""
 
 
 class LogFormat(StrEnum):
-    """How log lines look: JSON for machines, console for people."""
+    """The form of log lines: JSON, or text for a terminal."""
 
     JSON = "json"
     CONSOLE = "console"
 
 
 class LogLevel(StrEnum):
-    """The least important lines that are still written."""
+    """The lowest level that is written."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -160,7 +160,7 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Setti
     """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags), the last one winning.
 
     Overrides that are None count as not given. Raises SettingsError with one sentence that names each setting that is
-    wrong, its value, its bound and its source. Variables that name no setting are left alone: Kubernetes itself sets
+    wrong, its value, its bound and its source. Variables that name no setting are ignored: Kubernetes itself sets
     GANGSCHED_SERVICE_HOST and the like in pods beside a Service called gangsched.
     """
     file = f"the file {config}"
@@ -212,7 +212,7 @@ _PLAIN_WORDS = {
 
 
 def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object]]]) -> str:
-    """What is wrong with one setting, as part of a sentence."""
+    """The error of one setting, as part of a sentence."""
     name = str(detail["loc"][0])
     origin, value = next((origin, values[name]) for origin, values in reversed(layers) if name in values)
     if detail["type"] == "extra_forbidden":
@@ -228,7 +228,7 @@ def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object
 
 
 def _nearest(name: str) -> str | None:
-    """The setting that was probably meant, whether written snake_case, kebab-case or camelCase."""
+    """The nearest setting, in snake_case, kebab-case or camelCase."""
     plain = {known.replace("_", ""): known for known in Settings.model_fields}
     close = difflib.get_close_matches(name.lower().replace("_", "").replace("-", ""), plain, n=1)
     return plain[close[0]] if close else None

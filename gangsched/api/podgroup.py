@@ -157,8 +157,8 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: str = "") -> PodGroup:
     """The PodGroup of an API object; `api_group` and `version` are for list items, which may lack apiVersion.
 
-    Raises ValueError for a body without metadata.name, namespace or uid, or without an apiVersion from either side;
-    any other bad value becomes a sentence in `problems`.
+    Raises ValueError for a body without metadata.name, namespace or uid, or without an apiVersion from either side; any
+    other bad value becomes a sentence in `problems`.
     """
     metadata = _mapping(body.get("metadata"))
     namespace, name, uid = (metadata.get(key) for key in ("namespace", "name", "uid"))
@@ -191,7 +191,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
 
 
 class _Reader:
-    """Reads the parts of one PodGroup; a value that is not understood is left out and told in `problems`."""
+    """Reads the parts of one PodGroup; an invalid value is left out and reported in `problems`."""
 
     def __init__(self, where: str) -> None:
         self.problems: list[str] = []

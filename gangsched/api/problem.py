@@ -1,6 +1,6 @@
-"""How a bad value is told (semantics E4): key, value, why it is bad, and what is used instead, in one sentence.
+"""The message about a bad value (semantics E4): key, value, why it is bad, and its replacement, in one sentence.
 
-Law: a problem is a value, not an exception, and its text is fit for an Event: bounded in length, printable.
+Law: a problem is a value, not an exception, and its text fits an Event: bounded in length, printable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LONGEST_SHOWN: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One value that was not taken as written; `value` and `used` are as shown to people, `pod` is "" or ns/name."""
+    """One bad value; `value` and `used` are as shown to users, `pod` is "" or ns/name."""
 
     key: str
     value: str

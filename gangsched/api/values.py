@@ -1,7 +1,7 @@
 """The grammars of what users write in annotations: counts, Go durations, lists of gangs (semantics I3).
 
-Law: a text is a value of its grammar or raises `BadValue`, whatever the text. What is used instead of a bad value is
-not known here (see `gang_spec`).
+Law: a text is a value of its grammar or raises `BadValue`. The replacement of a bad value is not known here (see
+`gang_spec`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_wait_time(text: str) -> float | None:
-    """A wait time in seconds; None for zero, which means "as if it were not there"."""
+    """A wait time in seconds; None for zero, which counts as absent."""
     seconds = parse_duration(text)
     if seconds < 0:
         raise BadValue("is negative")
@@ -73,7 +73,7 @@ def parse_wait_time(text: str) -> float | None:
 def parse_groups(text: str) -> tuple[str, ...] | None:
     """The gang ids of a JSON list of "namespace/name", sorted, each once; None for an empty list or an empty text.
 
-    Koordinator's own PodGroups carry the key with an empty text where there is no group.
+    Koordinator's PodGroups have the key with an empty text if there is no group.
     """
     if not text.strip():
         return None
@@ -118,14 +118,14 @@ def parse_gpu_product(text: str) -> bool:
 
 
 def parse_topology(text: str) -> str | None:
-    """The key of the node label of whose domains one must hold the gang; None for an empty text."""
+    """The label whose single domain must contain the gang; None for an empty text."""
     if text and not _LABEL_KEY.fullmatch(text):
         raise BadValue("is not the key of a label")
     return text or None
 
 
 def parse_permit(text: str) -> PermitStamp | None:
-    """The stamp of a Permit, "<min>/<epoch>"; None for any other text, which is then nobody's stamp (semantics B4)."""
+    """The stamp of a Permit, "<min>/<epoch>"; None for any other text (semantics B4)."""
     match = _PERMIT.fullmatch(text)
     return None if match is None else PermitStamp(int(match[1]), int(match[2]))
 

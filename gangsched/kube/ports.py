@@ -53,12 +53,12 @@ def utc_now() -> datetime:
 
 
 def silent(sentence: str) -> None:
-    """Warn of nothing: for parts that are used without a log."""
+    """Drop the warning: for parts that are used without a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """The log, the clocks and the dice of everything that writes; a simulator brings its own."""
+    """The log, the clocks and the random numbers of all writers; a simulator has its own."""
 
     warn: Warn = silent
     now: Now = time.monotonic

@@ -1,8 +1,7 @@
 """Gangs and gang groups as one plan sees them.
 
-Law: a `Gang` is a photograph of one gang's members and settings, a `Group` of the gangs that are decided together
-(semantics: a gang without siblings is a group of one, a plain pod a gang of one). They are rebuilt by the state when
-something changed, never edited.
+Law: a `Gang` is an immutable view of one gang's members and settings, a `Group` of the gangs that are decided together
+(a gang without siblings is a group of one, a plain pod a gang of one). The state rebuilds them when something changes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gangsched.model.storage import Selection
 
 
 class Mode(StrEnum):
-    """What one member that does not fit means for the others (semantics R2, R3)."""
+    """The effect of a member that does not fit on the others (semantics R2, R3)."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
@@ -34,7 +33,7 @@ class MatchPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A pod and the name of the node it is meant for; `claims` is what was decided about its unbound claims."""
+    """A pod and its chosen node; `claims` are the decisions about its unbound claims."""
 
     pod: Pod
     node: str
@@ -43,9 +42,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something is not scheduled now: a reason for machines and a sentence for people.
+    """Why something is not scheduled now: a reason and a message.
 
-    `message` stays the same for as long as the reason, the culprit and the advice do; `now` holds the facts that move
+    `message` stays the same as long as the reason, the culprit and the advice do; `now` has the facts that change
     meanwhile, such as counts (semantics E1).
     """
 
@@ -64,11 +63,11 @@ class Gang:
     """One gang. Counts are of live members; `pending` is in placing order (semantics Q5).
 
     `pending` pods are ours, unbound, ungated, not terminating, not held and not in `retry`; `retry` are members that
-    Permit already let through and whose bind failed (semantics B3): they go as plain pods whatever the match policy.
-    `bound` counts bound and being-bound members that are not terminating, `present` all live ungated members of ours
-    or bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
-    settings yet. `nodes` are where bound members are, by name. A `plain` gang is pods without any mark: each goes
-    alone.
+    passed Permit and whose bind failed (semantics B3): they are scheduled as plain pods whatever the match policy.
+    `bound` counts bound and being-bound members that are not terminating, `present` all live ungated members of ours or
+    bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
+    settings yet. `nodes` are the nodes of bound members, by name. A `plain` gang is pods that name no gang: each is
+    scheduled alone.
     """
 
     id: str
@@ -95,7 +94,7 @@ class Gang:
 
     @property
     def free_running(self) -> bool:
-        """Members go as plain pods: no gang rule holds (any more) (semantics P3)."""
+        """Whether members are scheduled as plain pods (semantics P3)."""
         return self.plain or (self.satisfied and self.match_policy is MatchPolicy.ONCE_SATISFIED)
 
     @property
@@ -110,7 +109,7 @@ class Gang:
         return len(self.pending) + len(self.retry) + len(self.held) + self.bound + done
 
     def counted(self, placed: int) -> int:
-        """Members that Permit counts when `placed` of the pending ones have found a node (semantics B1)."""
+        """Members that Permit counts when `placed` of the pending ones have a node (semantics B1)."""
         ready = placed + len(self.held)
         return ready if self.match_policy is MatchPolicy.ONLY_WAITING else ready + self.bound
 
@@ -119,10 +118,10 @@ class Gang:
 class Group:
     """Gangs decided together, sorted by id.
 
-    `refusal` is a fault of the group's declaration (semantics I4). `clock_started_s` is the monotonic second its first
-    hold was taken (T1), None while it holds nothing. `yielded_to` names the group it gave its holds up for (D1).
-    `avoid` are nodes whose kubelet rejected a member lately (B6). `generation` changes with every change of the group.
-    `rounds` is how many rounds it has had.
+    `refusal` is an error in the group's declaration (semantics I4). `clock_started_s` is the monotonic second its first
+    hold was taken (T1), None while it holds nothing. `yielded_to` names the group it yielded to (D1). `avoid` are nodes
+    whose kubelet rejected a member lately (B6). `generation` changes with every change of the group. `rounds` is how
+    many rounds it has had.
     """
 
     id: str
@@ -149,5 +148,5 @@ class Group:
 
     @property
     def wait_time_s(self) -> float:
-        """The shortest wait time of its gangs: the group gives up together (semantics T1)."""
+        """The shortest wait time of its gangs: the group times out as a whole (semantics T1)."""
         return min(gang.wait_time_s for gang in self.gangs)

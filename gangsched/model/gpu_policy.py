@@ -1,7 +1,7 @@
-"""The GPU policy: what an administrator and a gang may say about accelerators and topology.
+"""The GPU policy: what an administrator and a gang may set about accelerators and topology.
 
-Law: these are wishes and words only. What follows from them for a placement is decided in `core.scopes` and
-`core.score`; without any wish, gangs are packed and kept together where that costs them no room.
+Law: these are values only; `core.scopes` and `core.score` decide what they mean for a placement. Without any
+constraint, gangs are packed and kept together where that costs no room.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SHARED_RESOURCE = "nvidia.com/gpu.shared"
 NOT_SHARED = frozenset({"", "none"})
 """Values of `SHARING_LABEL` on nodes that give each GPU to one pod only (NVIDIA GPU feature discovery)."""
 SHARED_SUFFIX = "-SHARED"
-"""How `PRODUCT_LABEL` ends on nodes that share their GPUs; older feature discovery says it by nothing else."""
+"""The suffix of `PRODUCT_LABEL` on nodes that share their GPUs; older feature discovery has no other sign."""
 TOPOLOGY_KEYS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
-    """What an administrator may set.
+    """The administrator's settings.
 
     `topology_keys` are node labels, the closest neighbours first; `accelerators` are resources that count as
     accelerators beside those known by name (`model.resources.is_accelerator`).
@@ -38,10 +38,10 @@ class GpuPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PlacementConstraints:
-    """What a gang asks for beyond its pods' specs.
+    """A gang's constraints beyond its pods' specs.
 
     `allow_shared`: members may use GPUs that are shared between pods. `same_product`: all members that use accelerators
-    must get one GPU product. `topology`: all members must be in one domain of this node label; "" for no such wish.
+    must get one GPU product. `topology`: all members must be in one domain of this node label; "" for none.
     """
 
     allow_shared: bool = False

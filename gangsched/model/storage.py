@@ -1,7 +1,7 @@
 """Claims, volumes and what they ask of a node, as the scheduler sees them.
 
-Law: these are extracts of API objects, as in `model.objects`. A `Storage` is a photograph that never changes; a pod
-names its claims (`Pod.claims`), never the objects, which may come and go without it. Amounts are bytes.
+Law: these are extracts of API objects, as in `model.objects`. A `Storage` never changes; a pod names its claims
+(`Pod.claims`) but does not hold them, since they are created and deleted independently. Amounts are bytes.
 """
 
 from __future__ import annotations

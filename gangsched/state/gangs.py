@@ -1,7 +1,7 @@
 """One gang as it is remembered between plans: its members, and what it was told to be.
 
-Law: a record only remembers; what it means is photographed into a `Gang` by `view`, which reads nothing else. Members
-are keyed by uid, so a pod recreated under the same name is another member (semantics I6).
+Law: a record only stores; `view()` builds an immutable `Gang` from it and reads nothing else. Members are keyed by uid,
+so a pod recreated under the same name is another member (semantics I6).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class GangRecord:
         return changed
 
     def view(self, names: frozenset[str]) -> Gang:
-        """Photograph the gang; `names` are our scheduler names (semantics I1, P1)."""
+        """Build the immutable view of the gang; `names` are our scheduler names (semantics I1, P1)."""
         count = _count(self)
         if self.members:
             self.ours = any(member.pod.scheduler_name in names for member in self.members.values())

@@ -73,7 +73,7 @@ class Registry:
         return record
 
     def touch(self, gang_id: str) -> None:
-        """The gang changed: it is photographed anew at the next refresh."""
+        """The gang changed: its view is rebuilt at the next refresh."""
         if gang_id in self.gangs:
             self._dirty.add(gang_id)
 

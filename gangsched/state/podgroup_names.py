@@ -68,17 +68,17 @@ class PodGroupNames:
         self._waiting: dict[str, bool] = {}
 
     def add(self, gang_id: str, api_group: str) -> list[str]:
-        """A PodGroup exists; the gangs to whom that may be news."""
+        """A PodGroup exists; returns the gangs whose message may change."""
         self._present[api_group == keys.NATIVE].add(gang_id)
         return self._waiting_for(gang_id, api_group)
 
     def remove(self, gang_id: str, api_group: str) -> list[str]:
-        """A PodGroup does not exist any more; the gangs to whom that may be news."""
+        """A PodGroup is deleted; returns the gangs whose message may change."""
         self._present[api_group == keys.NATIVE].discard(gang_id)
         return self._waiting_for(gang_id, api_group)
 
     def serve(self, api_group: str, *, served: bool) -> list[str]:
-        """Whether the API server has PodGroups of an API group; the gangs to whom that is news."""
+        """Whether the API server has PodGroups of an API group; returns the gangs whose message may change."""
         if served != (api_group in self.unserved):
             return []
         (self.unserved.discard if served else self.unserved.add)(api_group)

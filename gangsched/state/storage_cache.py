@@ -72,7 +72,7 @@ class StorageCache:
         return list(self._unplaced.values())
 
     def _to_change(self, kind: type) -> dict[str, Any]:
-        """A kind's objects, copied if a photograph shows them."""
+        """A kind's objects, copied first if a snapshot has them."""
         if kind in self._shown:
             self._kinds[kind] = dict(self._kinds[kind])
             self._shown.discard(kind)
