@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_daemon(settings: Settings) -> int:
-    """Run until a signal; returns the exit code. Raises SettingsError and Misconfigured, which administrators correct."""
+    """Run until a signal; returns the exit code. Raises SettingsError and Misconfigured for the administrator."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(settings))
     return 0

@@ -1,12 +1,12 @@
 """The connection pool: short writes to the API server over kept connections, with little CPU.
 
-Law: to a caller the pool is `ApiClient.request`: same faults, same meaning. Unusual cases (a proxy, a 401, an answer
-without a length) goes through the client, or costs the connection, never the answer. A request is written once: if the
-connection ends before the answer, it may have been carried out and its fault is Unreachable. What it does *not* do:
-redirects, cookies, compression, streams.
+Law: to a caller the pool is `ApiClient.request`: same faults, same meaning. Unusual cases (a proxy, a 401) go through
+the client; an answer without a length costs the connection, never the answer. A request is written once: if the
+connection ends before the answer, it may have been carried out and its fault is Unreachable. Not done here: redirects,
+cookies, compression, streams.
 
-Why not aiohttp for these, too: it spends 235 µs of CPU on a bind, this 90 µs, and on a small machine every microsecond
-of ours is taken from the API server (decision 0014).
+Why not aiohttp: it spends 235 µs of CPU on a bind, this 90 µs, and on a small machine the API server gets the difference
+(decision 0014).
 """
 
 from __future__ import annotations
