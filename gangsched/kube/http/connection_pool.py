@@ -5,8 +5,8 @@ the client; an answer without a length costs the connection, never the answer. A
 connection ends before the answer, it may have been carried out and its fault is Unreachable. Not done here: redirects,
 cookies, compression, streams.
 
-Why not aiohttp: it spends 235 µs of CPU on a bind, this 90 µs, and on a small machine the API server gets the difference
-(decision 0014).
+Why not aiohttp: it spends 235 µs of CPU on a bind, this 90 µs, and on a small machine the API server gets the
+difference (decision 0014).
 """
 
 from __future__ import annotations
