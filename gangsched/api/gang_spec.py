@@ -84,16 +84,19 @@ def gang_id(pod: Pod) -> GangRef | None:
     """The gang that the pod's metadata names, else its native group; None for a plain pod (I2)."""
     if not pod.gang_metadata and not pod.native_group:
         return None
-    return _gang_ref(pod.namespace, pod.gang_metadata, pod.native_group)
+    read = _short_gang_ref if keys.is_short(pod.gang_metadata) else _gang_ref
+    return read(pod.namespace, pod.gang_metadata, pod.native_group)
 
 
-@lru_cache(maxsize=65_536)
 def _gang_ref(namespace: str, gang_metadata: keys.GangMetadata, native_group: str) -> GangRef | None:
     named = dict(gang_metadata)
     for identity in keys.IDENTITIES:
         if name := named.get(identity.key):
             return GangRef(f"{namespace}/{name}", identity.needs_pod_group)
     return GangRef(f"{namespace}/{native_group}", True, native=True) if native_group else None
+
+
+_short_gang_ref = lru_cache(maxsize=4_096)(_gang_ref)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,8 @@ def _constraints(reader: _Reader) -> PlacementConstraints:
 
 
 def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:
+    if keys.is_too_long(gang):
+        return f"the name of gang {_cut(gang)} is longer than {keys.LONGEST_VALUE} bytes"
     if missing:
         return f"PodGroup {_cut(gang)} does not exist"
     if min_member is None:
@@ -274,6 +279,8 @@ def _read(origin: _Origin, asked: _Value[T]) -> tuple[_Statement[T] | None, list
         if text is None:
             continue
         try:
+            if keys.is_too_long(text):
+                raise BadValue(f"is longer than {keys.LONGEST_VALUE} bytes")
             value = asked.parse(text)
         except BadValue as error:
             bad.append(_Bad(key, text, str(error), origin))

@@ -27,6 +27,15 @@ TIMEOUT: Final = K + "timeout"
 PERMITTED: Final = "gangsched.dev/permitted"
 """Written by us with the bind of every member of a gang: the stamp of its Permit (semantics B4)."""
 
+KUEUE_NAME: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
+"""Kueue's plain pod groups need all members: the total is the minimum of a gang that `KUEUE_NAME` names."""
+
+LONGEST_VALUE: Final = 4096
+"""In bytes. A longer text is a bad value; of it only so much is kept as shows that (semantics I3)."""
+SHORT: Final = 1024
+"""In characters."""
+
 
 class Identity(NamedTuple):
     """A key that names a pod's gang; `needs_pod_group`: a PodGroup object of that name must exist (I2)."""
@@ -43,6 +52,7 @@ IDENTITIES: Final = (
     Identity(NAME, label=False, needs_pod_group=False),
     Identity("scheduling.k8s.io/group-name", label=False, needs_pod_group=False),
     Identity("pod-group/name", label=True, needs_pod_group=False),
+    Identity(KUEUE_NAME, label=True, needs_pod_group=False),
 )
 """In order of precedence: the first one present and not empty names the gang."""
 
@@ -52,6 +62,7 @@ MIN: Final = (
     "scheduling.k8s.io/group-min-member",
     "scheduling.k8s.io/group-pod-num",
     "pod-group/min-available",
+    KUEUE_TOTAL,
 )
 TOTAL: Final = (K + "total-number",)
 MODE: Final = (K + "mode",)
@@ -67,6 +78,7 @@ TOPOLOGY: Final = ("gangsched.dev/topology",)
 VALUE_KEYS: Final = frozenset(
     (*MIN, *TOTAL, *MODE, *WAIT_TIME, *GROUPS, *MATCH_POLICY, *ALLOW_SHARED_GPUS, *GPU_PRODUCT, *TOPOLOGY)
 )
+_NAMES_BEFORE_KUEUES: Final = tuple(identity.key for identity in IDENTITIES if identity.key != KUEUE_NAME)
 GANG_LABELS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if identity.label}
 GANG_ANNOTATIONS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if not identity.label}
 
@@ -84,12 +96,30 @@ def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str])
     for key, value in annotations.items():
         if key in VALUE_KEYS:
             gang_metadata.setdefault(key, value)
-    return _interned(tuple(sorted((key, value) for key, value in gang_metadata.items() if value or key in VALUE_KEYS)))
+    if KUEUE_TOTAL in gang_metadata and any(gang_metadata.get(key) for key in _NAMES_BEFORE_KUEUES):
+        del gang_metadata[KUEUE_TOTAL]
+    kept = tuple(sorted((key, _cut(text)) for key, text in gang_metadata.items() if text or key in VALUE_KEYS))
+    return _interned(kept) if is_short(kept) else kept
 
 
 def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
     """The value annotations of a PodGroup (I3), sorted by key; its labels and its identity keys mean nothing."""
-    return tuple(sorted((key, value) for key, value in annotations.items() if key in VALUE_KEYS))
+    return tuple(sorted((key, _cut(text)) for key, text in annotations.items() if key in VALUE_KEYS - {KUEUE_TOTAL}))
+
+
+def is_short(gang_metadata: GangMetadata) -> bool:
+    """Whether a cache of a few thousand may keep it."""
+    return sum(len(text) for _, text in gang_metadata) <= SHORT
+
+
+def is_too_long(text: str) -> bool:
+    """Whether a value is bad for its length alone."""
+    return len(text) > LONGEST_VALUE // 4 and len(text.encode(errors="replace")) > LONGEST_VALUE
+
+
+def _cut(text: str) -> str:
+    # The copy lets the object that the text came in go.
+    return text[: LONGEST_VALUE + 1] if len(text) > LONGEST_VALUE else text
 
 
 def is_timed_out(annotations: Mapping[str, str]) -> bool:
@@ -97,7 +127,7 @@ def is_timed_out(annotations: Mapping[str, str]) -> bool:
     return annotations.get(TIMEOUT) == "true"
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4_096)
 def _interned(gang_metadata: GangMetadata) -> GangMetadata:
     """The first tuple seen that equals `gang_metadata`."""
     return gang_metadata

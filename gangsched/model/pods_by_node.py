@@ -22,8 +22,8 @@ Residents: TypeAlias = Mapping[str, Pod]
 TermOwner: TypeAlias = tuple[Shape, str]
 """Pods of one shape in one namespace that state inter-pod terms; the namespace says which pods the terms mean."""
 
-MEMO_LIMIT = 2_000
-"""Remembered questions; beyond it all are forgotten and asked anew (40 KB each on 5,000 nodes)."""
+MEMO_LIMIT = 1_000
+"""Questions remembered in one age; beyond it a new age begins (80 KB each on 5,000 nodes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +86,33 @@ class Answer:
     versions: Ints
 
 
+class Memo:
+    """Answers by question; one that nobody asked for in an age and a half is forgotten with the pods it was about."""
+
+    def __init__(self) -> None:
+        self._young: dict[Question, Answer] = {}
+        self._old: dict[Question, Answer] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def answer(self, question: Question, size: int) -> Answer:
+        """What is remembered, for `size` nodes; no version is up to date in a new answer."""
+        answer = self._young.get(question)
+        if answer is None:
+            if len(self._young) >= MEMO_LIMIT:
+                self.new_age()
+            answer = self._old.pop(question, None)
+            if answer is None:
+                answer = Answer(np.zeros(size, dtype=np.int64), np.full(size, -1, dtype=np.int64))
+            self._young[question] = answer
+        return answer
+
+    def new_age(self) -> None:
+        """Forget what was not asked for since the last age began."""
+        self._young, self._old = {}, self._young
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PodsByNode:
     """`residents[node]` by uid, node index as in the node table, as of `versions[node]`.
@@ -98,16 +125,11 @@ class PodsByNode:
     versions: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     term_owners: tuple[TermOwner, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    memo: dict[Question, Answer] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
 
     def counts(self, question: Question) -> Ints:
         """`counts[node]` pods that the question counts; a copy. Costs one look at each node that changed."""
-        answer = self.memo.get(question)
-        if answer is None:
-            if len(self.memo) >= MEMO_LIMIT:
-                self.memo.clear()
-            size = len(self.residents)
-            answer = self.memo[question] = Answer(np.zeros(size, dtype=np.int64), np.full(size, -1, dtype=np.int64))
+        answer = self.memo.answer(question, len(self.residents))
         stale = np.flatnonzero(answer.versions != self.versions)
         for node in stale.tolist():
             answer.counts[node] = sum(map(question.counts, self.residents[node].values()))

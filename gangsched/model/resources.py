@@ -99,6 +99,8 @@ def parse_quantity(text: str | int | float, *, milli: bool = False) -> int:
         raise QuantityError(f"{_shown(text)} is not a quantity.")
     if isinstance(text, int):
         text = max(-QUANTITY_LIMIT, min(text, QUANTITY_LIMIT))
+    if isinstance(text, str) and len(text) > _LONGEST_QUANTITY:
+        raise QuantityError(f"{_shown(text)} is not a quantity.")
     # Texts, not numbers, key the cache: 1 and 1.0 would otherwise share an entry.
     return _parse(text if isinstance(text, str) else repr(text), milli)
 

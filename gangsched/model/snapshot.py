@@ -7,9 +7,10 @@ of it returned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from gangsched.model.storage import Storage
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
+LABEL_COLUMNS_LIMIT = 512
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +56,8 @@ class NodeTable:
     names: tuple[str, ...]
     index: Mapping[str, int]
     label_columns: dict[str, LabelColumn] = field(default_factory=dict)
-    static_fits: dict[Shape, StaticFit] = field(default_factory=dict)
-    penalties: dict[Shape, Ints] = field(default_factory=dict)
+    static_fits: MutableMapping[Shape, StaticFit] = field(default_factory=WeakKeyDictionary)
+    penalties: MutableMapping[Shape, Ints] = field(default_factory=WeakKeyDictionary)
 
     @classmethod
     def of(cls, nodes: Iterable[Node]) -> NodeTable:
@@ -86,6 +88,8 @@ class NodeTable:
                 -1 if (value := node.labels.get(key)) is None else found.setdefault(value, len(found))
                 for node in self.nodes
             ]
+            if len(self.label_columns) >= LABEL_COLUMNS_LIMIT:
+                self.label_columns.clear()  # keys may be any text of a user's selector
             column = self.label_columns[key] = LabelColumn(np.array(codes, dtype=np.int32), tuple(found))
         return column
 

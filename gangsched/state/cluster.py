@@ -15,12 +15,13 @@ import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.model.objects import Namespace, Node, Pod
-from gangsched.model.pods_by_node import Answer, PodsByNode, Question, Residents, TermOwner
+from gangsched.model.pods_by_node import Memo, PodsByNode, Residents, TermOwner
 from gangsched.model.resources import PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.storage_cache import StorageCache
 
 NOBODY: Residents = {}
+SNAPSHOTS_IN_AN_AGE = 250
 
 
 class Cluster:
@@ -44,7 +45,8 @@ class Cluster:
         self._rows: list[Residents] = []
         self._versions: Ints = np.zeros(0, dtype=np.int64)
         self._version = 0
-        self._memo: dict[Question, Answer] = {}
+        self._memo = Memo()
+        self._shown = 0
         self._term_owners: dict[TermOwner, int] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
 
@@ -173,6 +175,9 @@ class Cluster:
         versions = self._versions.copy()
         versions.flags.writeable = False
         self._unshown.clear()
+        self._shown += 1
+        if self._shown % SNAPSHOTS_IN_AN_AGE == 0:
+            self._memo.new_age()
         return PodsByNode(tuple(self._rows), versions, tuple(self._term_owners), self._namespaces, self._memo)
 
     def _set_namespaces(self, namespaces: dict[str, Mapping[str, str]]) -> None:
@@ -224,7 +229,7 @@ class Cluster:
         if self._stale_table:
             self._table = NodeTable.of(self._nodes.values())
             self._stale_table = False
-            self._memo = {}
+            self._memo = Memo()
             self._rows = [self._residents.get(name, NOBODY) for name in self._table.names]
             self._versions = np.arange(len(self._rows), dtype=np.int64) + self._version + 1
             self._version += len(self._rows)

@@ -93,7 +93,7 @@ def test_first_identity_wins(stronger: keys.Identity, weaker: keys.Identity) -> 
 
 def test_only_the_first_two_names_need_a_pod_group() -> None:
     """I2: the first two marks name a PodGroup object; the others are complete in themselves."""
-    assert [identity.needs_pod_group for identity in keys.IDENTITIES] == [True, True, False, False, False, False]
+    assert [identity.needs_pod_group for identity in keys.IDENTITIES] == [True, True, False, False, False, False, False]
 
 
 def test_native_group_is_the_last_identity() -> None:
@@ -195,6 +195,26 @@ def test_bad_minimum_spoils_only_its_source(bad: str) -> None:
         f"{MIN} of pod ns/a is not an integer from 0 to 2147483647: "
         f'"{bad}"; 3 (spec.minMember of PodGroup ns/g) is used instead.'
     )
+
+
+@pytest.mark.parametrize("text", ["3" + " " * 4096, "ü" * 2049])
+def test_value_over_four_kib_is_bad(text: str) -> None:
+    """I3, E4: however it would parse, a longer text counts as bad, and is shown cut."""
+    spec = spec_of(pod(gang_metadata={MIN: text, MODE: text}), group=pod_group(min_member=3))
+    assert (spec.min_member, spec.mode) == (3, Mode.STRICT)
+    assert [problem.key for problem in spec.problems] == [MIN, MODE]
+    assert all("is longer than 4096 bytes" in problem.text for problem in spec.problems)
+    assert all(len(problem.text) < 400 for problem in spec.problems)
+
+
+def test_gang_with_a_name_over_four_kib_waits() -> None:
+    """I2: no object has such a name; the gang is uninitialised and the sentence says why."""
+    spec = gang_spec(
+        "ns/" + "g" * 5000, [pod(gang_metadata={MIN: "1"})], None, needs_pod_group=False, defaults=DEFAULTS
+    )
+    assert spec.waiting_for is not None
+    assert spec.waiting_for.endswith("is longer than 4096 bytes")
+    assert len(spec.waiting_for) < 500
 
 
 def test_second_key_replaces_a_bad_first_one() -> None:

@@ -8,11 +8,15 @@ from gangsched.api.keys import (
     GANG_ANNOTATIONS,
     GANG_LABELS,
     IDENTITIES,
+    KUEUE_NAME,
+    KUEUE_TOTAL,
+    LONGEST_VALUE,
     MIN,
     NAME,
     TIMEOUT,
     VALUE_KEYS,
     is_timed_out,
+    is_too_long,
     pod_gang_metadata,
     pod_group_metadata,
 )
@@ -68,3 +72,23 @@ def test_timed_out_is_exactly_true() -> None:
     assert is_timed_out({TIMEOUT: "true"})
     assert not is_timed_out({TIMEOUT: "false"})
     assert not is_timed_out({})
+
+
+def test_long_values_are_kept_only_as_far_as_shows_that_they_are_long() -> None:
+    """Text of users is bounded in bytes."""
+    kept = dict(pod_gang_metadata({}, {NAME: "n" * 200_000, MIN[0]: "1" * 200_000}))
+    assert {key: len(value) for key, value in kept.items()} == {NAME: LONGEST_VALUE + 1, MIN[0]: LONGEST_VALUE + 1}
+    assert all(map(is_too_long, kept.values()))
+    assert [len(value) for _, value in pod_group_metadata({MIN[0]: "1" * 200_000})] == [LONGEST_VALUE + 1]
+
+
+def test_kueues_total_is_the_minimum_of_the_gang_that_kueue_names() -> None:
+    """I2: the count of a Kueue pod group says nothing about a gang of another name, or about a PodGroup."""
+    total = {KUEUE_TOTAL: "3"}
+    assert pod_gang_metadata({KUEUE_NAME: "g"}, total) == ((KUEUE_NAME, "g"), (KUEUE_TOTAL, "3"))
+    assert pod_gang_metadata({KUEUE_NAME: "g", "pod-group/name": "h"}, total) == (
+        (KUEUE_NAME, "g"),
+        ("pod-group/name", "h"),
+    )
+    assert pod_gang_metadata({KUEUE_NAME: "g"}, {**total, NAME: ""}) == ((KUEUE_NAME, "g"), (KUEUE_TOTAL, "3"))
+    assert pod_group_metadata(total) == ()

@@ -45,9 +45,13 @@ def serve_pod_groups(server: FakeServer, *watches: Handler) -> None:
     server.will("WATCH", POD_GROUPS, *watches)
 
 
-async def listen(client: ApiClient, seconds: float) -> None:
+async def listen(server: FakeServer, client: ApiClient, seconds: float) -> None:
+    """Follow PodGroups for so long, from the first watch on."""
     informer = PodGroupInformer(client, lambda message: None, warn=silent, api_groups=("scheduling.x-k8s.io",))
     task = asyncio.create_task(informer.run())
+    async with asyncio.timeout(20):
+        while not server.queries("WATCH", POD_GROUPS):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     await asyncio.sleep(seconds)
     task.cancel()
     await asyncio.wait({task})
@@ -66,8 +70,8 @@ async def test_no_answer_makes_a_storm_of_watches(tmp_path: Path, answer: Handle
     """Whatever the server answers, a watch is opened at most once a second."""
     async with serving(tmp_path) as (server, client):
         serve_pod_groups(server, answer)
-        await listen(client, FOR_S)
-        assert 1 <= len(server.queries("WATCH", POD_GROUPS)) <= 1 + FOR_S
+        await listen(server, client, FOR_S)
+        assert len(server.queries("WATCH", POD_GROUPS)) <= 1 + FOR_S
         assert len(server.queries("GET", POD_GROUPS)) <= 2 * (1 + FOR_S)
 
 
@@ -86,5 +90,5 @@ async def test_after_a_401_the_token_is_read_again_first(tmp_path: Path) -> None
         kubeconfig(tmp_path / "kubeconfig", server.url, token="old")
         await client.credentials.load()
         serve_pod_groups(server, only_the_new_one)
-        await listen(client, FOR_S)
+        await listen(server, client, FOR_S)
     assert tokens == ["Bearer old", "Bearer new"]
