@@ -61,8 +61,13 @@ async def _run(settings: Settings) -> None:
         told_to_stop.cancel()
         if warning := checking.result():
             log.warning(warning)
-        sweep_every_s = settings.podgroup_sweep_s
-        informers = Informers(client, warn=log.warning, restore_signals=handle_signals, sweep_every_s=sweep_every_s)
+        informers = Informers(
+            client,
+            warn=log.warning,
+            restore_signals=handle_signals,
+            sweep_every_s=settings.podgroup_sweep_s,
+            scheduler_names=settings.scheduler_names,
+        )
         reading = group.create_task(informers.run(), name="informers")
         connection_pool = ConnectionPool(client)
         group.create_task(connection_pool.warm(settings.bind_connections), name="connections")

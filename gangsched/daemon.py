@@ -187,6 +187,7 @@ class Daemon:
             publish("reflector", noun, reflector.counts)
         for noun, store in informers.stores.items():
             publish("store", noun, store.counts)
+        publish("scheduler_names", "pods", informers.scheduler_names.counts)
         publish("volumes", "binds", self.volumes.counts)
         publish("operator", "podgroups", informers.pod_groups.counts)
         publish("binder", "binds", self.binder.counts)

@@ -13,14 +13,17 @@ from functools import lru_cache
 
 import msgspec
 
-from gangsched.api.keys import PERMITTED, is_timed_out, pod_gang_metadata
+from gangsched.api.keys import PERMITTED, GangMetadata, is_timed_out, pod_gang_metadata
 from gangsched.api.values import parse_permit
 from gangsched.kube.http.faults import Fault
+from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable, conditions
 from gangsched.kube.read.wire import Meta, PodStatus, WireNamespace, WireNode, WirePod
-from gangsched.model.objects import NOTHING, TERMINAL, ClaimUse, Namespace, Node, Phase, Pod, ScheduledCondition
+from gangsched.model.objects import NOTHING, TERMINAL, ClaimUse, Namespace, Node, Phase, Pod, ScheduledCondition, Shape
 from gangsched.model.resources import QuantityError, parse_resources
 
+TEXT_KEPT = 1_100
+"""Characters; more than we ever write, so that a longer text is seen to be another's."""
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Phase.PENDING}
 
 
@@ -28,24 +31,30 @@ class DecodeFault(Fault):
     """An object that cannot be understood; the sentence names it."""
 
 
-def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
+def decode_pod(wire: WirePod, shapes: ShapeTable, names: SchedulerNames | None = None) -> Pod | None:
     """The pod, or None for one that ended and names no gang. Raises DecodeFault.
 
-    `condition` is filled in for unbound pods only: that of a bound pod says nothing new.
+    `condition` is filled in for unbound pods of ours only; without `names` every pod is ours.
     """
     meta, spec, status = wire.metadata, wire.spec, wire.status
-    phase = _PHASES.get(status.phase, Phase.UNKNOWN)
-    labels = meta.labels or NOTHING
-    annotations = meta.annotations or NOTHING
-    gang_metadata = pod_gang_metadata(labels, annotations)
+    gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING)
     native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
-    if phase in TERMINAL and not gang_metadata and not native_group:
+    if not gang_metadata and not native_group and status.phase in TERMINAL:
         return None
+    waits_for_us = not spec.node_name and (names is None or names.are_ours(spec.scheduler_name))
     try:
         shape = shapes.shape(spec, status)
-        condition = None if spec.node_name else _scheduled_condition(status)
+        condition = _scheduled_condition(status) if waits_for_us else None
     except (QuantityError, msgspec.DecodeError) as error:
         raise DecodeFault(f"Pod {meta.namespace}/{meta.name} cannot be understood: {error}") from error
+    return _pod(wire, shape, condition, gang_metadata, native_group)
+
+
+def _pod(
+    wire: WirePod, shape: Shape, condition: ScheduledCondition | None, gang_metadata: GangMetadata, native_group: str
+) -> Pod:
+    meta, spec, status = wire.metadata, wire.spec, wire.status
+    annotations = meta.annotations or NOTHING
     return Pod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -54,7 +63,7 @@ def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
         shape=shape,
         scheduler_name=spec.scheduler_name,
         node_name=spec.node_name,
-        phase=phase,
+        phase=_PHASES.get(status.phase, Phase.UNKNOWN),
         deleting=meta.deletion_timestamp is not None,
         gated=bool(spec.scheduling_gates),
         priority=spec.priority,
@@ -62,9 +71,9 @@ def decode_pod(wire: WirePod, shapes: ShapeTable) -> Pod | None:
         timed_out=is_timed_out(annotations),
         native_group=native_group,
         owner=_controller(meta) if meta.owner_references else "",
-        labels=labels,
+        labels=meta.labels or NOTHING,
         claims=(*_claims(wire), *_devices(wire)) if spec.volumes or spec.resource_claims else (),
-        status_reason=status.reason,
+        status_reason=status.reason[:TEXT_KEPT],
         condition=condition,
         permitted=parse_permit(annotations[PERMITTED]) if PERMITTED in annotations else None,
     )
@@ -136,7 +145,7 @@ def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
 def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:
     for condition in conditions(status):
         if condition.type == "PodScheduled":
-            return ScheduledCondition(condition.status, condition.reason, condition.message)
+            return ScheduledCondition(condition.status, condition.reason[:TEXT_KEPT], condition.message[:TEXT_KEPT])
     return None
 
 

@@ -7,7 +7,7 @@ Storage never holds up the daemon: what it may not read of that is `Unread`. It 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read import resources
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
+from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.protocol import Message, Unread
@@ -25,7 +26,13 @@ class Informers:
     """`stores` and `reflectors` are by resource name; the daemon sets `backlog_bound`."""
 
     def __init__(
-        self, client: ApiClient, *, warn: Warn, restore_signals: Callable[[], None], sweep_every_s: float
+        self,
+        client: ApiClient,
+        *,
+        warn: Warn,
+        restore_signals: Callable[[], None],
+        sweep_every_s: float,
+        scheduler_names: Iterable[str] = (),
     ) -> None:
         """For `restore_signals` and `sweep_every_s` see `PodGroupInformer`."""
         self.backlog_bound = asyncio.Event()
@@ -33,7 +40,8 @@ class Informers:
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
         self._early: list[Message] = []
         self._sink: Sink = self._early.append
-        required: tuple[Any, ...] = (resources.pods(ShapeTable()), resources.nodes(warn), resources.NAMESPACES)
+        self.scheduler_names = names = SchedulerNames(scheduler_names, warn)
+        required: tuple[Any, ...] = (resources.pods(ShapeTable(), names), resources.nodes(warn), resources.NAMESPACES)
         for resource in (*required, *resources.STORAGE):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             refused = partial(self._take, Unread(resource.kind)) if resource in resources.STORAGE else None

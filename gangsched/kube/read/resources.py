@@ -13,6 +13,7 @@ import msgspec
 from gangsched.kube.ports import Warn
 from gangsched.kube.read import storage
 from gangsched.kube.read.decode import decode_namespace, decode_pod, node_decoder
+from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
 from gangsched.kube.read.wire import Identity, Line, Page, WireNamespace, WireNode, WirePod
@@ -55,9 +56,16 @@ class Resource(Generic[W, T]):
         self.item: msgspec.json.Decoder[W] = msgspec.json.Decoder(wire)
 
 
-def pods(shapes: ShapeTable) -> Resource[WirePod, Pod]:
+def pods(shapes: ShapeTable, names: SchedulerNames | None = None) -> Resource[WirePod, Pod]:
     """All pods of the cluster, ended ones too: a selector would hide how a gang's members ended (semantics B6, E3)."""
-    return Resource("/api/v1/pods", WirePod, Pod, lambda wire: decode_pod(wire, shapes), by_uid)
+
+    def convert(wire: WirePod) -> Pod | None:
+        pod = decode_pod(wire, shapes, names)
+        if names is not None and pod is not None and not pod.node_name and pod.live:
+            names.compare(pod.scheduler_name, pod.key)
+        return pod
+
+    return Resource("/api/v1/pods", WirePod, Pod, convert, by_uid)
 
 
 def nodes(warn: Warn) -> Resource[WireNode, Node]:

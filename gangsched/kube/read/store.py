@@ -24,6 +24,7 @@ from gangsched.model.protocol import Applied, Gone, Replaced
 
 _ITEMS = b',"items":['
 HEAD_BYTES = 4_096
+SENTENCE_CHARACTERS = 500
 
 _loose_line = msgspec.json.Decoder(Line[Raw])
 _loose_page = msgspec.json.Decoder(Page[Raw])
@@ -211,6 +212,7 @@ class Store(Generic[W, T]):
 
     def _complain(self, key: str, sentence: str) -> None:
         self.counts.bad_objects += 1
+        sentence = sentence[:SENTENCE_CHARACTERS]
         if self._complaints.get(key) != sentence:
             self._complaints[key] = sentence
             self._warn(sentence)

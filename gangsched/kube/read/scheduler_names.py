@@ -1,0 +1,66 @@
+"""Whose pods are whose, by `spec.schedulerName`; a name that looks like a misspelling of ours is told once.
+
+Law: a pod whose scheduler does not exist waits without a word from anybody, so we say what nobody else can. What is
+remembered of other names is bounded: only names about as long as ours, and only so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gangsched.api.problem import quoted
+from gangsched.kube.ports import Warn
+
+LETTERS = 2
+REMEMBERED = 1_000
+TOLD_AT_MOST = 100
+
+
+@dataclass(slots=True)
+class SchedulerNameCounts:
+    """What happened so far, for metrics."""
+
+    misspelt: int = 0
+
+
+class SchedulerNames:
+    """Our names, and those of other pods as far as they have been compared with ours."""
+
+    def __init__(self, ours: Iterable[str], warn: Warn) -> None:
+        self.counts = SchedulerNameCounts()
+        self._ours = frozenset(ours)
+        self._longest = max(map(len, self._ours), default=0) + LETTERS
+        self._compared: set[str] = set()
+        self._warn = warn
+
+    def are_ours(self, name: str) -> bool:
+        """Whether `name` is one of ours."""
+        return name in self._ours
+
+    def compare(self, name: str, pod: str) -> None:
+        """Tell of a `name` within two letters of one of ours, the first time; `pod` is "namespace/name"."""
+        if name in self._ours or len(name) > self._longest or name in self._compared:
+            return
+        if len(self._compared) >= REMEMBERED:
+            self._compared.clear()
+        self._compared.add(name)
+        near = min((mine for mine in self._ours if within(LETTERS, name, mine)), default=None)
+        if near is None:
+            return
+        self.counts.misspelt += 1
+        if self.counts.misspelt <= TOLD_AT_MOST:
+            self._warn(
+                f'Pod {pod} has schedulerName {quoted(name)}, which is not ours but close to "{near}": '
+                "if it is misspelt, nobody schedules the pod."
+            )
+
+
+def within(letters: int, a: str, b: str) -> bool:
+    """Whether at most so many insertions, deletions and replacements of letters make `a` into `b` (Levenshtein)."""
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        above, row = row, [i]
+        for j, other in enumerate(b, 1):
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (letter != other)))
+    return row[-1] <= letters
