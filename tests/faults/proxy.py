@@ -32,7 +32,7 @@ class FaultProxy:
     """`rules` may be changed while it runs; `background` are requests that are still to be carried out."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
+        self.plane = plane
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self.rules: list[Rule] = []
@@ -57,11 +57,11 @@ class FaultProxy:
         future.result(30)
 
     async def _start(self) -> None:
-        trust = ssl.create_default_context(cafile=str(self._plane.ca_path))
+        trust = ssl.create_default_context(cafile=str(self.plane.ca_path))
         connector = aiohttp.TCPConnector(limit=0, ssl=trust)
         self.session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         serve = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        serve.load_cert_chain(str(self._plane.pki.server_cert), str(self._plane.pki.server_key))
+        serve.load_cert_chain(str(self.plane.pki.server_cert), str(self.plane.pki.server_key))
         self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)  # type: ignore[arg-type]
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=serve).start()
@@ -91,7 +91,7 @@ class FaultProxy:
 
     def server_url(self, request: web.Request) -> str:
         """Where a request goes on to."""
-        return self._plane.url + request.raw_path
+        return self.plane.url + request.raw_path
 
 
 class _Exchange:

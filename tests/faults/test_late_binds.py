@@ -1,4 +1,4 @@
-"""Binds whose answer says no, or nothing, and which the API server carries out seconds later all the same.
+"""Binds whose answer says no, or that get none, and which the API server carries out all the same, or not.
 
 `make faults` runs the long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50.
 """
@@ -9,7 +9,7 @@ import itertools
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from control_plane import ControlPlane
@@ -21,7 +21,7 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from tests.faults.proxy import FaultProxy
-from tests.faults.rules import Answer, Rule, etcd_timeout, gateway_page
+from tests.faults.rules import BlackHole, Drop, Fault, Rule, etcd_timeout, gateway_page
 
 pytestmark = pytest.mark.e2e
 
@@ -75,26 +75,37 @@ class Crowd:
                 self._api.delete(f"{self._api.path_of(item)}/{item['metadata']['name']}")
 
 
-def late_answers(rng: random.Random, hits: int) -> Iterator[Answer | None]:
-    """About every fourth bind, `hits` in all, is answered wrongly and carried out 1 to 5 s later."""
-    struck = 0
-    while struck < hits:
-        if rng.random() < 0.75:
-            yield None
-            continue
-        struck += 1
-        late_s = rng.uniform(1.0, LATEST_S)
-        yield rng.choice((etcd_timeout(late_s), gateway_page(502, late_s), gateway_page(504, late_s)))
+def some_of(rng: random.Random, hits: int, fault: Callable[[], Fault]) -> Iterator[Fault | None]:
+    """About every fourth bind meets a fault, `hits` in all."""
+    while hits:
+        struck = rng.random() < 0.25
+        hits -= struck
+        yield fault() if struck else None
+
+
+def late(rng: random.Random) -> Fault:
+    """An answer that says no, and the bind is carried out 1 to 5 s later."""
+    late_s = rng.uniform(1.0, LATEST_S)
+    return rng.choice((etcd_timeout(late_s), gateway_page(502, late_s), gateway_page(504, late_s)))
+
+
+def lost(rng: random.Random) -> Fault:
+    """No answer, soon or after up to 5 s, whether or not the bind was carried out."""
+    applied, silent_s = rng.random() < 0.5, rng.uniform(1.0, LATEST_S)
+    return rng.choice((Drop(applied), Drop(applied, reset=True), BlackHole(silent_s, applied)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_late_bind_never_finds_its_room_given_away(plane: ControlPlane, seed: int) -> None:
+@pytest.mark.parametrize("kind", [late, lost])
+def test_the_room_of_a_bind_is_never_given_away(
+    plane: ControlPlane, kind: Callable[[random.Random], Fault], seed: int
+) -> None:
     """No node is over-committed, and no gang is half bound for longer than the fault and five seconds (B3)."""
     rng = random.Random(seed)
     api, checks = Api.of(plane), Checks(limit_s=LATEST_S + RECOVERS_WITHIN_S)
-    crowd = Crowd(api, checks, rng, f"s{seed}")
+    crowd = Crowd(api, checks, rng, f"{kind.__name__}{seed}")
     with FaultProxy(plane) as proxy:
-        rule = Rule(late_answers(rng, HITS), verb="create", resource="pods", subresource="binding")
+        rule = Rule(some_of(rng, HITS, lambda: kind(rng)), verb="create", resource="pods", subresource="binding")
         proxy.rules.append(rule)
         with (
             Daemon(plane, url=proxy.url) as daemon,
@@ -103,7 +114,7 @@ def test_a_late_bind_never_finds_its_room_given_away(plane: ControlPlane, seed: 
         ):
             deadline_s = time.monotonic() + WITHIN_S
             while rule.struck < HITS or proxy.background:
-                assert time.monotonic() < deadline_s, f"only {rule.struck} of {HITS} binds were answered late"
+                assert time.monotonic() < deadline_s, f"only {rule.struck} of {HITS} binds met a fault"
                 crowd.refill()
                 daemon.check()
                 # Started gangs run for a moment, others take their room, and what was answered late lands meanwhile.
@@ -115,7 +126,7 @@ def test_a_late_bind_never_finds_its_room_given_away(plane: ControlPlane, seed: 
             pods.wait_for(lambda left: not left or None, within_s=30.0, what="the pods to go")
     api.close()
     print(
-        f"seed {seed}: {rule.struck} binds answered late, {len(checks.violations)} violations, "
+        f"seed {seed}: {rule.struck} {kind.__name__} binds, {len(checks.violations)} violations, "
         f"half bound for {checks.longest_partly_s:.1f} s at most"
     )
     assert checks.violations == []

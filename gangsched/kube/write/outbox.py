@@ -110,7 +110,7 @@ class _Order(Generic[V]):
     level: int
     put_s: float
     stage: _Stage
-    backoff: Backoff
+    backoff: Backoff | None = None
     tries: int = 0
     due_s: float = 0.0
     newer: V | None = None
@@ -167,14 +167,14 @@ class Outbox(Generic[V]):
         self.counts.ordered += 1
         order = self._orders.get(key)
         if order is None:
-            order = _Order(key, value, 0, self._runtime.now(), _Stage.QUEUED, self._backoff())
+            order = _Order(key, value, 0, self._runtime.now(), _Stage.QUEUED)
             self._orders[key] = order
             self.empty.clear()
             self._delay(order, _Stage.LIMITED, after_s) if after_s > 0 else self._enqueue(order)
         elif order.stage is _Stage.SENDING:
             order.newer = value
         else:  # its age stays: a verdict that changes all the time is still told in time
-            order.value, order.backoff, order.tries = value, self._backoff(), 0
+            order.value, order.backoff, order.tries = value, None, 0
             if order.stage is _Stage.BACKING_OFF or (
                 order.stage is _Stage.QUEUED and self._level_of(value) != order.level
             ):
@@ -312,7 +312,7 @@ class Outbox(Generic[V]):
             fault = caught
         if order.newer is not None:
             order.value, order.newer = order.newer, None
-            order.put_s, order.backoff, order.tries = self._runtime.now(), self._backoff(), 0
+            order.put_s, order.backoff, order.tries = self._runtime.now(), None, 0
             self._enqueue(order)
         elif fault is None:
             self._finish(order)
@@ -330,6 +330,7 @@ class Outbox(Generic[V]):
                 self._warn(fault, "giving up on it")
             return
         self._warn(fault, "trying again")
+        order.backoff = order.backoff or Backoff(0.25, 10.0, rng=self._runtime.rng)
         self._delay(order, _Stage.BACKING_OFF, order.backoff.next_s(fault))
 
     def _warn(self, fault: Fault, then: str) -> None:
@@ -338,9 +339,6 @@ class Outbox(Generic[V]):
         if trouble != self._trouble:
             self._trouble = trouble
             self._runtime.warn(f"Cannot write {self._kind.noun}: {str(fault).rstrip('.')}; {then}.")
-
-    def _backoff(self) -> Backoff:
-        return Backoff(0.25, 10.0, rng=self._runtime.rng)
 
 
 def _is_gone(fault: Fault) -> bool:

@@ -65,8 +65,11 @@ class TokenBuckets(Generic[K]):
 
     def take(self, key: K) -> None:
         """Take a token; one that is not there yet is owed."""
+        if not self._rate.every_s:
+            return
         now_s = self._now()
-        self._full_s[key] = max(self._full_s.get(key, now_s), now_s) + self._rate.every_s
+        full_s = self._full_s.get(key, now_s)
+        self._full_s[key] = (full_s if full_s > now_s else now_s) + self._rate.every_s
         if len(self._full_s) > self._forget_at:
             self._full_s = {key: full_s for key, full_s in self._full_s.items() if full_s > now_s}
             self._forget_at = 2 * len(self._full_s) + 1_000
