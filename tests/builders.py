@@ -17,7 +17,7 @@ import msgspec
 from gangsched.api import keys
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement
-from gangsched.model.objects import Node, Phase, Pod, PodGroup, Shape, Taint
+from gangsched.model.objects import Node, PermitStamp, Phase, Pod, PodGroup, Shape, Taint
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.resources import ResourceVector, from_dict
 from gangsched.model.snapshot import Snapshot
@@ -140,6 +140,11 @@ def pod_group(name: str, min_member: int | None = 1, **fields: Any) -> PodGroup:
 def running(pod: Pod, node: str = "") -> Pod:
     """The pod as the API server shows it once it runs."""
     return msgspec.structs.replace(pod, node_name=node or pod.node_name, phase=Phase.RUNNING)
+
+
+def stamped(pod: Pod, min_member: int) -> Pod:
+    """The pod as our bind left it: permitted with its gang's minimum (semantics B4)."""
+    return msgspec.structs.replace(pod, permitted=PermitStamp(min_member, 1))
 
 
 # --- what core sees -------------------------------------------------------------------------------------------------

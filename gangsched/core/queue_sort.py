@@ -10,9 +10,9 @@ from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY, is_accelerator
 
 
-def group_key(group: Group) -> tuple[bool, int, int, str]:
-    """Broken groups first (Q2), then priority, age, id (Q1); smaller sorts first."""
-    return (not group.broken, -group.priority, group.creation_s, group.id)
+def group_key(group: Group) -> tuple[int, bool, int, str]:
+    """Priority, among equals the broken first, then age, then id (Q1, Q2); smaller sorts first."""
+    return (-group.priority, not group.broken, group.creation_s, group.id)
 
 
 def member_key(pod: Pod) -> tuple[int, tuple[int, int, int], str, str]:

@@ -66,8 +66,8 @@ class Gang:
     passed Permit and whose bind failed (semantics B3): they are scheduled as plain pods whatever the match policy.
     `bound` counts bound and being-bound members that are not terminating, `present` all live ungated members of ours or
     bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
-    settings yet. `nodes` are the nodes of bound members, by name. A `plain` gang is pods that name no gang: each is
-    scheduled alone.
+    settings yet. `permitted_min` is the minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes
+    of bound members, by name. A `plain` gang is pods that name no gang: each is scheduled alone.
     """
 
     id: str
@@ -88,6 +88,7 @@ class Gang:
     succeeded: int = 0
     timed_out: tuple[str, ...] = ()
     satisfied: bool = False
+    permitted_min: int = 0
     plain: bool = False
     constraints: PlacementConstraints = NO_CONSTRAINTS
     uninitialised: Refusal | None = None

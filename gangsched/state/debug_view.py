@@ -52,7 +52,7 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
     return {
         **_line(state, record),
         "ours": record.ours,
-        "satisfied": record.satisfied,
+        "satisfied": record.permit is not None,
         "podGroup": _pod_group(record),
         "spec": _spec(record),
         "problems": [problem.text for problem in record.spec.problems] if record.spec else [],

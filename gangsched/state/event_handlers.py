@@ -146,11 +146,8 @@ class EventHandlers:
         if member is None:
             self._members.admit(pod, gang)
         else:
-            old = member.pod if member.gang == gang_id else None
+            old = member.pod if gang is not None and member.gang == gang_id else None
             self._members.see(member, pod, gang)
-        if gang is not None and (pod.node_name or not pod.live):
-            gang.started = gang.started or bool(pod.node_name and pod.live)
-            gang.forget_if_lifeless()
         return self._rejection(pod, old, gang, now_s) if old is not None and gang is not None else ()
 
     def _gang_id(self, pod: Pod) -> tuple[str, bool]:
@@ -227,15 +224,11 @@ class EventHandlers:
         group_id = self._registry.group_of.get(member.gang, "")
         if isinstance(outcome, Bound):
             self._queue.succeeded(group_id)
-            if gang is not None and pod.live:
-                gang.started = True
             text = f"Successfully assigned {pod.key} to {outcome.node}"
             return (RecordEvent(pod_ref(pod), EventReason.SCHEDULED, text, action="Binding"),)
         if gang is None or member.state is before:
             return ()  # the watch was faster: where the pod runs is where it takes room
-        is_retried = member.state is State.RETRY
-        self._members.restart_if_none_started(gang)
-        if not is_retried:
+        if member.state is not State.RETRY:
             return ()
         text = f"binding pod {pod.key} to node {outcome.node} failed and will be tried again: {outcome.message}"
         member.fault = text

@@ -6,6 +6,7 @@ so a pod recreated under the same name is another member (semantics I6).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -13,9 +14,9 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec
 from gangsched.core.queue_sort import size_key
 from gangsched.model.gang import Gang, Placement, Refusal
-from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup, Shape
+from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup, Shape
 from gangsched.model.reasons import Reason
-from gangsched.state.members import Member, State
+from gangsched.state.members import STARTED, Member, State
 
 UNBOUND = frozenset({State.PENDING, State.GATED, State.HELD, State.RETRY, State.WAITING_FOR_CLAIMS, State.BINDING})
 """The states in which the timeout annotation of a member counts (T3)."""
@@ -26,17 +27,14 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 class GangRecord:
     """What is remembered of one gang.
 
-    `members` are its own, by uid. `started` is whether a member was ever bound since the gang was satisfied. `spec_of`
-    is what `spec` was made from. `ours`: a member is (or, once none is left, was) for us to place; of any other gang
-    nothing is ever told or written.
+    `members` are its own, by uid. `spec_of` is what `spec` was made from. `ours`: a member is (or, once none is left,
+    was) for us to place; of any other gang nothing is ever told or written.
     """
 
     id: str
     plain: bool = False
     members: dict[str, Member] = field(default_factory=dict)
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
-    satisfied: bool = False
-    started: bool = False
     spec: GangSpec | None = None
     spec_of: object = None
     native: bool = False
@@ -84,10 +82,17 @@ class GangRecord:
         """The member that speaks for the gang where there is no PodGroup."""
         return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
-    def forget_if_lifeless(self) -> None:
-        """Once no live member is left, what the gang had reached is void, whoever joins later (semantics I6)."""
-        if all(member.state is State.ENDED for member in self.members.values()):
-            self.satisfied = self.started = False
+    @property
+    def permit(self) -> PermitStamp | None:
+        """The Permit that the gang has passed: the newest stamp of members bound or being bound; else None (B4, I6)."""
+        return _newest(self.of(*STARTED))
+
+    def stamp(self) -> PermitStamp:
+        """What a bind of a member is stamped with: the Permit passed, or the next one (semantics B4)."""
+        if (permit := self.permit) is not None:
+            return permit
+        before = _newest(self.members.values())
+        return PermitStamp(self.spec.min_member or 0 if self.spec else 0, before.epoch + 1 if before else 1)
 
     def read_spec(self, *, defaults: GangDefaults) -> bool:
         """Bring `spec` up to date; True when it changed. The oldest pod of each distinct declaration is asked.
@@ -126,9 +131,7 @@ class GangRecord:
         count = _count(self)
         if self.members:
             self.ours = any(member.pod.scheduler_name in names for member in self.members.values())
-        if count.seen_bound:
-            self.satisfied = True  # B4: seen bound, e.g. after a restart
-        spec = self.spec
+        permit, spec = count.permit, self.spec
         counted = Gang(
             id=self.id,
             plain=True,
@@ -142,7 +145,8 @@ class GangRecord:
             foreign=tuple(sorted(count.foreign)),
             succeeded=count.succeeded,
             timed_out=tuple(sorted(count.timed_out)),
-            satisfied=self.satisfied,
+            satisfied=permit is not None,
+            permitted_min=permit.min_member if permit else 0,
         )
         if self.plain or spec is None:
             return counted
@@ -167,7 +171,7 @@ class _Count:
     held: tuple[Placement, ...] = ()
     bound: int = 0
     nodes: tuple[str, ...] = ()
-    seen_bound: bool = False
+    permit: PermitStamp | None = None
     gated: int = 0
     terminating: int = 0
     succeeded: int = 0
@@ -188,7 +192,6 @@ def _count(record: GangRecord) -> _Count:
             case State.BOUND | State.BINDING | State.WAITING_FOR_CLAIMS:
                 count.bound += 1
                 nodes.add(member.node)
-                count.seen_bound = count.seen_bound or bool(pod.node_name)
             case State.ENDED:
                 count.succeeded += pod.phase is Phase.SUCCEEDED
             case State.TERMINATING | State.WITHDRAWN | State.DELETED:
@@ -205,10 +208,18 @@ def _count(record: GangRecord) -> _Count:
                 assert_never(state)
         if (pod.timed_out or member.marking) and state in UNBOUND:
             count.timed_out.append(pod.key)
+    count.permit = record.permit
+    if count.permit is None:  # no bind went through: what failed is part of a whole gang again (decision 10)
+        pending, retry = [*pending, *retry], []
     count.pending, count.retry = _in_order(pending), _in_order(retry)
     count.nodes = tuple(sorted(nodes))
     count.held = tuple(sorted(held, key=lambda placement: placement.pod.key))
     return count
+
+
+def _newest(members: Iterable[Member]) -> PermitStamp | None:
+    stamps = (member.permit for member in members if member.permit is not None)
+    return max(stamps, key=lambda stamp: stamp.epoch, default=None)
 
 
 def _in_order(pods: list[Pod]) -> tuple[Pod, ...]:

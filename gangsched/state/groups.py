@@ -246,7 +246,10 @@ def namespace_of(gang_id: str) -> str:
 
 
 def broken(gang: Gang) -> bool:
-    """Started, but below its minimum, with members waiting to complete it (semantics Q2, B5)."""
-    if gang.plain or not gang.satisfied or not gang.bound:
+    """Started, and through loss below its minimum, with members waiting to complete it (semantics Q2, B5).
+
+    Its minimum is the one of its Permit, or today's if that is smaller: who raises it breaks nothing.
+    """
+    if gang.plain or not gang.satisfied:
         return False
-    return gang.waiting and gang.bound + gang.succeeded < gang.min_member
+    return gang.waiting and gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)

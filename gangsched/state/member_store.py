@@ -14,10 +14,10 @@ from gangsched.model.storage import Selection
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
-from gangsched.state.members import SEEN, TAKES_ROOM, UNDER_WAY, Change, Member, State, next_state, seen
+from gangsched.state.members import KEEPS_STAMP, SEEN, TAKES_ROOM, Change, Member, State, next_state, seen
 
-UNPLACED = {State.HELD: Change.RELEASE, State.RETRY: Change.RESTART_GANG}
-"""What ends with a member's gang."""
+OF_ITS_GANG = frozenset({State.HELD, State.RETRY})
+"""The states that a member has only through its gang."""
 KEEPS_SELECTIONS = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING})
 
 
@@ -56,7 +56,7 @@ class MemberStore:
         state = SEEN[seen(pod, self._names)]
         self._members[pod.uid] = member = Member(pod, state)
         if state in TAKES_ROOM:
-            member.node = pod.node_name
+            member.node, member.permit = pod.node_name, pod.permitted
             self._cluster.occupy(pod, pod.node_name)
         if pod.claims:
             self._cluster.storage_cache.keep(member, pod, known=True)
@@ -104,29 +104,19 @@ class MemberStore:
         for member in [member for member in members if member.state is State.HELD]:
             self.change(member, Change.RELEASE)
 
-    def restart_if_none_started(self, gang: GangRecord) -> None:
-        """When no bind of a permitted gang went through nothing has started: it is a whole gang again (decision 10)."""
-        if not gang.started and not any(member.state in UNDER_WAY for member in gang.members.values()):
-            gang.satisfied = False
-            for member in gang.of(State.RETRY):
-                self.change(member, Change.RESTART_GANG)
-
     def _enter(self, member: Member, gang: GangRecord) -> None:
         member.gang = gang.id
         gang.members[member.pod.uid] = member
 
     def _leave(self, member: Member) -> None:
         """The member is no longer of its gang, and what it had only as a member of it is void."""
-        if member.state in UNPLACED:
-            self.change(member, UNPLACED[member.state])
+        if member.state in OF_ITS_GANG:
+            self.change(member, Change.LEAVE_GANG)
         gang = self._registry.gangs.get(member.gang)
         member.gang, member.fault, member.marking = "", "", False
         if gang is None:
             return
         del gang.members[member.pod.uid]
-        gang.forget_if_lifeless()
-        if member.state in UNDER_WAY:
-            self.restart_if_none_started(gang)
         self._registry.touch(gang.id)
 
     def _become(
@@ -137,6 +127,7 @@ class MemberStore:
         member.node = (pod.node_name or node or old_node) if pod is not None and state in TAKES_ROOM else ""
         member.state = state
         member.pod = pod = pod or old_pod
+        member.permit = (member.permit or pod.permitted) if state in KEEPS_STAMP else None
         if old_node or member.node:
             self._cluster.move(old_pod, old_node, pod, member.node)
         if old_pod.claims or pod.claims:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gangsched.model.objects import TERMINAL, Pod
+from gangsched.model.objects import TERMINAL, PermitStamp, Pod
 from gangsched.model.storage import Selection
 
 
@@ -49,7 +49,7 @@ class Change(StrEnum):
     RELEASE = "release"
     SEND_CLAIMS = "send claims"
     SEND_BIND = "send bind"
-    RESTART_GANG = "restart gang"  # no bind of its gang went through: it is a whole gang again (decision 10)
+    LEAVE_GANG = "leave gang"  # what it had only as a member of its gang is void
     CLAIMS_WRITTEN = "claims written"
     CLAIMS_FAILED = "claims failed"
     ANSWERED_BOUND = "answered bound"
@@ -63,8 +63,10 @@ TAKES_ROOM: Set[State] = frozenset(
     {State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND, State.WITHDRAWN, State.TERMINATING}
 )
 """The states of members that have a node; all others have none."""
-UNDER_WAY: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.WITHDRAWN})
-"""The states of members that have left Permit and of which it is not known whether they are bound."""
+STARTED: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND})
+"""The states of members that have left Permit, or were bound by others, and are not going."""
+KEEPS_STAMP: Set[State] = STARTED | {State.WITHDRAWN, State.TERMINATING, State.ENDED}
+"""The states in which the stamp of a Permit means something: of all others the bind came to nothing."""
 
 SEEN: Row = {
     Change.SEEN_GATED: State.GATED,
@@ -86,13 +88,14 @@ def _stays(state: State, *changes: Change) -> Row:
 
 
 _STARTED: Row = {Change.SEND_CLAIMS: State.WAITING_FOR_CLAIMS, Change.SEND_BIND: State.BINDING}
+_LEFT: Row = {Change.LEAVE_GANG: State.PENDING}
 
 TABLE: Mapping[State, Row] = {
     # An answer may come about a pod that had left our sight and is back.
     State.GATED: {**SEEN, **_stays(State.GATED, *_ANSWERS, *_OF_CLAIMS)},
     State.FOREIGN: {**SEEN, **_stays(State.FOREIGN, *_ANSWERS, *_OF_CLAIMS)},
     State.PENDING: {**SEEN, **_STARTED, **_stays(State.PENDING, *_ANSWERS, *_OF_CLAIMS), Change.HOLD: State.HELD},
-    State.HELD: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.HELD, Change.RELEASE: State.PENDING},
+    State.HELD: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.HELD, Change.RELEASE: State.PENDING, **_LEFT},
     # Until its bind is answered a member stays what we made it, unless the watch shows more than the bind asks for.
     State.WAITING_FOR_CLAIMS: {
         **SEEN,
@@ -122,7 +125,8 @@ TABLE: Mapping[State, Row] = {
         Change.SEEN_DELETED: State.TERMINATING,
     },
     State.TERMINATING: {**SEEN, **_stays(State.TERMINATING, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS, *_OF_CLAIMS)},
-    State.RETRY: {**SEEN, **_STARTED, **_stays(State.RETRY, Change.SEEN_PENDING), Change.RESTART_GANG: State.PENDING},
+    # It goes alone while its gang is satisfied; of a gang that is not (any more) it is a pending member like others.
+    State.RETRY: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.RETRY, Change.HOLD: State.HELD, **_LEFT},
     State.DELETED: {**SEEN, **_stays(State.DELETED, *_ANSWERS, *_OF_CLAIMS)},
     State.ENDED: {**SEEN, **_stays(State.ENDED, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS, *_OF_CLAIMS)},
 }
@@ -134,7 +138,8 @@ class Member(msgspec.Struct, eq=False, gc=False):
 
     `gang` is the id of its gang, "" for a pod that only takes room or claims. `selections` is what was decided about
     its claims until it is bound, `fault` why its bind failed, until the next verdict, and `marking` that its timeout
-    annotation is being written and counts already (T2).
+    annotation is being written and counts already (T2). `permit` is the stamp of the Permit that let it through; what
+    we wrote ourselves counts, else what its pod says when we first see it (B4).
     """
 
     pod: Pod
@@ -144,6 +149,7 @@ class Member(msgspec.Struct, eq=False, gc=False):
     selections: tuple[Selection, ...] = ()
     fault: str = ""
     marking: bool = False
+    permit: PermitStamp | None = None
 
 
 def seen(pod: Pod, names: Set[str]) -> Change:

@@ -6,12 +6,13 @@ it rests on has changed since its snapshot, not at all (semantics B2). Time is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
+from gangsched.model.objects import PermitStamp
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.protocol import (
     Action,
@@ -164,7 +165,8 @@ class SchedulingState:
         self.members.release(self.members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
             self._place(placement, Change.HOLD)
-        actions: list[Action] = [self._bind(placement) for placement in verdict.binds]
+        stamps = {gang: self.registry.gangs[gang].stamp() for gang in group.gangs}
+        actions: list[Action] = [self._bind(placement, stamps) for placement in verdict.binds]
         if verdict.expired:
             actions += self._mark_timed_out(group)
         if verdict.round is not None:
@@ -172,11 +174,6 @@ class SchedulingState:
         if verdict.yields_to in self.registry.groups:
             group.yielded_to = verdict.yields_to
             self._yielded.add(group.id)
-        started = verdict.reason is Reason.SCHEDULED and verdict.binds
-        if started:
-            for gang in group.gangs:
-                record = self.registry.gangs[gang]
-                record.satisfied = any(pod.live for pod in record.pods)  # with a minimum of 0, maybe none
         records = [self.registry.gangs[gang] for gang in group.gangs]
         if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
             self._release_yielded({group.id})
@@ -201,12 +198,13 @@ class SchedulingState:
             self.queue.activate(group.id)  # holds were lost: place the members anew at once
         self.reports.note(group.id, now_s)
 
-    def _bind(self, placement: Placement) -> Bind:
+    def _bind(self, placement: Placement, stamps: Mapping[str, PermitStamp]) -> Bind:
         member = self._place(placement, Change.SEND_BIND)
         pod = placement.pod
         if not self.registry.gangs[member.gang].plain:
+            member.permit = stamps[member.gang]
             self.reports.started(member.gang, placement)
-        return Bind(pod.uid, pod.namespace, pod.name, placement.node, member.selections)
+        return Bind(pod.uid, pod.namespace, pod.name, placement.node, member.selections, member.permit)
 
     def _place(self, placement: Placement, change: Change) -> Member:
         """A member gets its room, unless it holds it already."""

@@ -11,7 +11,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.objects import Pod
 from gangsched.model.plan import RoundOutcome
 from gangsched.state.cluster import Cluster
-from gangsched.state.members import UNDER_WAY, State
+from gangsched.state.members import State
 from tests.builders import OURS
 from tests.properties.histories import History
 from tests.world import World
@@ -145,7 +145,7 @@ def nothing_is_lost(world: World) -> None:
     assert known <= set(world.pods), "members that are no pods"
     under_way = {bind.uid for bind in world.unanswered}
     for record in registry.gangs.values():
-        sent = {member.pod.uid for member in record.of(*UNDER_WAY)}
+        sent = {member.pod.uid for member in record.of(State.WAITING_FOR_CLAIMS, State.BINDING, State.WITHDRAWN)}
         assert sent <= under_way, f"{record.id} assumes what nobody binds"
     for group_id, group in registry.groups.items():
         assert not group.yielded_to or group.yielded_to in registry.groups, f"{group_id} waits for nobody"

@@ -22,10 +22,11 @@ def test_groups_are_ordered_by_priority_then_age_then_id() -> None:
     assert [each.id for each in sorted(groups, key=group_key)] == ["ns/c", "ns/d", "ns/a", "ns/b"]
 
 
-def test_broken_groups_go_before_any_priority() -> None:
-    """Q2: healing beats starting, whatever the priorities."""
-    healthy, broken = group(gang("ns/a"), priority=1000), group(gang("ns/b"), broken=True)
-    assert sorted([healthy, broken], key=group_key) == [broken, healthy]
+def test_broken_groups_go_first_within_their_priority() -> None:
+    """Q1, Q2: healing beats starting among equals, whatever the age; a higher priority goes first."""
+    older, broken = group(gang("ns/a"), creation_s=1), group(gang("ns/b"), broken=True, creation_s=2)
+    higher = group(gang("ns/c"), priority=1000, creation_s=3)
+    assert sorted([older, broken, higher], key=group_key) == [higher, broken, older]
 
 
 def test_members_are_ordered_by_priority_size_and_name() -> None:

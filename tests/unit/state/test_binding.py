@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from gangsched.core.cycle import plan
-from gangsched.model.objects import Node, Phase, Pod
+from gangsched.model.objects import Node, PermitStamp, Phase, Pod
 from gangsched.model.protocol import Applied, BindGone, Bound, Gone, Replaced
 from gangsched.model.reasons import Reason
-from tests.builders import gang_metadata, members, node, pod, pod_group, running
+from tests.builders import gang_metadata, members, node, pod, pod_group, running, stamped
 from tests.world import World
 
 
@@ -200,11 +202,11 @@ def test_answer_about_members_that_have_ended_starts_nothing() -> None:
     world.create(members("g", 2, first=2, pod_group=True))
     world.fate = lambda bind: "failed" if bind.name == "g-2" else "gone"
     world.settle()
-    assert not world.state.registry.gangs["ns/g"].satisfied
+    assert world.state.registry.gangs["ns/g"].permit is None
 
 
-def test_gang_whose_bound_members_ended_is_not_whole_again() -> None:
-    """Decision 10, P1: a gang that ran keeps what it was; a later failed bind of a replacement is only retried."""
+def test_gang_of_which_a_member_runs_is_not_whole_again() -> None:
+    """Decision 10, P1: a gang that runs keeps what it was; a failed bind of a replacement is only retried."""
     world = World(node("a", 4))
     pods = world.create(members("g", 3))
     world.settle()
@@ -212,11 +214,65 @@ def test_gang_whose_bound_members_ended_is_not_whole_again() -> None:
         world.update(each, phase=Phase.SUCCEEDED)
     world.fate = lambda _: "failed"
     world.create([pod("g-3", gang_metadata=gang_metadata("g", min_member=3))])
-    world.delete(pods[2])
     world.settle()
     world.fate = lambda _: "bound"
     world.advance(2)
-    assert world.bound() == {"g-3": "a"}
+    assert {"g-2", "g-3"} <= set(world.bound())
+
+
+@pytest.mark.parametrize("end", [{"deleting": True}, {"phase": Phase.SUCCEEDED}, {"phase": Phase.FAILED}])
+def test_gang_whose_last_bound_member_goes_starts_as_a_whole(end: dict[str, Any]) -> None:
+    """I6, B4: whether or not new members are there already, they need the minimum among themselves."""
+    world = World(node("a", 3))
+    pods = world.create(members("g", 3))
+    world.settle()
+    world.create(members("g", 2, first=3, min_member=3))
+    for each in pods:
+        world.update(each, **end)
+    world.settle()
+    assert not {"g-3", "g-4"} & set(world.bound())
+    for each in pods:
+        world.delete(each)
+    world.create(members("g", 1, first=5, min_member=3))
+    assert {"g-3", "g-4", "g-5"} <= set(world.settle().bound())
+
+
+def test_raising_the_minimum_of_a_running_gang_breaks_nothing() -> None:
+    """B5, Q2: the missing members go as P3 has it, after everything of higher priority."""
+    world = World(node("a", 2), node("full", 1))
+    world.create(pod("f", gpus=1, node_name="full"))
+    world.declare(pod_group("g", 2))
+    world.create(members("g", 2, pod_group=True))
+    world.settle()
+    world.declare(pod_group("g", 3, generation=2))
+    world.create(members("x", 1, priority=1000), members("g", 1, first=2, pod_group=True))
+    world.told()
+    assert not world.events("Degraded")
+    world.delete(next(each for each in world.pods.values() if each.name == "f"))
+    world.told()
+    assert "x-0" in world.bound()
+    assert "g-2" not in world.bound()
+    assert not world.events("Degraded")
+
+
+def test_members_are_stamped_with_the_permit_they_passed_with() -> None:
+    """B4: the first Permit is the first epoch; what joins a running gang carries its stamp; a new start is next."""
+    world = World(node("a", 4))
+    pods = world.create(members("g", 2))
+    world.settle()
+    world.create(members("g", 1, first=2, min_member=2))
+    world.settle()
+    assert [bind.permitted for bind in world.sent] == [PermitStamp(2, 1)] * 3
+    world.create(pod("p"))
+    assert world.settle().sent[-1].permitted is None
+    for each in [*pods, *(each for each in world.pods.values() if each.name == "g-2")]:
+        world.update(each, deleting=True)
+    for each in list(world.pods.values()):
+        if each.name != "g-2":
+            world.delete(each)
+    world.create(members("g", 2, first=3, min_member=2))
+    world.settle()
+    assert [bind.permitted for bind in world.sent[-2:]] == [PermitStamp(2, 2)] * 2
 
 
 def test_gone_member_is_not_retried_until_it_is_heard_of() -> None:
@@ -282,12 +338,12 @@ def test_answer_nobody_waits_for_is_passed_over() -> None:
 
 
 def test_gang_left_below_its_minimum_is_degraded_and_healed_first() -> None:
-    """B5, Q2: a started gang short of its minimum says so at once and goes before all others."""
+    """B5, Q2: a started gang short of its minimum says so at once and goes before all others of its priority."""
     world = World(node("a", 2))
     world.declare(pod_group("g", 2))
     pods = world.create(members("g", 2, pod_group=True))
     world.settle()
-    world.create(members("x", 1, priority=1000))
+    world.create(members("x", 1))
     world.told()
     world.delete(pods[1])
     world.create(members("g", 1, first=5, pod_group=True))
@@ -300,7 +356,7 @@ def test_degraded_is_told_once_and_again_when_it_returns() -> None:
     """B5, E2: the Event is not repeated while the gang stays degraded, whatever else is told meanwhile."""
     world = World(node("a", 1))
     world.declare(pod_group("g", 2))
-    world.create([running(each, "a") for each in members("g", 1, pod_group=True)])
+    world.create([stamped(running(each, "a"), 2) for each in members("g", 1, pod_group=True)])
     world.create(members("g", 1, first=1, pod_group=True))
     world.told()
     assert len(world.events("Degraded")) == 1

@@ -12,7 +12,7 @@ from gangsched.model.gang import Mode
 from gangsched.model.objects import Phase, Pod, PodGroup
 from gangsched.model.protocol import Applied, Replaced
 from gangsched.model.reasons import Reason
-from tests.builders import NAMESPACE, gang_metadata, members, node, pod, pod_group, running
+from tests.builders import NAMESPACE, gang_metadata, members, node, pod, pod_group, running, stamped
 from tests.world import World
 
 
@@ -302,11 +302,13 @@ def test_member_recreated_under_its_name_is_another_member() -> None:
     assert world.pods[new.uid].node_name
 
 
-def test_members_seen_bound_make_a_gang_satisfied() -> None:
-    """B4: after a restart a gang with a bound member goes on member by member."""
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_stamped_members_make_a_gang_satisfied(is_ours: bool) -> None:
+    """B4: after a restart a gang with a member that we bound goes on member by member; one bound by others is none."""
     world = World(node("a", 2))
-    world.create([running(each, "a") for each in members("g", 1, min_member=3)], members("g", 2, first=1, min_member=3))
-    assert len(world.settle().bound()) == 2
+    first = [running(each, "a") for each in members("g", 1, min_member=3)]
+    world.create([stamped(each, 3) if is_ours else each for each in first], members("g", 2, first=1, min_member=3))
+    assert len(world.settle().bound()) == (2 if is_ours else 1)
 
 
 @pytest.mark.parametrize(
