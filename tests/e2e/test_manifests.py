@@ -19,6 +19,7 @@ pytestmark = pytest.mark.e2e
 
 PODS = "/api/v1/pods"
 WITHIN_S = 30.0
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 
@@ -103,6 +104,32 @@ def test_every_example_is_accepted_and_bound(daemon: Daemon, api: Api, path: Pat
                 what=f"PodGroup {name} to say so",
             )
     assert not [line for line in daemon.log_lines() if line.get("level") in {"warning", "error", "critical"}]
+
+
+def test_kubectl_get_shows_why_a_pod_group_waits(daemon: Daemon, plane: ControlPlane, api: Api) -> None:
+    """The columns are Min, Phase, Reason, Message and Age; reason and message are the condition's."""
+    api.post("/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups", make.pod_group("waits", min_member=2))
+    api.post("/api/v1/namespaces/default/pods", make.pod("waits-0", gang="waits"))
+    with Following(api, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups") as groups:
+        groups.wait_for(
+            lambda items: any(said(item) for item in items.values() if item["metadata"]["name"] == "waits"),
+            within_s=WITHIN_S,
+            what="the condition of PodGroup waits",
+        )
+    table = Api.of(plane, accept=TABLE).get("/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups/waits")
+    shown = [number for number, column in enumerate(table["columnDefinitions"]) if column["priority"] == 0]
+    (row,) = table["rows"]
+    assert [table["columnDefinitions"][number]["name"] for number in shown] == [
+        "Name",
+        "Min",
+        "Phase",
+        "Reason",
+        "Message",
+        "Age",
+    ]
+    name, minimum, _, reason, message, _ = (row["cells"][number] for number in shown)
+    assert (name, minimum, reason) == ("waits", 2, "WaitingForMembers")
+    assert "1 of 2" in message
 
 
 def test_the_kustomization_names_every_manifest() -> None:

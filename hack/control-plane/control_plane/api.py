@@ -57,17 +57,19 @@ class Listed(NamedTuple):
 class Api:
     """One user's view of one API server. `token` is a bearer token; a client certificate lies in `context`."""
 
-    def __init__(self, url: str, context: ssl.SSLContext, *, token: str = "", timeout_s: float = 30.0) -> None:
+    def __init__(
+        self, url: str, context: ssl.SSLContext, *, token: str = "", timeout_s: float = 30.0, accept: str = JSON
+    ) -> None:
         self.url, self._context, self._timeout_s = url, context, timeout_s
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._headers = {"Accept": accept} | ({"Authorization": f"Bearer {token}"} if token else {})
         self._idle: list[http.client.HTTPSConnection] = []
         self._lock = threading.Lock()
         self._kinds: dict[str, dict[str, tuple[str, bool]]] = {}
 
     @classmethod
-    def of(cls, plane: ControlPlane) -> Self:
+    def of(cls, plane: ControlPlane, *, accept: str = JSON) -> Self:
         """The admin of a running control plane."""
-        return cls(plane.url, plane.ssl_context())
+        return cls(plane.url, plane.ssl_context(), accept=accept)
 
     def close(self) -> None:
         """Close the kept connections; the next request opens a new one."""
@@ -182,7 +184,7 @@ class Api:
 
     def _send(self, method: str, path: str, data: bytes | None, content_type: str) -> tuple[int, str | None, bytes]:
         """Status, Retry-After and body of one answer."""
-        headers = {"Content-Type": content_type, "Accept": JSON, **self._headers}
+        headers = {"Content-Type": content_type, **self._headers}
         while True:
             with self._lock:
                 kept = self._idle.pop() if self._idle else None
@@ -217,7 +219,7 @@ class Api:
 
     def open_stream(self, connection: http.client.HTTPSConnection, path: str) -> http.client.HTTPResponse:
         """An answer that is read as it arrives, on its own connection."""
-        connection.request("GET", path, headers={"Accept": JSON, **self._headers})
+        connection.request("GET", path, headers=self._headers)
         return connection.getresponse()
 
 
