@@ -19,6 +19,7 @@ from control_plane.applying import apply_manifests
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
+from control_plane.pods import nodes_of
 
 from tests.faults.proxy import FaultProxy
 from tests.faults.rules import BlackHole, Drop, Fault, Rule, etcd_timeout, gateway_page
@@ -130,3 +131,35 @@ def test_the_room_of_a_bind_is_never_given_away(
         f"half bound for {checks.longest_partly_s:.1f} s at most"
     )
     assert checks.violations == []
+
+
+def test_a_lost_bind_is_not_sent_to_a_node_that_is_gone(plane: ControlPlane) -> None:
+    """Its pod is read until the bind cannot be carried out any more, and then placed elsewhere (B2, B3)."""
+    api = Api.of(plane)
+    make.create_all(api, [make.node("short-lived", labels={"room": "x"})])
+    with FaultProxy(plane) as proxy:
+        rule = Rule(itertools.repeat(etcd_timeout(None)), verb="create", resource="pods", subresource="binding")
+        proxy.rules.append(rule)
+        with Daemon(plane, url=proxy.url) as daemon, Following(api, "/api/v1/pods") as pods:
+            api.post("/api/v1/namespaces/default/pods", make.pod("p", node_selector={"room": "x"}))
+            wait_until(lambda: rule.struck > 0)
+            api.delete("/api/v1/nodes/short-lived")
+            wait_until(lambda: daemon.metrics()["gangsched_nodes"] == NODES)
+            struck = rule.struck
+            make.create_all(api, [make.node("lasting", labels={"room": "x"})])
+            time.sleep(1.0)  # what must not be sent has this long to be sent
+            assert rule.struck == struck
+            proxy.rules.clear()
+            bound = pods.wait_for(lambda items: nodes_of(items, "p") or None, within_s=40.0, what="the pod to be bound")
+            assert bound == {"p": "lasting"}
+            api.delete("/api/v1/namespaces/default/pods/p")
+    api.delete("/api/v1/nodes/lasting")
+    api.close()
+
+
+def wait_until(holds: Callable[[], bool], within_s: float = 20.0) -> None:
+    """Look every 20 ms until it holds."""
+    deadline_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, UNPROCESSABLE, ApiFault, Fault
@@ -22,64 +22,10 @@ from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.fair_queue import FairQueue
 from gangsched.kube.write.pause import Binding, Pause
-from gangsched.kube.write.rate_limits import Budget, Rate, TokenBuckets, WriteLimits
-
-UNLIMITED = Rate(1, 0.0)
-
-
-class Namespaced(Protocol):
-    """What is written about, as far as fairness needs it."""
-
-    @property
-    def namespace(self) -> str:
-        """The namespace whose turn it is."""
-
+from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
+from gangsched.kube.write.writer import UNLIMITED, Due, Kind, Level, Namespaced, Writer
 
 V = TypeVar("V", bound=Namespaced)
-C_contra = TypeVar("C_contra", bound=Namespaced, contravariant=True)
-
-
-class Due(Enum):
-    """Whether an order is to be written."""
-
-    NOW = auto()
-    AFTER_BIND = auto()
-    NEVER = auto()
-
-
-class Writer(Protocol[C_contra]):
-    """What an outbox writes with."""
-
-    def due(self, value: C_contra) -> Due:
-        """Whether it is to be written; after AFTER_BIND the outbox waits for `answered`."""
-
-    async def write(self, value: C_contra) -> None:
-        """Write it. Raises Fault."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """Orders of one urgency: they wait until nothing has been bound for `pause_s`, but not longer than `patience_s`."""
-
-    pause_s: float = 0.0
-    patience_s: float
-    workers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """What an outbox is for.
-
-    `noun` names it in warnings; `levels` come first to last; `rate` is that of each key; an answer of a `final` status
-    is not worth another try; `tries` None: without end; of more than `capacity` orders the last level loses its oldest.
-    """
-
-    noun: str
-    levels: tuple[Level, ...]
-    rate: Rate = UNLIMITED
-    final: frozenset[int] = frozenset({BAD_REQUEST, UNPROCESSABLE})
-    tries: int | None = None
-    capacity: int | None = None
 
 
 @dataclass(slots=True)

@@ -18,11 +18,12 @@ import msgspec
 from gangsched.kube.http.client import JSON, MERGE_PATCH
 from gangsched.kube.http.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, UNPROCESSABLE, ApiFault
 from gangsched.kube.ports import RestClient, Runtime
-from gangsched.kube.write.outbox import Due, Kind, Level, Outbox, OutboxCounts
+from gangsched.kube.write.outbox import Outbox, OutboxCounts
 from gangsched.kube.write.pause import Binding
 from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import micro_time
+from gangsched.kube.write.writer import Due, Kind, Level
 from gangsched.model.protocol import RecordEvent
 from gangsched.model.text import cut
 

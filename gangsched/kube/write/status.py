@@ -17,16 +17,18 @@ from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.write.binder import Fate, pod_path
-from gangsched.kube.write.outbox import Due, Kind, Level, Outbox
+from gangsched.kube.write.outbox import Outbox
 from gangsched.kube.write.pause import Binding
 from gangsched.kube.write.rate_limits import Budget, WriteLimits
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import rfc3339
+from gangsched.kube.write.writer import Due, Kind, Level
 from gangsched.model.protocol import MarkTimedOut, Outcome, SetPodCondition, SetPodGroupStatus
 from gangsched.model.text import cut
 
 UNCHANGED_FOR_S = 60.0
 NO_SUBRESOURCE_FOR_S = 600.0
+STATUSES_REMEMBERED = 10_000
 SOON = Level(patience_s=0.7, workers=8)
 """Told within a second (semantics E1)."""
 IN_A_PAUSE = Level(pause_s=0.2, patience_s=3.0, workers=8)
@@ -109,7 +111,7 @@ class PodConditions:
         self._client = client
         self._binds = binds
         self._runtime = runtime
-        self._written: Recent[str, tuple[str, str, float]] = Recent()
+        self._written: Recent[str, tuple[int, float]] = Recent()
 
     def due(self, order: SetPodCondition) -> Due:
         """Never if it was written just now or the pod is bound; not yet while it is being bound."""
@@ -118,8 +120,8 @@ class PodConditions:
                 return Due.NEVER
             case Fate.PENDING:
                 return Due.AFTER_BIND
-        reason, message, at_s = self._written.get(order.uid, ("", "", 0.0))
-        is_written = (reason, message) == (order.reason, order.message)
+        written, at_s = self._written.get(order.uid, (None, 0.0))
+        is_written = written == hash((order.reason, order.message))
         return Due.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else Due.NOW
 
     async def write(self, order: SetPodCondition) -> None:
@@ -132,7 +134,7 @@ class PodConditions:
             "lastTransitionTime": rfc3339(self._runtime.wall()),
         }
         await patch_pod(self._client, order, {}, status={"conditions": [condition]})
-        self._written[order.uid] = (order.reason, order.message, self._runtime.now())
+        self._written[order.uid] = (hash((order.reason, order.message)), self._runtime.now())
 
 
 class TimeoutAnnotations:
@@ -164,7 +166,7 @@ class PodGroupStatuses:
     def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self._written: Recent[str, Mapping[str, Any]] = Recent()
+        self._written: Recent[str, Mapping[str, Any]] = Recent(STATUSES_REMEMBERED)
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> Due:

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from gangsched.kube.http.faults import ApiFault
-from gangsched.kube.write.outbox import Due, Kind, Level, Outbox
+from gangsched.kube.write.outbox import Outbox
 from gangsched.kube.write.rate_limits import Budget, Rate, WriteLimits
+from gangsched.kube.write.writer import Due, Kind, Level
 from tests.unit.kube.fakes import FakeBinds, FakeTime
 
 

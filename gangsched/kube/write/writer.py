@@ -1,0 +1,69 @@
+"""What an outbox writes with, and for whom: how urgent, how often, and with which faults it gives up.
+
+Law: types only; `outbox` does what they say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol, TypeVar
+
+from gangsched.kube.http.faults import BAD_REQUEST, UNPROCESSABLE
+from gangsched.kube.write.rate_limits import Rate
+
+UNLIMITED = Rate(1, 0.0)
+
+
+class Namespaced(Protocol):
+    """What is written about, as far as fairness needs it."""
+
+    @property
+    def namespace(self) -> str:
+        """The namespace whose turn it is."""
+
+
+C_contra = TypeVar("C_contra", bound=Namespaced, contravariant=True)
+
+
+class Due(Enum):
+    """Whether an order is to be written."""
+
+    NOW = auto()
+    AFTER_BIND = auto()
+    NEVER = auto()
+
+
+class Writer(Protocol[C_contra]):
+    """What an outbox writes with."""
+
+    def due(self, value: C_contra) -> Due:
+        """Whether it is to be written; after AFTER_BIND the outbox waits for `answered`."""
+
+    async def write(self, value: C_contra) -> None:
+        """Write it. Raises Fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Orders of one urgency: they wait until nothing has been bound for `pause_s`, but not longer than `patience_s`."""
+
+    pause_s: float = 0.0
+    patience_s: float
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What an outbox is for.
+
+    `noun` names it in warnings; `levels` come first to last; `rate` is that of each key; an answer of a `final` status
+    is not worth another try; `tries` None: without end; of more than `capacity` orders the last level loses its oldest.
+    """
+
+    noun: str
+    levels: tuple[Level, ...]
+    rate: Rate = UNLIMITED
+    final: frozenset[int] = frozenset({BAD_REQUEST, UNPROCESSABLE})
+    tries: int | None = None
+    capacity: int | None = None
