@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import threading
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +21,7 @@ from control_plane import ControlPlane
 
 from tests.faults.requests import ApiRequest
 from tests.faults.rules import Cut, Rule, reset
+from tests.server_thread import ServerThread, tls_of
 
 PASSED_ON = ("Authorization", "Content-Type", "Accept", "User-Agent")
 CHUNK_BYTES = 2**16
@@ -33,42 +32,32 @@ class FaultProxy:
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self.rules: list[Rule] = []
         self.background: set[asyncio.Task[None]] = set()
-        self.url = ""
+        self._server = ServerThread(self._handle, tls_of(plane.pki.server_cert, plane.pki.server_key))
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return self._server.url
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._run(self._start())
+        self._server.start()
+        self._server.run(self._connect())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._server.run(self._disconnect())
+        self._server.stop()
 
-    def _run(self, work: object) -> None:
-        future: Future[None] = asyncio.run_coroutine_threadsafe(work, self._loop)  # type: ignore[arg-type]
-        future.result(30)
-
-    async def _start(self) -> None:
+    async def _connect(self) -> None:
         trust = ssl.create_default_context(cafile=str(self.plane.ca_path))
         connector = aiohttp.TCPConnector(limit=0, ssl=trust)
         self.session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
-        serve = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        serve.load_cert_chain(str(self.plane.pki.server_cert), str(self.plane.pki.server_key))
-        self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.1)  # type: ignore[arg-type]
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=serve).start()
-        self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}"
 
-    async def _stop(self) -> None:
-        await self._runner.cleanup()
+    async def _disconnect(self) -> None:
         for task in self.background:
             task.cancel()
         await self.session.close()

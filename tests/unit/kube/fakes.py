@@ -8,7 +8,7 @@ import itertools
 import json
 import random
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from gangsched.kube.http.client import JSON, ApiClient, connect
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.ports import Runtime, Warn, silent
 from gangsched.kube.write.binder import Fate
+from tests.server_thread import Handler
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -129,15 +130,13 @@ class FakeRequests:
         return [sent for sent in self.sent if sent.method == method]
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 class FakeServer:
     """An HTTP server with queued answers per method and path; the last one of a queue repeats."""
 
     def __init__(self) -> None:
         self.url = ""
         self.seen: list[web.Request] = []
+        self.connections: set[object] = set()
         self._answers: dict[tuple[str, str], deque[Handler]] = defaultdict(deque)
 
     def will(self, method: str, path: str, *handlers: Handler) -> None:
@@ -146,6 +145,7 @@ class FakeServer:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.seen.append(request)
+        self.connections.add(request.protocol)
         kind = "WATCH" if "watch" in request.query else request.method
         queue = self._answers.get((kind, request.path))
         if not queue:
@@ -197,11 +197,25 @@ def status(code: int, reason: str, message: str, **details: Any) -> dict[str, An
     )
 
 
-def says(body: dict[str, Any], code: int = 200, **headers: str) -> Handler:
+def says(body: Any, code: int = 200, **headers: str) -> Handler:
     """Answer with a JSON body."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(body=compact(body), status=code, headers=headers, content_type="application/json")
+
+    return answer
+
+
+def hangs_up(handler: Handler) -> Handler:
+    """Answer, and close the connection without having said so."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = await handler(request)
+        await response.prepare(request)
+        await response.write_eof()
+        assert request.transport is not None
+        request.transport.close()
+        return response
 
     return answer
 

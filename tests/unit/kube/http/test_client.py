@@ -19,7 +19,8 @@ from gangsched.kube.http.client import connect
 from gangsched.kube.http.faults import ApiFault, Malformed, Misconfigured, Unreachable, said
 from gangsched.kube.http.permissions import PATH, PERMISSIONS, VOLUMES
 from gangsched.kube.ports import Sleep
-from tests.unit.kube.fakes import FakeTime, Handler, kubeconfig, says, serving, status
+from tests.server_thread import Handler
+from tests.unit.kube.fakes import FakeTime, kubeconfig, says, serving, status
 
 
 async def test_status_becomes_a_fault(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from aiohttp import web
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import silent
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
-from tests.unit.kube.fakes import FakeServer, Handler, kubeconfig, line, page, says, serving, status, streams
+from tests.server_thread import Handler
+from tests.unit.kube.fakes import FakeServer, kubeconfig, line, page, says, serving, status, streams
 
 API = "/apis/scheduling.x-k8s.io"
 POD_GROUPS = f"{API}/v1alpha1/podgroups"

@@ -17,19 +17,8 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Gone, Message, Replaced
-from tests.unit.kube.fakes import (
-    FakeServer,
-    Handler,
-    bookmark,
-    compact,
-    line,
-    page,
-    pod,
-    says,
-    serving,
-    status,
-    streams,
-)
+from tests.server_thread import Handler
+from tests.unit.kube.fakes import FakeServer, bookmark, compact, line, page, pod, says, serving, status, streams
 
 PODS = "/api/v1/pods"
 
