@@ -27,7 +27,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.loop import Loop, Ports
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.protocol import Bind, Bound, Report
+from gangsched.model.protocol import Bind, BindClaims, Bound, Report
 from gangsched.settings import LogFormat, LogLevel
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.telemetry.logs import configure_logging
@@ -63,9 +63,9 @@ class Cluster:
         """A time of day that stands still."""
         return "2026-01-01T00:00:00Z"
 
-    def submit(self, binds: Sequence[Bind]) -> None:
+    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
         """Keep the binds for `run`."""
-        self._binds += binds
+        self._binds += [order for order in orders if isinstance(order, Bind)]
 
     def tell(self, report: Report) -> None:
         """Nobody reads it."""

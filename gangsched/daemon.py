@@ -94,7 +94,7 @@ class Daemon:
         """Run until `stopping` is set; raises the exception of a part that ended."""
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good
-        self.informers.deliver_to(self._learn)
+        self.informers.deliver_to(self.loop.inbox)
         settings = self.settings
         health = serve_health(
             settings.health_host,
@@ -166,11 +166,6 @@ class Daemon:
         if isinstance(message, Outcome):
             self.status.answered(message)
 
-    def _learn(self, message: Message) -> None:
-        """Pass a message to the volume binder, whose members may wait for it."""
-        self.loop.inbox(message)
-        self.volumes.take(message)
-
     def _tell(self, told: Report) -> None:
         if isinstance(told, RecordEvent):
             self.recorder.record(told)
@@ -188,7 +183,7 @@ class Daemon:
         for noun, store in informers.stores.items():
             publish("store", noun, store.counts)
         publish("scheduler_names", "pods", informers.scheduler_names.counts)
-        publish("volumes", "binds", self.volumes.counts)
+        publish("volumes", "binds", self.state.claims.counts)
         publish("operator", "podgroups", informers.pod_groups.counts)
         publish("binder", "binds", self.binder.counts)
         publish("recorder", "events", self.recorder.counts)

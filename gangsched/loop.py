@@ -17,7 +17,7 @@ import structlog
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan
-from gangsched.model.protocol import Action, Bind, BindFailed, BindGone, Bound, Message, Report
+from gangsched.model.protocol import Action, Bind, BindClaims, BindFailed, BindGone, Bound, Message, Report
 from gangsched.model.reasons import Reason
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
@@ -29,9 +29,9 @@ BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "
 
 
 class Binds(Protocol):
-    """Carries out binds; each is answered by one Outcome in the loop's inbox."""
+    """Carries out binds; each is answered in the loop's inbox."""
 
-    def submit(self, binds: Sequence[Bind]) -> None:
+    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
         """Enqueue; never blocks."""
 
 
@@ -112,6 +112,7 @@ class Loop:
         if self._messages or not self._ready():
             return bool(self._messages)
         now_s = self._ports.clock.now_s()
+        self._carry_out(self._state.claims_due(now_s))
         self._state.refresh(now_s)
         planned = self._plan(now_s)
         for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
@@ -152,9 +153,9 @@ class Loop:
         return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
-        self._ports.binds.submit([action for action in actions if isinstance(action, Bind)])
+        self._ports.binds.submit([action for action in actions if isinstance(action, Bind | BindClaims)])
         for action in actions:
-            if not isinstance(action, Bind):
+            if not isinstance(action, Bind | BindClaims):
                 self._ports.tell(action)
 
     def _count(self, proposal: Plan, planned_s: float) -> None:

@@ -18,9 +18,11 @@ from gangsched.model.protocol import (
     Action,
     Applied,
     Bind,
+    BindClaims,
     BindFailed,
     BindGone,
     Bound,
+    ClaimsWritten,
     Gone,
     MarkTimedOut,
     Message,
@@ -30,11 +32,14 @@ from gangsched.model.protocol import (
     SetPodCondition,
     SetPodGroupStatus,
 )
+from gangsched.model.storage import ClaimRef, Volume
 from gangsched.state.members import State
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.state.validate import validate
 
 WALL = "2030-01-01T00:00:00Z"
+WRITTEN = str(10**9)
+"""The version that every write of a claim or a volume makes."""
 MOST_TURNS = 2_000
 
 
@@ -49,8 +54,10 @@ class World:
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
-        self.fate: Callable[[Bind], str] = lambda _: "bound"
-        self.unanswered: list[Bind] = []
+        self.fate: Callable[[Any], str] = lambda _: "bound"
+        self.unanswered: list[Bind | BindClaims] = []
+        self.claims_sent: list[BindClaims] = []
+        self.controller = True
         self.sent: list[Bind] = []
         self.reports: list[Report] = []
         self.plans: list[Plan] = []
@@ -123,6 +130,7 @@ class World:
 
     def turn(self) -> Plan | None:
         """One turn of the loop; returns the plan, if there was something to plan."""
+        self._do(self.state.claims_due(self.now_s))
         self.state.refresh(self.now_s)
         queue = self.state.ready(self.now_s)
         proposal = None
@@ -226,6 +234,10 @@ class World:
                     self.sent.append(action)
                     self.unanswered.append(action)
                     continue
+                case BindClaims():
+                    self.claims_sent.append(action)
+                    self.unanswered.append(action)
+                    continue
                 case SetPodCondition() if action.uid in self.pods:
                     condition = ScheduledCondition("False", action.reason, action.message)
                     self.update(self.pods[action.uid], condition=condition)
@@ -235,7 +247,29 @@ class World:
                     pass
             self.reports.append(action)
 
-    def _carry_out(self, bind: Bind) -> None:
+    def _carry_out(self, order: Bind | BindClaims) -> None:
+        if isinstance(order, Bind):
+            self._bind(order)
+        elif (fate := self.fate(order)) == "later":
+            self.unanswered.append(order)
+        elif fate == "failed":
+            self.say(BindFailed(order.uid, order.node, "the server said 500"))
+        else:
+            self.say(ClaimsWritten(order.uid, {each.volume or each.key: WRITTEN for each in order.claims}))
+            for selection in order.claims if self.controller else ():
+                self.bind_claim(selection.key, selection.volume)
+
+    def bind_claim(self, key: str, volume: str = "") -> None:
+        """The volume controller binds a claim, to a new volume if none is named."""
+        storage = self.state.cluster.storage_cache
+        claim = storage.claim(key)
+        assert claim is not None
+        name = volume or f"pv-{claim.name}"
+        ref = ClaimRef(claim.namespace, claim.name, claim.uid)
+        made = msgspec.structs.replace(storage.volumes.get(name, Volume(name=name)), claim=ref, available=False)
+        self.say(Applied(made), Applied(msgspec.structs.replace(claim, volume_name=name, bound=True)))
+
+    def _bind(self, bind: Bind) -> None:
         pod = self.pods.get(bind.uid)
         fate = self.fate(bind)
         if fate == "later":

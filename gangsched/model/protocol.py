@@ -74,15 +74,25 @@ class BindGone(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindFailed(msgspec.Struct, frozen=True, gc=False):
-    """The bind was refused or lost and the pod was read back unbound: plan it anew (403, 422, 429, 5xx)."""
+    """The bind was refused or lost and the pod was read back unbound: plan it anew (403, 422, 429, 5xx).
+
+    So is a pod whose claims could not be written.
+    """
 
     uid: str
     node: str
     message: str
 
 
+class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
+    """A BindClaims is carried out; `versions` has what version our writes gave each claim and volume, by key."""
+
+    uid: str
+    versions: Mapping[str, str]
+
+
 Outcome: TypeAlias = Bound | BindGone | BindFailed
-Message: TypeAlias = Event | Outcome
+Message: TypeAlias = Event | Outcome | ClaimsWritten
 
 # --- Actions: what the shell must do --------------------------------------------------------------------------------
 
@@ -97,11 +107,25 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
     uid: str
 
 
+class BindClaims(msgspec.Struct, frozen=True, gc=False):
+    """Have claims of a pod provisioned for its node, or volumes kept for them; answered by ClaimsWritten or BindFailed.
+
+    `free` are the names of volumes that nobody has kept before; the controller may undo what is done to them.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    claims: tuple[Selection, ...]
+    free: frozenset[str] = frozenset()
+
+
 class Bind(msgspec.Struct, frozen=True, gc=False):
     """Bind this pod to this node; always answered by exactly one Outcome.
 
-    `claims` are carried out first, and the pod is bound when all of them are bound. `permitted` is the stamp that the
-    bind leaves on the pod, None for a plain pod (semantics B4).
+    The pod is first entered in the ResourceClaims that it uses, `claims`. `permitted` is the stamp that the bind leaves
+    on the pod, None for a plain pod (semantics B4).
     """
 
     uid: str
@@ -156,4 +180,4 @@ class RecordEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 Report: TypeAlias = SetPodCondition | MarkTimedOut | SetPodGroupStatus | RecordEvent
-Action: TypeAlias = Bind | Report
+Action: TypeAlias = BindClaims | Bind | Report

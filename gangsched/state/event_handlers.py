@@ -16,9 +16,10 @@ from gangsched.model.protocol import (
     BindFailed,
     BindGone,
     Bound,
+    Event,
     Gone,
-    Message,
     Object,
+    Outcome,
     RecordEvent,
     Replaced,
     Unread,
@@ -62,7 +63,7 @@ class EventHandlers:
         self._names = names
         self._avoid_s = avoid_s
 
-    def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
+    def apply(self, message: Event | Outcome, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Take in one message; returns Events that are due whatever is decided next."""
         match message:
             case Applied(item=item):

@@ -16,6 +16,8 @@ from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.members import KEEPS_STAMP, SEEN, TAKES_ROOM, Change, Member, State, next_state, seen
 
+UNSEEN = frozenset({Change.CLAIMS_WRITTEN, Change.ANSWERED_BOUND})
+"""What changes nothing for its gang: a member counts as bound from Permit on."""
 OF_ITS_GANG = frozenset({State.HELD, State.RETRY})
 """The states that a member has only through its gang."""
 KEEPS_SELECTIONS = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING})
@@ -96,7 +98,7 @@ class MemberStore:
     def change(self, member: Member, change: Change, *, node: str = "", selections: tuple[Selection, ...] = ()) -> None:
         """Something happens to a member; `node` and `selections` are where it is placed and with which volumes."""
         self._become(member, next_state(member, change), member.pod, node, selections)
-        if change is not Change.ANSWERED_BOUND:  # it counts as bound from when its bind is sent
+        if change not in UNSEEN:
             self._registry.touch(member.gang)
 
     def release(self, members: Iterable[Member]) -> None:
@@ -132,6 +134,7 @@ class MemberStore:
             self._cluster.move(old_pod, old_node, pod, member.node)
         if old_pod.claims or pod.claims:
             member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
+            member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
             self._cluster.storage_cache.keep(member, old_pod, known=pod.uid in self._members)
 
 

@@ -8,6 +8,7 @@ table takes no room and keeps no index: `member_store` does, by what is written 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Set
 from enum import StrEnum
 from typing import TypeAlias
@@ -51,7 +52,6 @@ class Change(StrEnum):
     SEND_BIND = "send bind"
     LEAVE_GANG = "leave gang"  # what it had only as a member of its gang is void
     CLAIMS_WRITTEN = "claims written"
-    CLAIMS_FAILED = "claims failed"
     ANSWERED_BOUND = "answered bound"
     ANSWERED_GONE = "answered gone"
     ANSWERED_FAILED = "answered failed"
@@ -79,8 +79,7 @@ SEEN: Row = {
 }
 """Where a member goes of which we decided nothing: it is what the API server shows."""
 _UNBOUND = (Change.SEEN_GATED, Change.SEEN_FOREIGN, Change.SEEN_PENDING)
-_ANSWERS = (Change.ANSWERED_BOUND, Change.ANSWERED_GONE, Change.ANSWERED_FAILED)
-_OF_CLAIMS = (Change.CLAIMS_WRITTEN, Change.CLAIMS_FAILED)
+_ANSWERS = (Change.CLAIMS_WRITTEN, Change.ANSWERED_BOUND, Change.ANSWERED_GONE, Change.ANSWERED_FAILED)
 
 
 def _stays(state: State, *changes: Change) -> Row:
@@ -92,15 +91,15 @@ _LEFT: Row = {Change.LEAVE_GANG: State.PENDING}
 
 TABLE: Mapping[State, Row] = {
     # An answer may come about a pod that had left our sight and is back.
-    State.GATED: {**SEEN, **_stays(State.GATED, *_ANSWERS, *_OF_CLAIMS)},
-    State.FOREIGN: {**SEEN, **_stays(State.FOREIGN, *_ANSWERS, *_OF_CLAIMS)},
-    State.PENDING: {**SEEN, **_STARTED, **_stays(State.PENDING, *_ANSWERS, *_OF_CLAIMS), Change.HOLD: State.HELD},
+    State.GATED: {**SEEN, **_stays(State.GATED, *_ANSWERS)},
+    State.FOREIGN: {**SEEN, **_stays(State.FOREIGN, *_ANSWERS)},
+    State.PENDING: {**SEEN, **_STARTED, **_stays(State.PENDING, *_ANSWERS), Change.HOLD: State.HELD},
     State.HELD: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.HELD, Change.RELEASE: State.PENDING, **_LEFT},
     # Until its bind is answered a member stays what we made it, unless the watch shows more than the bind asks for.
     State.WAITING_FOR_CLAIMS: {
         **SEEN,
         **_stays(State.WAITING_FOR_CLAIMS, *_UNBOUND, Change.CLAIMS_WRITTEN),
-        Change.CLAIMS_FAILED: State.RETRY,
+        Change.ANSWERED_FAILED: State.RETRY,
         Change.SEND_BIND: State.BINDING,
     },
     State.BINDING: {
@@ -119,27 +118,35 @@ TABLE: Mapping[State, Row] = {
         Change.ANSWERED_FAILED: State.DELETED,
     },
     # Once it is bound the watch may be behind, and an answer still to come says nothing that it does not show.
-    State.BOUND: {
-        **SEEN,
-        **_stays(State.BOUND, *_UNBOUND, *_ANSWERS, *_OF_CLAIMS),
-        Change.SEEN_DELETED: State.TERMINATING,
-    },
-    State.TERMINATING: {**SEEN, **_stays(State.TERMINATING, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS, *_OF_CLAIMS)},
+    State.BOUND: {**SEEN, **_stays(State.BOUND, *_UNBOUND, *_ANSWERS), Change.SEEN_DELETED: State.TERMINATING},
+    State.TERMINATING: {**SEEN, **_stays(State.TERMINATING, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS)},
     # It goes alone while its gang is satisfied; of a gang that is not (any more) it is a pending member like others.
     State.RETRY: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.RETRY, Change.HOLD: State.HELD, **_LEFT},
-    State.DELETED: {**SEEN, **_stays(State.DELETED, *_ANSWERS, *_OF_CLAIMS)},
-    State.ENDED: {**SEEN, **_stays(State.ENDED, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS, *_OF_CLAIMS)},
+    State.DELETED: {**SEEN, **_stays(State.DELETED, *_ANSWERS)},
+    State.ENDED: {**SEEN, **_stays(State.ENDED, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS)},
 }
 """`TABLE[state][change]` is the next state. A pod may be gone from any state; its member is then dropped."""
+
+
+class ClaimsWait(msgspec.Struct, eq=False, gc=False):
+    """How long a member waits for its claims: until `deadline_s` at most, which is infinite while they are written.
+
+    `versions` has the version that our own write gave each claim and volume, by key. `is_stale` is true when they are
+    to be looked at whether they have changed or not.
+    """
+
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    deadline_s: float = math.inf
+    is_stale: bool = False
 
 
 class Member(msgspec.Struct, eq=False, gc=False):
     """One pod, its node where its state takes room, and what is known of it and of nobody else.
 
     `gang` is the id of its gang, "" for a pod that only takes room or claims. `selections` is what was decided about
-    its claims until it is bound, `fault` why its bind failed, until the next verdict, and `marking` that its timeout
-    annotation is being written and counts already (T2). `permit` is the stamp of the Permit that let it through; what
-    we wrote ourselves counts, else what its pod says when we first see it (B4).
+    its claims until it is bound, and `wait` how it waits for them. `fault` is why its bind failed, until the next
+    verdict, and `marking` that its timeout annotation is being written and counts already (T2). `permit` is the stamp
+    of the Permit that let it through; what we wrote ourselves counts, else what its pod says when we first see it (B4).
     """
 
     pod: Pod
@@ -147,6 +154,7 @@ class Member(msgspec.Struct, eq=False, gc=False):
     gang: str = ""
     node: str = ""
     selections: tuple[Selection, ...] = ()
+    wait: ClaimsWait | None = None
     fault: str = ""
     marking: bool = False
     permit: PermitStamp | None = None

@@ -17,9 +17,11 @@ from gangsched.model.plan import Plan, Verdict
 from gangsched.model.protocol import (
     Action,
     Bind,
+    BindClaims,
     BindFailed,
     BindGone,
     Bound,
+    ClaimsWritten,
     MarkTimedOut,
     Message,
     RecordEvent,
@@ -27,6 +29,7 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
+from gangsched.state.claim_binding import ClaimBinding, waits
 from gangsched.state.cluster import Cluster
 from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.groups import GroupRecord, Registry
@@ -61,6 +64,7 @@ class SchedulingState:
         self._event_handlers = EventHandlers(
             self.members, self.cluster, self.registry, self.queue, names=rules.scheduler_names, avoid_s=rules.avoid_s
         )
+        self.claims = ClaimBinding(self.members, self.cluster)
         self._clocked: set[str] = set()
         self._yielded: set[str] = set()
 
@@ -71,12 +75,22 @@ class SchedulingState:
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Take in one message; returns Events that are due whatever is decided next."""
+        if isinstance(message, ClaimsWritten):
+            self.claims.written(message, now_s)
+            return ()
         events = self._event_handlers.apply(message, now_s=now_s)
+        if isinstance(message, BindFailed):
+            self.claims.failed(message.uid)
         if isinstance(message, Bound | BindGone | BindFailed):
             started = self.reports.answered(message)
             if started:
                 self.reports.note(self.registry.group_of.get(started, ""), now_s)
         return events
+
+    def claims_due(self, now_s: float) -> list[Action]:
+        """The binds of members whose claims are bound now, and what is due to be told of those whose are not to be."""
+        binds, ended = self.claims.due(now_s)
+        return [*binds, *(event for outcome in ended for event in self.apply(outcome, now_s=now_s))]
 
     # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
 
@@ -166,7 +180,9 @@ class SchedulingState:
         for placement in verdict.holds:
             self._place(placement, Change.HOLD)
         stamps = {gang: self.registry.gangs[gang].stamp() for gang in group.gangs}
-        actions: list[Action] = [self._bind(placement, stamps) for placement in verdict.binds]
+        actions: list[Action] = [
+            order for each in verdict.binds if (order := self._bind(each, stamps, now_s)) is not None
+        ]
         if verdict.expired:
             actions += self._mark_timed_out(group)
         if verdict.round is not None:
@@ -198,13 +214,14 @@ class SchedulingState:
             self.queue.activate(group.id)  # holds were lost: place the members anew at once
         self.reports.note(group.id, now_s)
 
-    def _bind(self, placement: Placement, stamps: Mapping[str, PermitStamp]) -> Bind:
-        member = self._place(placement, Change.SEND_BIND)
-        pod = placement.pod
+    def _bind(self, placement: Placement, stamps: Mapping[str, PermitStamp], now_s: float) -> Bind | BindClaims | None:
+        """Send a member's bind, or have its claims bound first."""
+        selections = placement.claims or self.members[placement.pod.uid].selections
+        member = self._place(placement, Change.SEND_CLAIMS if waits(selections) else Change.SEND_BIND)
         if not self.registry.gangs[member.gang].plain:
             member.permit = stamps[member.gang]
             self.reports.started(member.gang, placement)
-        return Bind(pod.uid, pod.namespace, pod.name, placement.node, member.selections, member.permit)
+        return self.claims.order(member, now_s)
 
     def _place(self, placement: Placement, change: Change) -> Member:
         """A member gets its room, unless it holds it already."""
@@ -276,7 +293,8 @@ class SchedulingState:
     def next_deadline_s(self, now_s: float) -> float | None:
         """When something is to be done even if no message comes."""
         clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)
-        known = (self.queue.next_deadline_s(), self.reports.next_deadline_s(), *clocks)
+        parts = (self.queue, self.reports, self.claims)
+        known = (*(part.next_deadline_s() for part in parts), *clocks)
         return min((deadline for deadline in known if deadline is not None), default=None)
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:

@@ -32,6 +32,7 @@ class StorageCache:
         self._kinds: dict[type, dict[str, Any]] = {kind: {} for kind in RESOURCES}
         self._users: dict[str, dict[str, Member]] = defaultdict(dict)  # by claim, then by uid
         self._unplaced: dict[str, Member] = {}  # those of them that have no node
+        self._changed: set[str] = set()
         self._shown: set[type] = set()
         self._unread: frozenset[type[StorageObject]] = frozenset()
         self._photo: Storage | None = None
@@ -44,6 +45,9 @@ class StorageCache:
         if self._kinds[type(item)].get(key) == item:
             return []
         self._to_change(type(item))[key] = item
+        self._changed.add(key)
+        if isinstance(item, Volume) and item.claim is not None:
+            self._changed.add(f"{item.claim.namespace}/{item.claim.name}")
         return self._helped(type(item), key)
 
     def drop(self, kind: type, key: str) -> list[Member]:
@@ -51,6 +55,7 @@ class StorageCache:
         if key not in self._kinds[kind]:
             return []
         del self._to_change(kind)[key]
+        self._changed.add(key)
         return self._helped(kind, key)
 
     def replace(self, kind: type, items: Iterable[StorageObject]) -> list[Member]:
@@ -59,6 +64,7 @@ class StorageCache:
         if listed == self._kinds[kind] and kind not in self._unread:
             return []
         self._unread -= {kind}
+        self._changed |= listed.keys() | self._kinds[kind].keys()
         self._kinds[kind] = listed
         self._photo = None
         return list(self._unplaced.values())
@@ -78,6 +84,21 @@ class StorageCache:
             self._shown.discard(kind)
         self._photo = None
         return self._kinds[kind]
+
+    def claim(self, key: str) -> Claim | None:
+        """A PersistentVolumeClaim by its key."""
+        found: Claim | None = self._kinds[Claim].get(key)
+        return found
+
+    @property
+    def volumes(self) -> Mapping[str, Volume]:
+        """The PersistentVolumes by name."""
+        return self._kinds[Volume]
+
+    def take_changed(self) -> set[str]:
+        """The keys of claims and volumes that changed since last asked, and of claims whose volume did."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def _helped(self, kind: type, key: str) -> list[Member]:
         """A claim matters to the pods that name it, anything else to all that name claims."""

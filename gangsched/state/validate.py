@@ -45,6 +45,10 @@ def _of_member(state: SchedulingState, member: Member) -> Iterator[str]:
         yield f"{what} on {member.node!r} though it is bound to {pod.node_name}"
     if member.selections and member.state not in {State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING}:
         yield f"{what} and has volumes selected"
+    if (member.wait is not None) is not (member.state is State.WAITING_FOR_CLAIMS):
+        yield f"{what} and {'has no' if member.wait is None else 'has a'} wait for claims"
+    if member.wait is not None and state.claims.waiting().get(pod.uid) is not member:
+        yield f"{what} and nobody looks at its claims"
     if not member.gang and (member.state is State.ENDED or not (member.node or pod.claims)):
         yield f"{what}, of no gang, and is remembered"
 

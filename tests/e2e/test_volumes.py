@@ -27,6 +27,7 @@ SELECTED = "volume.kubernetes.io/selected-node"
 PROVISIONER = "csi.test"
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
+POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 WITHIN_S = 20.0
 PLANE = {"kcm": True}
 
@@ -37,7 +38,7 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     api = Api.of(plane)
     make.create_all(api, [storage_class("late"), storage_class("now", waits=False)])
     yield api
-    delete_all(api, PODS, CLAIMS, VOLUMES, CLASSES, "/api/v1/nodes")
+    delete_all(api, PODS, POD_GROUPS, CLAIMS, VOLUMES, CLASSES, "/api/v1/nodes")
     with Following(api, CLAIMS) as claims, Following(api, VOLUMES) as volumes:
         for collection in (claims, volumes):
             collection.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of protection")
@@ -133,6 +134,21 @@ def wait_said(pods: Following, name: str, fragment: str) -> None:
     )
 
 
+def wait_told(api: Api, gang: str, fragment: str) -> None:
+    """Until a condition of a gang's PodGroup says this: facts that move are told there."""
+    with Following(api, POD_GROUPS) as seen:
+        seen.wait_for(
+            lambda items: any(
+                fragment in condition["message"]
+                for item in items.values()
+                if item["metadata"]["name"] == gang
+                for condition in item.get("status", {}).get("conditions", ())
+            ),
+            within_s=WITHIN_S,
+            what=f"PodGroup {gang} saying {fragment!r}",
+        )
+
+
 def selected(claims: Mapping[str, Object]) -> dict[str, str]:
     """The nodes selected for claims, by the claim's name."""
     notes = {item["metadata"]["name"]: item["metadata"].get("annotations", {}) for item in claims.values()}
@@ -189,7 +205,7 @@ def test_claims_that_wait_for_their_first_consumer(plane: ControlPlane, api: Api
     with Daemon(plane), provisioning(api), Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
         make.create_all(api, gang("big", "c0", "c1", "c2", gpus=4))
         wait_said(pods, "big-0", "needs room for 3 more pods")
-        wait_event(api, "there is room for 2")
+        wait_told(api, "big", "there is room for 2")
         assert selected(claims.objects()) == {}
         zones(api, b1="b")
         nodes = wait_bound(pods, "big", 3)
@@ -206,7 +222,7 @@ def test_volumes_of_a_zone(plane: ControlPlane, api: Api) -> None:
     make.create_all(api, [claim(f"c{index}", volume=f"v{index}") for index in range(2)])
     with Daemon(plane), Following(api, PODS) as pods:
         make.create_all(api, gang("zonal", "c0", "c1", gpus=4))
-        wait_said(pods, "zonal-0", "2 node(s) didn't match PersistentVolume's node affinity")
+        wait_told(api, "zonal", "2 node(s) didn't match PersistentVolume's node affinity")
         assert nodes_of(pods.objects(), "zonal-") == {}
         zones(api, b1="b")
         assert set(wait_bound(pods, "zonal", 2).values()) == {"b0", "b1"}
@@ -267,7 +283,7 @@ def test_killed_while_volumes_are_made(plane: ControlPlane, api: Api) -> None:
         with Daemon(plane):
             make.create_all(api, make.gang("rival", members=2, gpus=4))
             wait_said(pods, "rival-0", "needs room for 2 more pods")
-            wait_event(api, "there is room for 1")
+            wait_told(api, "rival", "there is room for 1")
             with provisioning(api):
                 assert wait_bound(pods, "crash", 2) == {f"crash-{index}": nodes[f"c{index}"] for index in range(2)}
         assert nodes_of(pods.objects(), "rival-") == {}
@@ -282,7 +298,7 @@ def test_what_happens_during_the_wait(plane: ControlPlane, api: Api) -> None:
             make.create_all(api, gang("first", "c0", gpus=4))
             wait_selected(claims, 1)
             make.create_all(api, gang("second", "c1", gpus=4))
-            wait_said(pods, "second-0", "Insufficient nvidia.com/gpu")
+            wait_told(api, "second", "Insufficient nvidia.com/gpu")
             api.delete("/api/v1/namespaces/default/pods/first-0")
             wait_selected(claims, 2)
             api.delete("/api/v1/namespaces/default/persistentvolumeclaims/c1")
@@ -311,7 +327,7 @@ def test_allocated_devices(plane: ControlPlane, api: Api) -> None:
         assert set(wait_bound(pods, "shared", 2).values()) == {"b0", "b1"}
         reserved = api.get(f"{DEVICES}/shared")["status"]["reservedFor"]
         assert {each["name"] for each in reserved} == {"shared-0", "shared-1"}
-        wait_said(pods, "bare-0", "is not allocated, and gangsched does not allocate devices")
+        wait_told(api, "bare", "is not allocated, and gangsched does not allocate devices")
     for name in ("shared", "bare"):
         api.delete(f"{DEVICES}/{name}")
 

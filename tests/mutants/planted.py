@@ -187,8 +187,8 @@ MUTANTS = (
         "a failed bind keeps its room",
         "B3",
         "state/members.py",
-        "        Change.ANSWERED_FAILED: State.RETRY,",
-        "        Change.ANSWERED_FAILED: State.BINDING,",
+        "Change.ANSWERED_FAILED: State.RETRY,\n    },",
+        "Change.ANSWERED_FAILED: State.BINDING,\n    },",
         STATE,
     ),
     Mutant(

@@ -27,6 +27,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.loop import Loop, Ports
 from gangsched.model.protocol import (
     Bind,
+    BindClaims,
     BindFailed,
     BindGone,
     Bound,
@@ -158,9 +159,9 @@ class VirtualCluster:
         """The virtual present in RFC 3339."""
         return datetime.fromtimestamp(EPOCH_S + self._now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def submit(self, binds: Sequence[Bind]) -> None:
+    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
         """Answer binds after the turn that ordered them."""
-        self._later.extend(lambda bind=bind: self._bind(bind) for bind in binds)  # type: ignore[misc]
+        self._later.extend(lambda bind=bind: self._bind(bind) for bind in orders if isinstance(bind, Bind))  # type: ignore[misc]
 
     def _tell(self, report: Report) -> None:
         self._later.append(lambda: self._write(report))

@@ -9,7 +9,7 @@ import pytest
 
 from gangsched.core.cycle import Limits
 from gangsched.loop import MESSAGES_PER_TURN, Loop, Ports
-from gangsched.model.protocol import Applied, Bind, Bound, RecordEvent, Report, SetPodCondition
+from gangsched.model.protocol import Applied, Bind, BindClaims, Bound, RecordEvent, Report, SetPodCondition
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.telemetry.metrics import Metrics
 from tests.builders import members, node, pod
@@ -32,9 +32,9 @@ class Bench:
             ready=lambda: self.is_ready,
         )
 
-    def submit(self, binds: Sequence[Bind]) -> None:
+    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
         """Collect."""
-        self.binds += binds
+        self.binds += [order for order in orders if isinstance(order, Bind)]
 
     def now_s(self) -> float:
         """By hand."""

@@ -45,7 +45,7 @@ def test_every_state_is_reached_and_left() -> None:
         (State.RETRY, Change.ANSWERED_FAILED),
         (State.WAITING_FOR_CLAIMS, Change.ANSWERED_BOUND),
         (State.BINDING, Change.SEND_BIND),
-        (State.BINDING, Change.CLAIMS_FAILED),
+        (State.BINDING, Change.CLAIMS_WRITTEN),
         (State.BOUND, Change.SEND_BIND),
         (State.GATED, Change.SEND_BIND),
         (State.TERMINATING, Change.HOLD),
@@ -102,7 +102,7 @@ def test_a_member_that_the_server_calls_gone_comes_back_when_it_is_seen() -> Non
 def test_claims_that_are_written_for_a_member_that_went_are_passed_over() -> None:
     """The writes may end after the pod was deleted, bound by another scheduler, or has ended."""
     for shown in (Change.SEEN_DELETED, Change.SEEN_BOUND, Change.SEEN_TERMINATING, Change.SEEN_ENDED):
-        for answer in (Change.CLAIMS_WRITTEN, Change.CLAIMS_FAILED):
+        for answer in (Change.CLAIMS_WRITTEN, Change.ANSWERED_FAILED):
             assert after(Change.SEND_CLAIMS, shown) is after(Change.SEND_CLAIMS, shown, answer)
 
 

@@ -67,16 +67,17 @@ def test_a_claim_wakes_only_those_who_name_it() -> None:
     assert len(world.plans) == plans
 
 
-def test_a_bind_carries_what_was_decided_about_the_claims() -> None:
+def test_what_was_decided_about_claims_is_ordered_before_the_bind() -> None:
     """Claims that wait for a node are selected for the member's node; bound ones are not mentioned."""
     world = World(node("n0"))
     has(world, LATE, Volume(name="v"), claim("c0", volume_name="v", bound=True))
     has(world, claim("c1", storage_class="late", resource_version="7"))
     world.create(gang("g", "c0", "c1"))
     world.settle()
-    claims = {bind.name: bind.claims for bind in world.sent}
-    carried = {name: [(c.name, c.node, c.resource_version) for c in claims[name]] for name in claims}
-    assert carried == {"g-c0": [], "g-c1": [("c1", "n0", "7")]}
+    (order,) = world.claims_sent
+    assert (order.name, order.node) == ("g-c1", "n0")
+    assert [(each.name, each.node, each.resource_version) for each in order.claims] == [("c1", "n0", "7")]
+    assert {bind.name: bind.claims for bind in world.sent} == {"g-c0": (), "g-c1": ()}
 
 
 def test_a_volume_is_taken_while_its_bind_is_under_way() -> None:
@@ -88,7 +89,7 @@ def test_a_volume_is_taken_while_its_bind_is_under_way() -> None:
     world.turn()
     second = world.create(gang("second", "c1"))
     world.told()
-    assert [(bind.name, bind.claims[0].volume) for bind in world.sent] == [("first-c0", "d")]
+    assert [(order.name, order.claims[0].volume) for order in world.claims_sent] == [("first-c0", "d")]
     assert "didn't find available persistent volumes to bind" in world.condition(second[0])[1]
     world.fate = lambda bind: "failed" if bind.name.startswith("first") else "bound"
     world.advance(0.5)
@@ -110,7 +111,8 @@ def test_a_held_member_keeps_its_volume() -> None:
     assert world.bound() == {"guest": "big"}
     world.delete(guest)
     world.settle()
-    assert {bind.name: [each.volume for each in bind.claims] for bind in world.sent} == {"g-0": ["d"], "g-1": []}
+    assert {order.name: [each.volume for each in order.claims] for order in world.claims_sent} == {"g-0": ["d"]}
+    assert {bind.name for bind in world.sent} == {"g-0", "g-1"}
 
 
 def test_a_pod_that_ends_frees_its_exclusive_claim_for_another_node() -> None:
