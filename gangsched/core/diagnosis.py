@@ -12,7 +12,7 @@ import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed, usable
+from gangsched.core.scopes import closed, standing, usable
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools
@@ -54,17 +54,28 @@ class Shortage:
 
 def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
     """What pods of `shape` are short of on `ledger`; `totals` is the ledger of the empty cluster."""
+    key = (shortage, shape, standing(group, shape, ledger))
+    return ledger.recall(key, lambda: _shortage(shape, group, ledger, totals))
+
+
+def room(shape: Shape, group: Group, ledger: Ledger) -> int:
+    """How many pods of `shape` the nodes that they may use take now, each by itself."""
+    key = (room, shape, standing(group, shape, ledger))
+    return ledger.recall(key, lambda: int(usable(shape, group, ledger).sum()))
+
+
+def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
+    """How many pods of `shape` the nodes that they may use take when empty; those avoided for a while count."""
+    return room(shape, replace(group, avoid=frozenset()) if group.avoid else group, totals)
+
+
+def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
     nodes = static_fit(shape, ledger.table).mask
     for _, mask in closed(group, shape, ledger):
         nodes = nodes & ~mask
     found = [_amounts(name, asked, nodes, ledger) for name, asked in shape.requests]
     scarcest = min(found, key=lambda each: (not each.never, each.takes))
     return Shortage(scarcest, int(np.count_nonzero(nodes)), empty_room(shape, group, totals))
-
-
-def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
-    """How many pods of `shape` the nodes that they may use take when empty; those avoided for a while count."""
-    return int(usable(shape, replace(group, avoid=frozenset()), totals).sum())
 
 
 def _amounts(name: str, asked: int, nodes: Bools, ledger: Ledger) -> Amounts:

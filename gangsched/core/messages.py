@@ -14,6 +14,7 @@ from dataclasses import replace
 from gangsched.core.diagnosis import Amounts, Shortage
 from gangsched.core.filter import pre_filter, refusals, static_fit
 from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import closed, standing
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
@@ -52,6 +53,13 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[Refused] = (), *,
         counts[reason] += int(nodes.sum())
     said = sorted(f"{count} {reason}" for reason, count in counts.items() if count)
     return f"0/{total} nodes are available: {', '.join(said)}."
+
+
+def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False) -> str:
+    """`nodes_available` for a pod of `group`, made once for all pods that are told the same."""
+    alike = ledger.occupancy.equivalence((pod,))(pod)
+    key = (why_no_node, alike, standing(group, pod.shape, ledger), filled)
+    return ledger.recall(key, lambda: nodes_available(pod, ledger, closed(group, pod.shape, ledger), filled=filled))
 
 
 def unsupported(pod: Pod) -> Refusal:

@@ -15,7 +15,7 @@ from gangsched.core import diagnosis, messages
 from gangsched.core.filter import static_fit
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed, usable
+from gangsched.core.scopes import usable
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
@@ -115,7 +115,7 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tup
         needed=needed,
         empty_room=sum(min(count, diagnosis.empty_room(each, group, totals)) for each, count in counts.items()),
         alike=len(counts) == 1,
-        nodes=messages.nodes_available(first, ledger, closed(group, shape, ledger), filled=True),
+        nodes=messages.why_no_node(first, group, ledger, filled=True),
     )
     # A NonStrict group collects room bit by bit, so any of it is worth a look; a Strict one needs it all at once.
     at_once = needed if group.strict else 1
@@ -125,9 +125,9 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tup
 
 def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger) -> int:
     """How many pods of `shape` fit; one that is held stays where it is, though no other member may go there."""
-    room = usable(shape, group, ledger)
-    stay = sum(each.pod.shape is shape and not room[ledger.table.index[each.node]] for each in held)
-    return int(room.sum()) + stay
+    own = [ledger.table.index[each.node] for each in held if each.pod.shape is shape]
+    stay = sum(not usable(shape, group, ledger)[node] for node in own)
+    return diagnosis.room(shape, group, ledger) + stay
 
 
 def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:

@@ -7,10 +7,11 @@ remembered and brought up to date only on the nodes that changed since it was la
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from gangsched.model.snapshot import Bools, Ints, Snapshot
 
 UNIT_BITS = 20
 """The most bits of an amount of accelerators in a cost."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -73,6 +77,7 @@ class Ledger:
         self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
+        self._recalled: dict[Hashable, tuple[int, Any]] = {}
         self._snapshot = snapshot
         self._usual: dict[str, dict[str, int]] = {}
         self._packed_by: dict[Shape, tuple[str, int]] = {}
@@ -117,6 +122,15 @@ class Ledger:
             each = {other: int(used[r]) * unit // taken for other, r in rows.items()} if taken > 0 else {}
             known = self._usual[name] = {other: amount for other, amount in each.items() if amount > 0}
         return known
+
+    def recall(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives for `key`; it is made again only after something was reserved or released."""
+        version = len(self._touched)
+        known = self._recalled.get(key)
+        if known is None or known[0] != version:
+            known = self._recalled[key] = (version, make())
+        made: T = known[1]
+        return made
 
     @contextmanager
     def within(self, scope: Scope) -> Iterator[None]:

@@ -17,7 +17,7 @@ from gangsched.core.filter import narrow, pre_filter, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed, home, scopes, usable
+from gangsched.core.scopes import home, scopes, usable
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Round, RoundOutcome
@@ -202,7 +202,7 @@ def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[P
     if first.shape.unsupported:
         return [(pod, messages.unsupported(pod)) for pod in alike]
     cause = pre_filter(first, ledger.occupancy)
-    text = messages.nodes_available(first, ledger, closed(group, first.shape, ledger))
+    text = messages.why_no_node(first, group, ledger)
     refusal = Refusal(cause.reason if cause is not None else Reason.UNSCHEDULABLE, "", text)
     return [(pod, refusal) for pod in alike]
 

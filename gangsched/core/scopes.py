@@ -13,7 +13,7 @@ that say themselves that they would rather be apart (soft spread, preferred anti
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -95,6 +95,13 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:
     inside = ledger.scope.accelerated if accelerated else ledger.scope.others
     if inside is not None:
         yield Refused(ledger.scope.text, ~inside)
+
+
+def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
+    """Equal for groups to whose pods of `shape` the same nodes are closed now."""
+    scope = ledger.scope
+    everywhere = scope.accelerated is None and scope.others is None
+    return group.avoid, _may_share(group, shape), None if everywhere else scope
 
 
 def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:
