@@ -70,6 +70,10 @@ class Verdict:
         """The reason told of the group."""
         return self.told.reason
 
+    def tells_the_same(self, other: Verdict) -> bool:
+        """Whether people are told the same; that it took another round to say so is no news."""
+        return (self.told, self.gangs, self.notes) == (other.told, other.gangs, other.notes)
+
     def of_gang(self, gang: str) -> Refusal:
         """What is told of one gang of the group."""
         return dict(self.gangs).get(gang, self.told)

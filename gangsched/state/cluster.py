@@ -70,7 +70,7 @@ class Cluster:
             self._stale_columns = self._stale_table = True
             return
         if _attributes(old) != _attributes(node):
-            self._stale_table = True
+            self._stale_table = self._stirred = True
         if old.allocatable != node.allocatable and not self._stale_columns:
             self._fill_column(self._table.index[node.name], node)
 
@@ -78,6 +78,7 @@ class Cluster:
         """Forget a node; what occupies it stays remembered until its pods go."""
         if self._nodes.pop(name, None) is not None:
             self._stale_columns = self._stale_table = True
+            self._stirred = True  # a topology domain may be gone
             self._snapshot = None
 
     def apply_namespace(self, namespace: Namespace) -> None:

@@ -6,7 +6,7 @@ I4), and until then each of them is a group of its own that is refused. `refresh
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -60,7 +60,7 @@ class Registry:
         self._names = names
         self._defaults = defaults
         self._dirty: set[str] = set()
-        self._mentioned_by: dict[str, set[str]] = defaultdict(set)
+        self._mentioned_by: dict[str, set[str]] = {}
         self._views: dict[str, Gang] = {}
         self._generations = count(1)
 
@@ -126,7 +126,7 @@ class Registry:
         for gang_id in self._dirty:
             record = self.gangs[gang_id]
             if record.empty:
-                regroup |= {gang_id} | self._mentioned_by[gang_id] | self._siblings(gang_id)
+                regroup |= {gang_id} | self._mentioned_by.get(gang_id, set()) | self._siblings(gang_id)
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
@@ -134,7 +134,7 @@ class Registry:
             is_new = gang_id not in self._views
             if not record.plain and record.read_spec(defaults=self._defaults):
                 self._mention(record, before)
-                regroup |= {gang_id} | before | self._siblings(gang_id) | self._mentioned_by[gang_id]
+                regroup |= {gang_id} | before | self._siblings(gang_id) | self._mentioned_by.get(gang_id, set())
             self._views[gang_id] = self._view(record)
             if is_new:
                 regroup.add(gang_id)
@@ -162,21 +162,24 @@ class Registry:
         return listed | set(group.gangs if group else ())
 
     def _mention(self, record: GangRecord, before: set[str]) -> None:
-        for other in before:
-            self._mentioned_by[other].discard(record.id)
+        self._unmention(record, before)
         for other in record.spec.group if record.spec else ():
             if other != record.id:
-                self._mentioned_by[other].add(record.id)
+                self._mentioned_by.setdefault(other, set()).add(record.id)
+
+    def _unmention(self, record: GangRecord, others: Iterable[str]) -> None:
+        for other in others:
+            mentions = self._mentioned_by.get(other, set())
+            mentions.discard(record.id)
+            if not mentions:
+                self._mentioned_by.pop(other, None)
 
     def _forget(self, record: GangRecord) -> None:
         """Drop the state of a gang of which nothing is left (semantics I6)."""
-        for other in record.spec.group if record.spec else ():
-            self._mentioned_by[other].discard(record.id)
+        self._unmention(record, record.spec.group if record.spec else ())
         del self.gangs[record.id]
         self.pod_group_names.found(record.id)
         self._views.pop(record.id, None)
-        if not self._mentioned_by[record.id]:
-            del self._mentioned_by[record.id]
 
     def _regroup(self, gang_ids: set[str]) -> set[str]:
         """Form the groups of these gangs anew; returns ids of groups that no longer exist."""

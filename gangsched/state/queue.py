@@ -1,30 +1,38 @@
 """The queue of groups: active, parked (refused), backing off; and what wakes whom (semantics Q3).
 
 Law: a refused group is looked at again only when something that could help it has changed, then at once; every group is
-looked at again after `SAFETY_NET_S` whatever happened. Order is not decided here (`core.queue_sort`).
+looked at again after `SAFETY_NET_S` whatever happened. Whom an event helps is decided in `parked`, and order in
+`core.queue_sort`.
 """
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from gangsched.core.filter import static_fit
-from gangsched.core.filter.node_resources_fit import room
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Snapshot
+from gangsched.state.parked import Parked, Rank
 
 SAFETY_NET_S = 60.0
 FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
+REVIEW_AFTER_S = 1.0
+REVIEW_EVERY_S = 4.0
+"""How often it is looked whether what parked groups were told is still true; with the rest of the way, 5 s (E1)."""
+REVIEWED_GROUPS = 500
+"""Groups of which this is told anew at a time; where more wait, they take turns."""
 
 
 class Queue:
-    """Which groups are worth a look."""
+    """Which groups are worth a look; `passed` are shapes whose room others were woken for in vain."""
 
     def __init__(self) -> None:
         self._active: set[str] = set()
-        self._parked: dict[str, tuple[Need, ...]] = {}
+        self.parked = Parked()
+        self.passed: set[Shape] = set()
+        self._review_s: float | None = None
+        self._reviewed_s = -math.inf
         self._until_s: dict[str, float] = {}
         self._delay_s: dict[str, float] = {}
         self._wake_at_s: dict[str, float] = {}
@@ -33,12 +41,24 @@ class Queue:
     def activate(self, group: str) -> None:
         """Something about the group changed, or it is new."""
         self._active.add(group)
-        self._parked.pop(group, None)
+        self.parked.remove(group)
 
-    def park(self, group: str, needs: tuple[Need, ...]) -> None:
-        """The group was refused (or is done); room matters to it only as `needs` says, empty = not at all."""
+    def park(
+        self,
+        group: str,
+        needs: tuple[Need, ...],
+        *,
+        rank: Rank = (),
+        snapshot: Snapshot | None = None,
+        in_vain: bool = True,
+    ) -> None:
+        """The group was refused (or is done); room matters to it only as `needs` says, empty = not at all.
+
+        `snapshot` is what it was refused on, `rank` its place among others; `in_vain`: it took no room.
+        """
         self._active.discard(group)
-        self._parked[group] = needs
+        self.passed.update(self.parked.tried(group, in_vain=in_vain))
+        self.parked.add(group, needs, rank, snapshot)
 
     def back_off(self, group: str, now_s: float) -> None:
         """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`.
@@ -71,14 +91,15 @@ class Queue:
     def drop(self, group: str) -> None:
         """The group is gone."""
         self._active.discard(group)
-        for known in (self._parked, self._until_s, self._delay_s, self._wake_at_s):
+        self.passed.update(self.parked.tried(group, in_vain=True))
+        self.parked.remove(group)
+        for known in (self._until_s, self._delay_s, self._wake_at_s):
             known.pop(group, None)
 
     def ready(self, now_s: float) -> set[str]:
         """Groups to look at now. Runs the safety net."""
         if self._swept_s is None or now_s - self._swept_s >= SAFETY_NET_S:
-            self._active.update(self._parked)
-            self._parked.clear()
+            self._active.update(self.parked.pop_all())
             self._swept_s = now_s
         for group in [group for group, until_s in self._until_s.items() if until_s <= now_s]:
             del self._until_s[group]
@@ -89,31 +110,46 @@ class Queue:
 
     def minds_pods(self) -> bool:
         """Whether a parked group may be helped by pods that come, go or change their labels, wherever they are."""
-        return any(_tied(needs) for needs in self._parked.values())
+        return self.parked.minds_pods
 
     def wake(self, snapshot: Snapshot, grown: set[str], *, stirred: bool = False) -> None:
-        """Activate every parked group that the growth of these nodes may help; `stirred`: pods moved somewhere.
+        """Activate the parked groups that the growth of these nodes may help, as many as there is room for.
 
-        A group is woken when one of its shapes may use a grown node (or looks at other pods, and those stirred) and
-        there is room in all for what it needs; this is necessary for its next round to succeed, so nobody is left
-        asleep wrongly. Costs one look per distinct shape.
+        `stirred`: pods moved somewhere, or nodes changed what they are.
         """
-        indices = [snapshot.table.index[name] for name in grown if name in snapshot.table.index]
-        if not (indices or stirred) or not self._parked:
-            return
-        nodes = np.array(indices, dtype=np.intp)
-        seen: dict[Shape, tuple[bool, int]] = {}
-        for group, needs in list(self._parked.items()):
-            helped = any(self._look(need.shape, snapshot, nodes, seen)[0] for need in needs)
-            if (helped or (stirred and _tied(needs))) and all(
-                self._look(need.shape, snapshot, nodes, seen)[1] >= need.count for need in needs
-            ):
-                self.activate(group)
+        for group in self.parked.helped(snapshot, grown, stirred=stirred):
+            self.activate(group)
+
+    def wake_behind(self, snapshot: Snapshot) -> None:
+        """Activate the groups behind those that were woken in vain since the last call."""
+        passed, self.passed = self.passed, set()
+        for group in self.parked.behind(passed, snapshot):
+            self.activate(group)
+
+    def room_changed(self, now_s: float) -> None:
+        """What parked groups were told of the room may be false now."""
+        if self._review_s is None and len(self.parked):
+            self._review_s = max(now_s + REVIEW_AFTER_S, self._reviewed_s + REVIEW_EVERY_S)
+
+    def review_is_due(self, now_s: float) -> bool:
+        """Whether `review` is to be called."""
+        return self._review_s is not None and now_s >= self._review_s
+
+    def review(self, snapshot: Snapshot, now_s: float) -> None:
+        """Activate groups that were told what is true no more, so that they are told anew (semantics E1)."""
+        self._reviewed_s, self._review_s = now_s, None
+        stale = self.parked.told_falsely(snapshot, REVIEWED_GROUPS)
+        for group in stale:
+            self.activate(group)
+        if len(stale) == REVIEWED_GROUPS:
+            self.room_changed(now_s)
 
     def next_deadline_s(self) -> float | None:
         """When `ready` may answer more than now, if nothing else happens."""
         deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
-        if self._parked and self._swept_s is not None:
+        if self._review_s is not None:
+            deadlines.append(self._review_s)
+        if len(self.parked) and self._swept_s is not None:
             deadlines.append(self._swept_s + SAFETY_NET_S)
         return min(deadlines, default=None)
 
@@ -123,32 +159,12 @@ class Queue:
             return "backoff"
         if group in self._active:
             return "active"
-        return "parked" if group in self._parked else ""
+        return "parked" if group in self.parked else ""
 
     def sizes(self) -> dict[str, int]:
         """How many groups are in each part, for metrics."""
         return {
             "active": len(self._active - self._until_s.keys()),
             "backoff": len(self._until_s),
-            "parked": len(self._parked),
+            "parked": len(self.parked),
         }
-
-    @staticmethod
-    def _look(
-        shape: Shape,
-        snapshot: Snapshot,
-        nodes: np.ndarray[tuple[int], np.dtype[np.intp]],
-        seen: dict[Shape, tuple[bool, int]],
-    ) -> tuple[bool, int]:
-        """(may the shape use a grown node, how many pods of it fit in all)."""
-        known = seen.get(shape)
-        if known is None:
-            mask = static_fit(shape, snapshot.table).mask
-            total = int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
-            known = seen[shape] = (bool(mask[nodes].any()), total)
-        return known
-
-
-def _tied(needs: tuple[Need, ...]) -> bool:
-    """Whether a shape's filters look at other pods."""
-    return any(need.shape.inter_pod is not None and need.shape.inter_pod.hard for need in needs)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gangsched.api.gang_spec import GangDefaults
+from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import PermitStamp
@@ -114,6 +115,12 @@ class SchedulingState:
         if grown or (stirred and self.queue.minds_pods()):
             self.queue.wake(self.cluster.snapshot(), grown, stirred=stirred)
             self._look_at_holds(grown)
+        if self.queue.passed:
+            self.queue.wake_behind(self.cluster.snapshot())
+        if grown or stirred:
+            self.queue.room_changed(now_s)
+        if self.queue.review_is_due(now_s):
+            self.queue.review(self.cluster.snapshot(), now_s)
 
     def _idle(self, groups: set[str], now_s: float) -> set[str]:
         """Those of which nobody waits."""
@@ -167,7 +174,7 @@ class SchedulingState:
             if group is None or changed or (moved and not self._still_fits(verdict)):
                 moved = True
             else:
-                actions += self._commit(group, verdict, now_s)
+                actions += self._commit(group, verdict, snapshot, now_s)
             if group is not None and moved:
                 self.queue.activate(verdict.group)
         if len(self._clocked) > 1 and any(each.binds or each.holds or each.releases for each in plan.verdicts):
@@ -175,7 +182,7 @@ class SchedulingState:
                 self.queue.activate(group_id)
         return actions
 
-    def _commit(self, group: GroupRecord, verdict: Verdict, now_s: float) -> Iterable[Action]:
+    def _commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
         self.members.release(self.members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
             self._place(placement, Change.HOLD)
@@ -195,24 +202,28 @@ class SchedulingState:
             self._release_yielded({group.id})
         if verdict.expired or verdict.yields_to:  # the next verdict comes before this one has settled
             actions += [event for record in records for event in self.reports.announce(record, verdict)]
-        self._after(group, verdict, now_s)
+        self._after(group, verdict, snapshot, now_s)
         return actions
 
-    def _after(self, group: GroupRecord, verdict: Verdict, now_s: float) -> None:
+    def _after(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> None:
         """Where the group waits now, and what is told of it."""
+        moved = bool(verdict.binds or verdict.holds or verdict.releases)
+        is_news = moved or group.verdict is None or not group.verdict.tells_the_same(verdict)
         group.verdict = verdict
         for gang in group.gangs:
             for member in self.registry.gangs[gang].members.values():
+                is_news = is_news or bool(member.fault)
                 member.fault = ""
-        moved = bool(verdict.binds or verdict.holds or verdict.releases)
+        rank = group_key(self.registry.group(group.id, now_s)) if verdict.needs else ()
         if moved:
             for gang in group.gangs:
                 self.registry.touch(gang)
         self.registry.changed(group.id)
-        self.queue.park(group.id, verdict.needs)
+        self.queue.park(group.id, verdict.needs, rank=rank, snapshot=snapshot, in_vain=not moved)
         if verdict.releases and not verdict.yields_to and not verdict.expired:
             self.queue.activate(group.id)  # holds were lost: place the members anew at once
-        self.reports.note(group.id, now_s)
+        if is_news:
+            self.reports.note(group.id, now_s)
 
     def _bind(self, placement: Placement, stamps: Mapping[str, PermitStamp], now_s: float) -> Bind | BindClaims | None:
         """Send a member's bind, or have its claims bound first."""

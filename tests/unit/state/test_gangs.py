@@ -414,3 +414,18 @@ def test_update_that_changes_nothing_wakes_nobody() -> None:
     world.update(waiting, condition=msgspec.structs.replace(world.pods[waiting.uid].condition, message="x"))  # type: ignore[type-var]
     world.settle()
     assert len(world.plans) == plans
+
+
+def test_groups_that_are_gone_leave_nothing_behind() -> None:
+    """I6: also what gangs said of each other is forgotten with them."""
+    world = World(node("a", 8))
+    for number in range(3):
+        both = [f"{NAMESPACE}/x{number}", f"{NAMESPACE}/y{number}"]
+        pods = world.create(members(f"x{number}", 1, groups=both), members(f"y{number}", 1, groups=both))
+        world.told()
+        assert len(world.bound()) == 2
+        world.delete(*pods)
+        world.told()
+    registry = world.state.registry
+    kept = (registry.gangs, registry.groups, registry.group_of, registry._mentioned_by, registry._views)
+    assert not any(kept)

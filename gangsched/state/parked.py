@@ -1,0 +1,183 @@
+"""Parked groups, indexed by the shapes that they need room for (semantics Q3).
+
+Law: an event costs one look for each shape that is waited for, not one for each group. Groups are woken in queue order
+for as long as the room that there is would do for them; those behind them are woken when these are refused again, in
+ever larger batches, so that nobody is left asleep wrongly. What the groups of a shape were told about its room is
+remembered, so that it can be told anew once it is false (semantics E1).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gangsched.core.filter import static_fit
+from gangsched.core.filter.node_resources_fit import room
+from gangsched.model.objects import Shape
+from gangsched.model.plan import Need
+from gangsched.model.snapshot import Snapshot
+
+Rank: TypeAlias = tuple[Any, ...]
+"""What `core.queue_sort.group_key` gives: smaller goes first."""
+Entry: TypeAlias = tuple[Rank, str]
+Facts: TypeAlias = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """The groups that need one shape: (rank, group) in order, by how many pods of it they need, at least 1.
+
+    `batch` is how many are woken at a time, at least; `refused` the last one that was woken in vain. `told` are the
+    facts that groups were parked with, by group.
+    """
+
+    by_count: dict[int, list[Entry]] = field(default_factory=dict)
+    batch: int = 1
+    refused: Entry | None = None
+    told: dict[str, Facts] = field(default_factory=dict)
+
+    def next(self, rooms: int) -> Iterator[str]:
+        """The groups to wake when there is room for `rooms` pods, behind the one that was refused last."""
+        heap = []
+        for count, entries in self.by_count.items():
+            place = bisect_left(entries, self.refused) if self.refused is not None else 0
+            place += entries[place : place + 1] == [self.refused]
+            if count <= rooms and place < len(entries):
+                heap.append((entries[place], count, place))
+        heapify(heap)
+        left, woken = rooms, 0
+        while heap:
+            (_, group), count, place = heappop(heap)
+            if count > left and woken >= self.batch:
+                continue
+            left, woken = left - count, woken + 1
+            yield group
+            if place + 1 < len(entries := self.by_count[count]):
+                heappush(heap, (entries[place + 1], count, place + 1))
+
+
+class Parked:
+    """`looks` counts the shapes looked at, for tests: what an event costs."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self._needs: dict[str, tuple[tuple[Need, ...], Rank]] = {}
+        self._by_shape: dict[Shape, _Waiting] = {}
+        self._woken: dict[str, list[tuple[Shape, Entry]]] = {}
+        self._facts: tuple[Snapshot | None, dict[Shape, Facts]] = (None, {})
+
+    def __len__(self) -> int:
+        return len(self._needs)
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._needs
+
+    @property
+    def minds_pods(self) -> bool:
+        """Whether a group may be helped by pods that come, go or change their labels, wherever they are."""
+        return any(map(_minds_pods, self._by_shape))
+
+    def add(self, group: str, needs: tuple[Need, ...], rank: Rank, snapshot: Snapshot | None) -> None:
+        """The group was refused, on the room of `snapshot` or what was left of it."""
+        self.remove(group)
+        self._needs[group] = needs, rank
+        for need in needs:
+            waiting = self._by_shape.setdefault(need.shape, _Waiting())
+            insort(waiting.by_count.setdefault(max(need.count, 1), []), (rank, group))
+            if snapshot is not None:
+                waiting.told[group] = self._room_facts(need.shape, snapshot)
+
+    def remove(self, group: str) -> None:
+        """The group waits for room no more."""
+        needs, rank = self._needs.pop(group, ((), ()))
+        for need in needs:
+            waiting, count = self._by_shape[need.shape], max(need.count, 1)
+            entries = waiting.by_count[count]
+            del entries[bisect_left(entries, (rank, group))]
+            waiting.told.pop(group, None)
+            if not entries:
+                del waiting.by_count[count]
+            if not waiting.by_count:
+                del self._by_shape[need.shape]
+
+    def pop_all(self) -> set[str]:
+        """Everybody, and nobody waits any more."""
+        groups = set(self._needs)
+        self._needs, self._by_shape, self._woken = {}, {}, {}
+        return groups
+
+    def helped(self, snapshot: Snapshot, grown: set[str], *, stirred: bool) -> set[str]:
+        """The groups to wake when these nodes grew; `stirred`: pods moved somewhere, or nodes changed what they are.
+
+        A shape is helped when it may use a grown node, or looks at other pods and those stirred.
+        """
+        nodes = np.array([snapshot.table.index[name] for name in grown if name in snapshot.table.index], dtype=np.intp)
+        woken: set[str] = set()
+        for shape, waiting in list(self._by_shape.items()):
+            self.looks += 1
+            if static_fit(shape, snapshot.table).mask[nodes].any() or (stirred and _minds_pods(shape)):
+                waiting.batch, waiting.refused = 1, None
+                woken |= self._wake(shape, waiting, snapshot)
+        return woken
+
+    def tried(self, group: str, *, in_vain: bool) -> list[Shape]:
+        """A group was looked at, or is gone; the shapes whose next groups are to be woken instead of it."""
+        passed = []
+        for shape, entry in self._woken.pop(group, ()):
+            waiting = self._by_shape.get(shape)
+            if waiting is not None and in_vain:
+                waiting.refused = max(waiting.refused or entry, entry)
+                passed.append(shape)
+        return passed
+
+    def behind(self, shapes: set[Shape], snapshot: Snapshot) -> set[str]:
+        """The next groups to wake of shapes whose room others were woken for in vain."""
+        woken: set[str] = set()
+        for shape in shapes & self._by_shape.keys():
+            waiting = self._by_shape[shape]
+            waiting.batch *= 2
+            woken |= self._wake(shape, waiting, snapshot)
+        return woken
+
+    def told_falsely(self, snapshot: Snapshot, most: int) -> list[str]:
+        """At most `most` groups that were told something of the room for them that is true no more."""
+        found: list[str] = []
+        for shape, waiting in self._by_shape.items():
+            self.looks += 1
+            facts = self._room_facts(shape, snapshot)
+            stale = (group for group, told in waiting.told.items() if told is not facts and told != facts)
+            for group in stale:
+                found.append(group)
+                if len(found) == most:
+                    return found
+        return found
+
+    def _wake(self, shape: Shape, waiting: _Waiting, snapshot: Snapshot) -> set[str]:
+        groups = list(waiting.next(self._room_facts(shape, snapshot)[0]))
+        for group in groups:
+            self._woken.setdefault(group, []).append((shape, (self._needs[group][1], group)))
+        return set(groups)
+
+    def _room_facts(self, shape: Shape, snapshot: Snapshot) -> Facts:
+        """(pods of the shape that fit in all, nodes, usable nodes, and of each resource the most and the sum free)."""
+        if self._facts[0] is not snapshot:
+            self._facts = snapshot, {}
+        known = self._facts[1].get(shape)
+        if known is None:
+            mask = static_fit(shape, snapshot.table).mask
+            rows = [snapshot.resources[name] for name, _ in shape.requests if name in snapshot.resources]
+            free = np.maximum(snapshot.free[rows][:, mask], 0)
+            amounts = (*free.max(axis=1, initial=0).tolist(), *free.sum(axis=1).tolist())
+            total = int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
+            known = self._facts[1][shape] = (total, len(snapshot.table), int(mask.sum()), *amounts)
+        return known
+
+
+def _minds_pods(shape: Shape) -> bool:
+    """Whether the shape's filters look at other pods."""
+    return shape.inter_pod is not None and shape.inter_pod.hard

@@ -1,0 +1,157 @@
+"""What an event costs, and whom it wakes: semantics Q3; and that what was told of the room does not stay false: E1."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
+from gangsched.model.plan import Need
+from gangsched.model.protocol import SetPodGroupStatus
+from gangsched.state.parked import Parked
+from gangsched.state.queue import Queue
+from tests.builders import GPU, members, node, pod, pod_group, shape, snapshot
+from tests.world import World
+
+SMALL, LARGE = shape(1), shape(8)
+
+
+def parked(number: int, count: int) -> Parked:
+    """That many identical groups, in order of their names; each needs `count` pods of `SMALL`."""
+    index = Parked()
+    for each in range(number):
+        index.add(f"g{each:05}", (Need(SMALL, count),), (each,), None)
+    return index
+
+
+def test_an_event_costs_a_look_for_each_shape() -> None:
+    """Q3: not one for each of 10,000 groups, whether it helps or not."""
+    index = parked(10_000, 4)
+    index.add("other", (Need(LARGE, 1),), (0,), None)
+    assert index.helped(snapshot([node("a", 3)]), {"a"}, stirred=True) == set()
+    assert index.looks == 2
+
+
+def test_freed_room_wakes_as_many_as_fit_in_order() -> None:
+    """Q3: waking stops when the room is spent; smaller needs behind use what is left of it."""
+    index = parked(10_000, 2)
+    index.add("needs three", (Need(SMALL, 3),), (-1,), None)
+    index.add("needs one", (Need(SMALL, 1),), (99_999,), None)
+    assert index.helped(snapshot([node("a", 8)]), {"a"}, stirred=False) == {
+        "needs three",
+        "g00000",
+        "g00001",
+        "needs one",
+    }
+
+
+def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
+    """Q3: room that the first cannot use wakes the next ones, in batches that double, until all were asked."""
+    queue = Queue()
+    queue.ready(0.0)
+    small = snapshot([node("a", 4)])
+    for each in range(1_000):
+        queue.park(f"g{each:05}", (Need(SMALL, 4),), rank=(each,))
+    queue.wake(small, {"a"})
+    asked: list[set[str]] = []
+    while woken := queue.ready(0.0):
+        asked.append(set(woken))
+        for group in woken:
+            queue.park(group, (Need(SMALL, 4),), rank=(int(group[1:]),))
+        queue.wake_behind(small)
+    assert [len(each) for each in asked] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 489]
+    assert len(set.union(*asked)) == 1_000
+
+
+def test_those_behind_sleep_when_the_first_used_the_room() -> None:
+    """Q3: it is spent."""
+    queue = Queue()
+    queue.ready(0.0)
+    for each in range(10):
+        queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
+    queue.wake(snapshot([node("a", 4)]), {"a"})
+    assert queue.ready(0.0) == {"g0"}
+    queue.park("g0", (), in_vain=False)
+    assert not queue.passed
+
+
+def test_a_woken_group_that_goes_away_passes_the_room_on() -> None:
+    """I6, Q3: it was woken in vain, too."""
+    queue = Queue()
+    queue.ready(0.0)
+    for each in range(2):
+        queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
+    free = snapshot([node("a", 4)])
+    queue.wake(free, {"a"})
+    queue.drop("g0")
+    queue.wake_behind(free)
+    assert queue.ready(0.0) == {"g1"}
+
+
+def test_four_freed_gpus_try_one_gang_of_many() -> None:
+    """Q3: with the whole state around it: a hundred gangs wait, room for one comes, one is tried and starts."""
+    world = World(node("a", 4))
+    (old,) = world.create(pod("old", gpus=4, node_name="a"))
+    for number in range(100):
+        world.create(members(f"g{number:03}", 4, creation_s=100 + number))
+    world.told()
+    before, tried = len(world.plans), sum(each.pods_tried for each in world.plans)
+    world.delete(old)
+    world.settle()
+    assert set(world.bound()) == {f"g000-{index}" for index in range(4)}
+    assert sum(each.pods_tried for each in world.plans) - tried <= 8
+    assert len(world.plans) - before <= 2
+
+
+@pytest.mark.parametrize("how", ["emptied of a pod", "taken away"])
+def test_a_spread_domain_that_changes_wakes_at_once(how: str) -> None:
+    """Q3: zone b was full and the emptiest, so that zone a was refused; no node that the pod may use has grown."""
+    web = {"app": "web"}
+    even = Spread(topology_key="zone", max_skew=1, selector=(Requirement("app", "In", ("web",)),))
+    of = shape(1, inter_pod=InterPodConstraints(spread=(even,)))
+    world = World(node("a", 8, labels={"zone": "a"}), node("b", 1, labels={"zone": "b"}))
+    (there, _) = world.create(pod("there", node_name="a", labels=web), pod("filler", node_name="b", scheduler_name="x"))
+    world.create(pod("p", of=of, labels=web))
+    assert "p" not in world.told().bound()
+    now_s = world.now_s
+    if how == "taken away":
+        world.remove_node("b")
+    else:
+        world.delete(there)
+    assert world.settle().bound()["p"] == "a"
+    assert world.now_s == now_s
+
+
+def facts(world: World, name: str) -> str:
+    """What the PodGroup says of being scheduled."""
+    (condition,) = [each for each in world.status(name)["conditions"] if each["type"] == "Scheduled"]
+    return str(condition["message"])
+
+
+def test_room_that_opens_and_does_not_suffice_is_told_within_five_seconds() -> None:
+    """E1: and room that closes, too; never is what stands there older."""
+    world = World(*(node(f"n{number}", 4) for number in range(4)))
+    world.declare(pod_group("g", 4))
+    others = world.create([pod(f"o{number}", gpus=4, node_name=f"n{number}") for number in range(4)])
+    world.create(members("g", 4, gpus=4, pod_group=True))
+    world.advance(20)
+    assert "there is room for 0" in facts(world, "g")
+    for number in range(3):
+        world.delete(others[number])
+        world.advance(5)
+        assert f"there is room for {number + 1}; {4 * number + 4} {GPU} are free in all" in facts(world, "g")
+    world.create(pod("other", gpus=4, node_name="n0"))
+    world.advance(5)
+    assert "there is room for 2" in facts(world, "g")
+
+
+def test_nothing_is_looked_at_or_written_for_what_is_still_true() -> None:
+    """E1: pods that come and go elsewhere, and the safety net, change nothing that a gang is told."""
+    world = World(node("a", 1), node("b", 0))
+    world.declare(pod_group("g", 2))
+    world.create(members("g", 2, pod_group=True))
+    world.advance(20)
+    written = len([each for each in world.reports if isinstance(each, SetPodGroupStatus)])
+    for number in range(100):
+        world.delete(*world.create(pod(f"p{number}", gpus=0, cpu_milli=100, node_name="b")))
+        world.advance(2)
+    assert len([each for each in world.reports if isinstance(each, SetPodGroupStatus)]) == written
