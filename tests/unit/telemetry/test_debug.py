@@ -1,8 +1,7 @@
-"""The debug pages: what is known of a gang, as JSON, on the loopback address."""
+"""The debug pages: JSON on the loopback address."""
 
 from __future__ import annotations
 
-import json
 import socket
 from typing import Any
 
@@ -10,103 +9,11 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 
-from gangsched.model.objects import Phase
 from gangsched.settings import Settings, SettingsError
 from gangsched.state.debug_view import describe_gang, list_gangs
 from gangsched.telemetry.debug import debug_app, serve_debug
-from tests.builders import members, node, pod, pod_group
+from tests.builders import members, node, pod
 from tests.world import World
-
-
-def described(world: World, gang: str) -> dict[str, Any]:
-    """A gang as the page shows it: through JSON and back."""
-    found = describe_gang(world.state, gang, now_s=world.now_s)
-    assert found is not None
-    shown: dict[str, Any] = json.loads(json.dumps(found))
-    return shown
-
-
-def names(gang: dict[str, Any], kind: str) -> list[str]:
-    """The pods in one of the lists of members."""
-    return [member["pod"] for member in gang["members"].get(kind, [])]
-
-
-def test_every_value_comes_with_its_source() -> None:
-    """I3: each value of a gang's spec is shown with where it was stated, defaults among them."""
-    world = World(node("a"))
-    world.declare(pod_group("g", 2, schedule_timeout_s=90))
-    world.create(members("g", 2, pod_group=True, mode="NonStrict"))
-    spec = described(world.settle(), "ns/g")["spec"]
-    assert spec["min"] == {"value": 2, "source": "spec.minMember of PodGroup ns/g"}
-    assert spec["wait time"] == {"value": 90, "source": "spec.scheduleTimeoutSeconds of PodGroup ns/g"}
-    assert spec["mode"]["value"] == "NonStrict"
-    assert spec["mode"]["source"].endswith("/mode of pod ns/g-0")
-    assert spec["match policy"] == {"value": "once-satisfied", "source": "default"}
-    stated = world.state.registry.gangs["ns/g"].spec
-    assert stated is not None
-    assert list(spec) == [name for name, _ in stated.sources]
-    assert all(shown["value"] is not None for shown in spec.values()), spec
-
-
-def test_members_are_sorted_by_what_has_become_of_them() -> None:
-    """Each member is in exactly one list, with its node where it has one."""
-    world = World(node("a", 8))
-    world.create([pod("busy", gpus=7, node_name="a", scheduler_name="other")])
-    world.create(members("g", 2, mode="NonStrict", min_member=3))
-    world.create(members("g", 1, first=2, min_member=3, gated=True))
-    world.create(members("g", 1, first=3, min_member=3, deleting=True))
-    world.create(members("g", 1, first=4, min_member=3, scheduler_name="other"))
-    world.create(members("g", 1, first=5, min_member=3, node_name="gone", phase=Phase.FAILED))
-    world.create(members("h", 1, gpus=0, node_name="a", phase=Phase.RUNNING))
-    world.create(members("g", 1, first=6, mode="NonStrict", min_member=3))
-    gang = described(world.settle(), "ns/g")
-    assert gang["members"]["held"] == [{"pod": "ns/g-0", "uid": gang["members"]["held"][0]["uid"], "node": "a"}]
-    assert names(gang, "pending") == ["ns/g-1", "ns/g-6"]
-    assert [names(gang, kind) for kind in ("gated", "terminating", "foreign", "failed")] == [
-        ["ns/g-2"],
-        ["ns/g-3"],
-        ["ns/g-4"],
-        ["ns/g-5"],
-    ]
-    assert sum(gang["counts"].values()) == 7
-    assert names(described(world, "ns/h"), "bound") == ["ns/h-0"]
-
-
-def test_a_holding_gang_shows_its_round_its_clock_and_its_verdict() -> None:
-    """R4, T1: round, clock and the last verdict are there, in seconds from now."""
-    world = World(node("a", 2))
-    world.create([pod("busy", node_name="a", scheduler_name="other")], members("g", 2, mode="NonStrict", wait="60s"))
-    gang = described(world.advance(15.0), "ns/g")
-    assert gang["reason"] == "Holding"
-    assert gang["lastRound"] == {
-        "number": gang["rounds"],
-        "present": 1,
-        "attempted": 1,
-        "placed": 0,
-        "outcome": "holding",
-    }
-    assert gang["clock"] == {"ranS": 15.0, "waitTimeS": 60.0, "leftS": 45.0}
-    assert gang["queue"] == "parked"
-    assert gang["notes"]
-
-
-def test_the_list_has_our_gangs_and_waiting_pods_only() -> None:
-    """One line per gang of ours and per plain pod that waits; a gang of another scheduler is not listed."""
-    world = World(node("a", 1))
-    world.create(members("g", 2), members("theirs", 2, scheduler_name="other"), [pod("lonely", gpus=9), pod("runs")])
-    lines = list_gangs(world.settle().state)
-    assert [line["gang"] for line in lines] == ["ns/g", "pod:ns/lonely"]
-    assert lines[0]["reason"] == "Unschedulable"
-    assert lines[0]["counts"] == {"pending": 2}
-
-
-def test_unknown_and_brand_new_gangs() -> None:
-    """An unknown gang is None; one that came since the last turn is described without a verdict."""
-    world = World(node("a"))
-    assert describe_gang(world.state, "ns/none", now_s=0.0) is None
-    world.create(members("g", 2))
-    gang = described(world, "ns/g")
-    assert (gang["reason"], gang["queue"], len(gang["members"]["pending"])) == ("", "", 2)
 
 
 @pytest.fixture
