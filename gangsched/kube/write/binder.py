@@ -3,8 +3,8 @@
 Law: only an answer that proves refusal ends a bind as refused. After any other the request may still be carried out, so
 the pod keeps its room: the bind is sent again, to the same node and as long as it still fits there, and the pod is
 read, until an answer is certain. Of two binds of one pod the server lets only one through. A bind that failed is never
-tried again here. Binds come before everything else we write: `idle` and `fate` let the others step back. What it does
-*not* do: choose, undo, touch room, or know nodes.
+tried again here. Binds come before everything else we write: `idle` and `fate` let the others step back; undecided ones
+hold nobody up. What it does *not* do: choose, undo, touch room, or know nodes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from gangsched.api.keys import PERMITTED
 from gangsched.api.values import format_permit
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Malformed
+from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
 from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.read.wire import Ignored
 from gangsched.kube.waiting import wait_for_event
@@ -73,6 +73,21 @@ class BindCounts:
     read_back_retries: int = 0
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """A bind on its way. `fault` is how its last send ended; `unread`: its pod must be read before the next one.
+
+    Until `certain_s` a send may still be carried out.
+    """
+
+    bind: Bind
+    began_s: float
+    fault: Fault | None = None
+    unread: bool = False
+    certain_s: float = float("-inf")
+    sends_left: int = SENDS
+
+
 class _Meta(msgspec.Struct, rename="camel"):
     uid: str = ""
     deletion_timestamp: str | None = None
@@ -119,9 +134,13 @@ class Binder:
         self._timeout_s = timeout_s
         self._observe = observe
         self._runtime = runtime
-        self._queue: asyncio.Queue[tuple[Bind, float]] = asyncio.Queue()
+        self._queue: asyncio.Queue[_Attempt] = asyncio.Queue()
+        self._queued = 0  # or being sent for the first time
+        self._slots = asyncio.Semaphore(connections)  # of those sent or read again
         self._pending: dict[str, Bind] = {}
         self._bound: Recent[str, None] = Recent()
+        self._answered = asyncio.Event()
+        self._answered.set()
         self.idle = asyncio.Event()
         self.idle.set()
         self.idle_since_s = float("-inf")
@@ -142,28 +161,54 @@ class Binder:
         began_s = self._runtime.now()
         for bind in binds:
             self._pending[bind.uid] = bind
-            self._queue.put_nowait((bind, began_s))
+            self._queue.put_nowait(_Attempt(bind, began_s))
         self.counts.submitted += len(binds)
+        self._queued += len(binds)
         if binds:
+            self._answered.clear()
             self.idle.clear()
 
     async def run(self) -> None:
         """Bind until cancelled; binds under way are then left to the next start (semantics B4)."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._connections):
-                group.create_task(self._work(), name=f"binder {number}")
+                group.create_task(self._work(group), name=f"binder {number}")
 
     async def drain(self, timeout_s: float) -> int:
         """Wait until every bind is answered, at most `timeout_s`; how many are not."""
-        await wait_for_event(self.idle, timeout_s, sleep=self._runtime.sleep)
+        await wait_for_event(self._answered, timeout_s, sleep=self._runtime.sleep)
         return self.pending
 
-    async def _work(self) -> None:
+    async def _work(self, deciding: asyncio.TaskGroup) -> None:
         while True:
-            bind, began_s = await self._queue.get()
-            outcome = await self._bind(bind)
+            attempt = await self._queue.get()
+            if not await self._step(attempt):  # it waits, and the next one need not
+                deciding.create_task(
+                    self._decide(attempt), name=f"bind of {attempt.bind.namespace}/{attempt.bind.name}"
+                )
+            self._queued -= 1
+            if not self._queued:
+                self.idle.set()
+                self.idle_since_s = self._runtime.now()
+
+    async def _decide(self, attempt: _Attempt) -> None:
+        """Go on with a bind that is undecided until it is decided."""
+        backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
+        decided = False
+        while not decided:
+            await self._runtime.sleep(backoff.next_s(attempt.fault))
+            async with self._slots:
+                decided = await self._step(attempt)
+
+    async def _step(self, attempt: _Attempt) -> bool:
+        """Send the bind and, where the answer is not all there is to know, read the pod; whether that decides it."""
+        outcome = None if attempt.unread else await self._send(attempt)
+        if outcome is None:
+            outcome = await self._read(attempt)
+        if outcome is not None:
             self._settle(outcome)
-            self._observe(self._runtime.now() - began_s)
+            self._observe(self._runtime.now() - attempt.began_s)
+        return outcome is not None
 
     def _settle(self, outcome: Outcome) -> None:
         self._pending.pop(outcome.uid, None)
@@ -177,58 +222,41 @@ class Binder:
                 self.counts.failed += 1
         self._sink(outcome)
         if not self._pending:
-            self.idle.set()
-            self.idle_since_s = self._runtime.now()
+            self._answered.set()
 
-    async def _bind(self, bind: Bind) -> Outcome:
-        backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
-        fault: Fault | None = None
-        certain_s = float("-inf")  # until then a request of ours may still be carried out
-        sends_left = SENDS
-        while True:
-            if sends_left and self._may_send(bind):
-                self.counts.sent_again += fault is not None
-                fault = await self._send(bind)
-                if fault is None:
-                    return Bound(bind.uid, bind.node)
-                open_s = _open_s(fault)
-                self.counts.lost_answers += open_s > 0
-                certain_s = max(certain_s, self._runtime.now() + open_s)
-                sends_left -= isinstance(fault, ApiFault)
-            elif fault is None:
-                return BindFailed(bind.uid, bind.node, "the node is gone, cordoned or full")
-            outcome, asked_s = await self._read_back(bind, fault)
-            if not isinstance(outcome, BindFailed) or asked_s >= certain_s:
-                return outcome
-            await self._runtime.sleep(backoff.next_s(fault))
-
-    async def _send(self, bind: Bind) -> Fault | None:
-        """Send the bind; what went wrong, if anything."""
+    async def _send(self, attempt: _Attempt) -> Outcome | None:
+        """Send a bind, unless it may not be sent (any more); None when the pod must be read."""
+        bind = attempt.bind
+        if not (attempt.sends_left and self._may_send(bind)):
+            why = "the node is gone, cordoned or full"
+            return BindFailed(bind.uid, bind.node, why) if attempt.fault is None else None
+        self.counts.sent_again += attempt.fault is not None
         try:
             await self._client.request("POST", f"{pod_path(bind)}/binding", _body(bind), timeout_s=self._timeout_s)
         except Fault as fault:
-            return fault
-        return None
+            open_s = _open_s(fault)
+            self.counts.lost_answers += open_s > 0
+            attempt.fault, attempt.unread = fault, True
+            attempt.certain_s = max(attempt.certain_s, self._runtime.now() + open_s)
+            attempt.sends_left -= isinstance(fault, ApiFault)
+            return None
+        return Bound(bind.uid, bind.node)
 
-    async def _read_back(self, bind: Bind, why: Fault) -> tuple[Outcome, float]:
-        """The outcome of a bind as the pod shows it, and when that was asked; asks until it is answered."""
-        backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
-        again: Fault
-        while True:
-            asked_s = self._runtime.now()
-            try:
-                answer = await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s)
-                return _outcome(bind, _pod_decoder.decode(answer), str(why)), asked_s
-            except Fault as fault:
-                if isinstance(fault, ApiFault) and fault.is_status and fault.status == NOT_FOUND:
-                    return BindGone(bind.uid, bind.node, str(fault)), asked_s
-                again = fault
-            except msgspec.DecodeError as error:
-                again = Malformed(f"Pod {bind.namespace}/{bind.name} read back is not a pod: {error}.")
+    async def _read(self, attempt: _Attempt) -> Outcome | None:
+        """What the pod shows; None while it cannot be read, or is unbound and a bind may still be carried out."""
+        bind, asked_s = attempt.bind, self._runtime.now()
+        try:
+            pod = _pod_decoder.decode(await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s))
+        except (Fault, msgspec.DecodeError) as caught:
+            if isinstance(caught, ApiFault) and caught.is_status and caught.status == NOT_FOUND:
+                return BindGone(bind.uid, bind.node, str(caught))
             if self.counts.read_back_retries % 100 == 0:
-                self._runtime.warn(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {again}")
+                self._runtime.warn(f"Cannot tell whether {bind.namespace}/{bind.name} is bound, asking again: {caught}")
             self.counts.read_back_retries += 1
-            await self._runtime.sleep(backoff.next_s(again))
+            return None
+        attempt.unread = False
+        outcome = _outcome(bind, pod, str(attempt.fault))
+        return None if isinstance(outcome, BindFailed) and asked_s < attempt.certain_s else outcome
 
 
 def _open_s(fault: Fault) -> float:

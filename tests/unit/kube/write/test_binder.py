@@ -278,3 +278,27 @@ async def test_bind_of_a_member_carries_the_stamp_of_its_permit() -> None:
     bodies = [sent.body for sent in desk.api.sent]
     assert bodies[0]["metadata"]["annotations"] == {"gangsched.dev/permitted": "4/2"}
     assert "annotations" not in bodies[1]["metadata"]
+
+
+async def test_undecided_binds_hold_up_nobody() -> None:
+    """However many wait for certainty, the next bind is sent at once, and what waits for a pause may be written."""
+    lost = [f"p{number}" for number in range(10)]
+
+    def answer(sent: Sent) -> Answer:
+        name = sent.path.split("/")[6]
+        return LOST if name in lost else {} if sent.method == "POST" else stored(uid=f"u{name[1:]}")
+
+    async with at_work(answer, connections=2) as desk:
+        for number in range(10):
+            desk.binder.submit([Bind(f"u{number}", "ns", f"p{number}", "n1")])
+        await desk.time.advance(1)
+        assert desk.binder.pending == 10
+        assert desk.binder.idle.is_set()
+        desk.binder.submit([Bind("u", "ns", "p", "n1")])
+        await settle()
+        assert desk.outcomes == [Bound("u", "n1")]
+        lost.clear()
+        draining = asyncio.create_task(desk.binder.drain(60))
+        await desk.time.advance(10)
+        assert await draining == 0
+        assert len(desk.outcomes) == 11
