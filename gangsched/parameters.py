@@ -19,6 +19,7 @@ def rules(settings: Settings) -> Rules:
         defaults=GangDefaults(wait_time_s=settings.wait_time_s, match_policy=settings.match_policy),
         settle_s=settings.settle_ms / 1e3,
         avoid_s=settings.kubelet_rejection_avoid_s,
+        bind_retry_keep_s=settings.bind_retry_keep_s,
     )
 
 

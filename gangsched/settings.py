@@ -105,6 +105,12 @@ class Settings(BaseSettings):
     settle_ms: int = Field(
         default=250, ge=0, le=1_000, description="How long a verdict must stand before it is told (E1)."
     )
+    bind_retry_keep_s: float = Field(
+        default=30.0,
+        ge=0,
+        le=3_600,
+        description="How long a member of an incomplete gang keeps its room after its bind failed (B3).",
+    )
     kubelet_rejection_avoid_s: float = Field(
         default=60.0,
         ge=0,

@@ -90,13 +90,14 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     alone = pre_filter.unhindered(group)
     free_running = [gang for gang in alone if gang.free_running]
     pods = [pod for gang in alone for pod in (*gang.retry, *(gang.pending if gang.free_running else ()))]
-    if verdict is not None and not pods and not free_running:
+    ready = (*_held(free_running), *(placement for gang in alone for placement in gang.kept))
+    if verdict is not None and not pods and not ready and not free_running:
         return verdict
     trial = rounds.place_alone(pods, group, ledger)
     notes = _notes(group, trial, ledger, totals)
     if verdict is None:
-        return _alone(group, free_running, trial, notes)
-    return _with_alone(verdict, free_running, trial, notes)
+        return _alone(group, ready, trial, notes)
+    return _with_alone(verdict, ready, free_running, trial, notes)
 
 
 def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
@@ -107,7 +108,8 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
     held = _held(group.gangs)
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
         return replace(_released(group, held, ledger, messages.wait_time_over(group)), expired=True)
-    lost = tuple(each for each in held if not ledger.fits_still(each.pod, each.node))
+    kept = (placement for gang in group.gangs for placement in gang.kept)
+    lost = tuple(each for each in (*held, *kept) if not ledger.fits_still(each.pod, each.node))
     if lost:
         return _released(group, lost, ledger, messages.holds_lost(sorted({placement.node for placement in lost})))
     if group.strict and held:
@@ -173,9 +175,9 @@ def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) ->
     return replace(_verdict(group, told), holds=trial.placements, notes=(*notes, *holding))
 
 
-def _alone(group: Group, free_running: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
+def _alone(group: Group, ready: tuple[Placement, ...], trial: rounds.Trial, notes: Notes) -> Verdict:
     """The verdict of a group of which no gang needed a round: what became of its single members."""
-    binds = (*_held(free_running), *trial.placements)
+    binds = (*ready, *trial.placements)
     outcome = RoundOutcome.REFUSED if notes else RoundOutcome.PERMITTED
     tried, placed = trial.attempted, len(trial.placements)
     round_ = Round(group.rounds + 1, tried, tried, placed, outcome) if tried else None
@@ -183,12 +185,14 @@ def _alone(group: Group, free_running: list[Gang], trial: rounds.Trial, notes: N
     return replace(verdict, round=round_, binds=binds, notes=notes, needs=_needs((), trial))
 
 
-def _with_alone(verdict: Verdict, free_running: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
+def _with_alone(
+    verdict: Verdict, ready: tuple[Placement, ...], free_running: list[Gang], trial: rounds.Trial, notes: Notes
+) -> Verdict:
     """A group's refusal or round, with what became of its single members added."""
     own = _of_each(free_running, trial, dict(notes))
     return replace(
         verdict,
-        binds=(*verdict.binds, *_held(free_running), *trial.placements),
+        binds=(*verdict.binds, *ready, *trial.placements),
         notes=(*verdict.notes, *notes),
         needs=_needs(verdict.needs, trial),
         gangs=(*(each for each in verdict.gangs if each[0] not in own), *own.items()),
@@ -201,7 +205,7 @@ def _of_each(gangs: list[Gang], trial: rounds.Trial, failed: dict[str, Refusal])
     told: dict[str, Refusal] = {}
     for gang in gangs:
         uids = [pod.uid for pod in (*gang.retry, *gang.pending)]
-        started = messages.permitted(sum(uid in placed for uid in uids) + len(gang.held))
+        started = messages.permitted(sum(uid in placed for uid in uids) + len(gang.held) + len(gang.kept))
         told[gang.id] = next((failed[uid] for uid in uids if uid in failed), started)
     return told
 

@@ -64,6 +64,7 @@ class Gang:
 
     `pending` pods are ours, unbound, ungated, not terminating, not held and not in `retry`; `retry` are members that
     passed Permit and whose bind failed (semantics B3): they are scheduled as plain pods whatever the match policy.
+    `kept` are such members that still have their room, and are tried again there.
     `bound` counts bound and being-bound members that are not terminating, `present` all live ungated members of ours or
     bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
     settings yet. `permitted_min` is the minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes
@@ -79,6 +80,7 @@ class Gang:
     min_resources: ResourceVector = ()
     pending: tuple[Pod, ...] = ()
     retry: tuple[Pod, ...] = ()
+    kept: tuple[Placement, ...] = ()
     held: tuple[Placement, ...] = ()
     bound: int = 0
     nodes: tuple[str, ...] = ()
@@ -101,13 +103,14 @@ class Gang:
     @property
     def waiting(self) -> bool:
         """Whether there is anything to place or to bind."""
-        return bool(self.pending or self.retry or self.held)
+        return bool(self.pending or self.retry or self.kept or self.held)
 
     @property
     def quorum(self) -> int:
         """Members that P1 counts against `min_member`."""
         done = self.succeeded if self.free_running else 0
-        return len(self.pending) + len(self.retry) + len(self.held) + self.bound + done
+        waiting = len(self.pending) + len(self.retry) + len(self.kept) + len(self.held)
+        return waiting + self.bound + done
 
     def counted(self, placed: int) -> int:
         """Members that Permit counts when `placed` of the pending ones have a node (semantics B1)."""

@@ -39,7 +39,7 @@ def pod_conditions(
     record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
 ) -> Iterator[tuple[Pod, PodCondition]]:
     """For every waiting pod; `faults` of its group keep one waiting of which nothing else is known."""
-    waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in gang.held)]
+    waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in (*gang.kept, *gang.held))]
     notes = dict(verdict.notes)
     of_gang: Refusal | None = verdict.of_gang(gang.id)
     if of_gang is not None and of_gang.reason is Reason.SCHEDULED:

@@ -24,6 +24,7 @@ MEMBER_STATES = (
     "waiting for claims",
     "binding",
     "bound",
+    "kept",
     "retry",
     "gated",
     "terminating",

@@ -40,6 +40,7 @@ ANSWERS: dict[type, Change] = {
     BindGone: Change.ANSWERED_GONE,
     BindFailed: Change.ANSWERED_FAILED,
 }
+FAILED = frozenset({State.KEPT, State.RETRY})
 KUBELET_REJECTIONS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 
 
@@ -55,6 +56,7 @@ class EventHandlers:
         *,
         names: frozenset[str],
         avoid_s: float,
+        bind_retry_keep_s: float,
     ) -> None:
         self._members = members
         self._cluster = cluster
@@ -62,6 +64,7 @@ class EventHandlers:
         self._queue = queue
         self._names = names
         self._avoid_s = avoid_s
+        self._bind_retry_keep_s = bind_retry_keep_s
 
     def apply(self, message: Event | Outcome, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Take in one message; returns Events that are due whatever is decided next."""
@@ -229,8 +232,10 @@ class EventHandlers:
             return (RecordEvent(pod_ref(pod), EventReason.SCHEDULED, text, action="Binding"),)
         if gang is None or member.state is before:
             return ()  # the watch was faster: where the pod runs is where it takes room
-        if member.state is not State.RETRY:
+        if member.state not in FAILED:
             return ()
+        if member.state is State.KEPT:
+            member.keeps_until_s = member.keeps_until_s or now_s + self._bind_retry_keep_s
         text = f"binding pod {pod.key} to node {outcome.node} failed and will be tried again: {outcome.message}"
         member.fault = text
         if group_id:

@@ -87,6 +87,13 @@ class GangRecord:
         """The Permit that the gang has passed: the newest stamp of members bound or being bound; else None (B4, I6)."""
         return _newest(self.of(*STARTED))
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether it was permitted and has fewer members bound, or being bound, than that needs (semantics B3)."""
+        permit, spec = self.permit, self.spec
+        needed = 0 if permit is None or spec is None else min(permit.min_member, spec.min_member or 0)
+        return len(self.of(*STARTED)) < needed
+
     def stamp(self) -> PermitStamp:
         """What a bind of a member is stamped with: the Permit passed, or the next one (semantics B4)."""
         if (permit := self.permit) is not None:
@@ -137,6 +144,7 @@ class GangRecord:
             plain=True,
             pending=count.pending,
             retry=count.retry,
+            kept=count.kept,
             held=count.held,
             bound=count.bound,
             nodes=count.nodes,
@@ -168,6 +176,7 @@ class GangRecord:
 class _Count:
     pending: tuple[Pod, ...] = ()
     retry: tuple[Pod, ...] = ()
+    kept: tuple[Placement, ...] = ()
     held: tuple[Placement, ...] = ()
     bound: int = 0
     nodes: tuple[str, ...] = ()
@@ -182,7 +191,7 @@ class _Count:
 def _count(record: GangRecord) -> _Count:
     """Sort the members into what they are to a plan; each is counted once."""
     count = _Count()
-    pending, retry, held = [], [], []
+    pending, retry, kept, held = [], [], [], []
     nodes: set[str] = set()
     for member in record.members.values():
         pod, state = member.pod, member.state
@@ -202,6 +211,8 @@ def _count(record: GangRecord) -> _Count:
                 count.gated += 1
             case State.HELD:
                 held.append(Placement(pod, member.node))
+            case State.KEPT:
+                kept.append(Placement(pod, member.node))
             case State.RETRY:
                 retry.append(pod)
             case _:
@@ -213,7 +224,7 @@ def _count(record: GangRecord) -> _Count:
         pending, retry = [*pending, *retry], []
     count.pending, count.retry = _in_order(pending), _in_order(retry)
     count.nodes = tuple(sorted(nodes))
-    count.held = tuple(sorted(held, key=lambda placement: placement.pod.key))
+    count.kept, count.held = (tuple(sorted(each, key=lambda placement: placement.pod.key)) for each in (kept, held))
     return count
 
 

@@ -96,7 +96,7 @@ class Registry:
         if record.view is None:
             gangs = tuple(self._views[gang_id] for gang_id in record.gangs)
             pods = [pod for gang in gangs for pod in (*gang.pending, *gang.retry)]
-            pods += [placement.pod for gang in gangs for placement in gang.held]
+            pods += [placement.pod for gang in gangs for placement in (*gang.kept, *gang.held)]
             record.view = Group(
                 id=record.id,
                 gangs=gangs,

@@ -18,9 +18,11 @@ from gangsched.state.members import KEEPS_STAMP, SEEN, TAKES_ROOM, Change, Membe
 
 UNSEEN = frozenset({Change.CLAIMS_WRITTEN, Change.ANSWERED_BOUND})
 """What changes nothing for its gang: a member counts as bound from Permit on."""
-OF_ITS_GANG = frozenset({State.HELD, State.RETRY})
+OF_ITS_GANG = frozenset({State.HELD, State.KEPT, State.RETRY})
 """The states that a member has only through its gang."""
-KEEPS_SELECTIONS = frozenset({State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING})
+KEEPS_SELECTIONS = frozenset({State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
+KEEPS_TIME = frozenset({State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
+RELEASABLE = frozenset({State.HELD, State.KEPT})
 
 
 class MemberStore:
@@ -71,7 +73,7 @@ class MemberStore:
             self._leave(member)
             if gang is not None:
                 self._enter(member, gang)
-        if member.state is State.HELD and member.pod.shape is not pod.shape:
+        if member.state in RELEASABLE and member.pod.shape is not pod.shape:
             self.change(member, Change.RELEASE)
         if pod.timed_out:
             member.marking = False
@@ -102,8 +104,8 @@ class MemberStore:
             self._registry.touch(member.gang)
 
     def release(self, members: Iterable[Member]) -> None:
-        """Give back the room of those among them that hold."""
-        for member in [member for member in members if member.state is State.HELD]:
+        """Give back the room of those among them that hold it, or keep it for another try."""
+        for member in [member for member in members if member.state in RELEASABLE]:
             self.change(member, Change.RELEASE)
 
     def _enter(self, member: Member, gang: GangRecord) -> None:
@@ -130,6 +132,8 @@ class MemberStore:
         member.state = state
         member.pod = pod = pod or old_pod
         member.permit = (member.permit or pod.permitted) if state in KEEPS_STAMP else None
+        if state not in KEEPS_TIME:
+            member.keeps_until_s = 0.0
         if old_node or member.node:
             self._cluster.move(old_pod, old_node, pod, member.node)
         if old_pod.claims or pod.claims:

@@ -29,7 +29,8 @@ class State(StrEnum):
     WAITING_FOR_CLAIMS = "waiting for claims"  # takes room; its bind is sent when its claims are bound
     BINDING = "binding"  # takes room; its bind is sent and not answered
     BOUND = "bound"  # takes room
-    RETRY = "retry"  # Permit let it through and its bind failed (B3)
+    KEPT = "kept"  # Permit let it through and its bind failed; it keeps its room for the next try (B3)
+    RETRY = "retry"  # the same without room
     WITHDRAWN = "withdrawn"  # is being deleted while its bind is under way; takes room until the answer
     TERMINATING = "terminating"  # is being deleted on its node; takes room until it is gone
     DELETED = "deleted"  # is being deleted and has no node, or the API server says that it is gone
@@ -60,7 +61,7 @@ class Change(StrEnum):
 Row: TypeAlias = Mapping[Change, State]
 
 TAKES_ROOM: Set[State] = frozenset(
-    {State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND, State.WITHDRAWN, State.TERMINATING}
+    {State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND, State.WITHDRAWN, State.TERMINATING}
 )
 """The states of members that have a node; all others have none."""
 STARTED: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND})
@@ -108,7 +109,7 @@ TABLE: Mapping[State, Row] = {
         Change.SEEN_DELETED: State.WITHDRAWN,
         Change.ANSWERED_BOUND: State.BOUND,
         Change.ANSWERED_GONE: State.DELETED,
-        Change.ANSWERED_FAILED: State.RETRY,
+        Change.ANSWERED_FAILED: State.KEPT,
     },
     State.WITHDRAWN: {
         **SEEN,
@@ -120,6 +121,7 @@ TABLE: Mapping[State, Row] = {
     # Once it is bound the watch may be behind, and an answer still to come says nothing that it does not show.
     State.BOUND: {**SEEN, **_stays(State.BOUND, *_UNBOUND, *_ANSWERS), Change.SEEN_DELETED: State.TERMINATING},
     State.TERMINATING: {**SEEN, **_stays(State.TERMINATING, *_UNBOUND, Change.SEEN_DELETED, *_ANSWERS)},
+    State.KEPT: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.KEPT, Change.RELEASE: State.RETRY, **_LEFT},
     # It goes alone while its gang is satisfied; of a gang that is not (any more) it is a pending member like others.
     State.RETRY: {**SEEN, **_STARTED, Change.SEEN_PENDING: State.RETRY, Change.HOLD: State.HELD, **_LEFT},
     State.DELETED: {**SEEN, **_stays(State.DELETED, *_ANSWERS)},
@@ -147,6 +149,7 @@ class Member(msgspec.Struct, eq=False, gc=False):
     its claims until it is bound, and `wait` how it waits for them. `fault` is why its bind failed, until the next
     verdict, and `marking` that its timeout annotation is being written and counts already (T2). `permit` is the stamp
     of the Permit that let it through; what we wrote ourselves counts, else what its pod says when we first see it (B4).
+    `keeps_until_s` is the monotonic second until which it keeps its room after failed binds.
     """
 
     pod: Pod
@@ -157,6 +160,7 @@ class Member(msgspec.Struct, eq=False, gc=False):
     wait: ClaimsWait | None = None
     fault: str = ""
     marking: bool = False
+    keeps_until_s: float = 0.0
     permit: PermitStamp | None = None
 
 

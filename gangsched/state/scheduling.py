@@ -50,6 +50,7 @@ class Rules:
     defaults: GangDefaults = field(default_factory=GangDefaults)
     settle_s: float = 0.25
     avoid_s: float = 60.0
+    bind_retry_keep_s: float = 30.0
 
 
 class SchedulingState:
@@ -63,11 +64,18 @@ class SchedulingState:
         self.reports = Reports(settle_s=rules.settle_s)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
         self._event_handlers = EventHandlers(
-            self.members, self.cluster, self.registry, self.queue, names=rules.scheduler_names, avoid_s=rules.avoid_s
+            self.members,
+            self.cluster,
+            self.registry,
+            self.queue,
+            names=rules.scheduler_names,
+            avoid_s=rules.avoid_s,
+            bind_retry_keep_s=rules.bind_retry_keep_s,
         )
         self.claims = ClaimBinding(self.members, self.cluster)
         self._clocked: set[str] = set()
         self._yielded: set[str] = set()
+        self._keeping: set[str] = set()
 
     @property
     def names(self) -> frozenset[str]:
@@ -86,6 +94,9 @@ class SchedulingState:
             started = self.reports.answered(message)
             if started:
                 self.reports.note(self.registry.group_of.get(started, ""), now_s)
+            member = self.members.get(message.uid)
+            if member is not None and member.state is State.KEPT:
+                self._keeping.add(member.gang)
         return events
 
     def claims_due(self, now_s: float) -> list[Action]:
@@ -97,6 +108,7 @@ class SchedulingState:
 
     def refresh(self, now_s: float) -> None:
         """Bring groups and queue up to date with all messages applied so far."""
+        self._release_kept(now_s)
         refreshed = self.registry.refresh()
         for group_id in refreshed.gone:
             self.queue.drop(group_id)
@@ -121,6 +133,17 @@ class SchedulingState:
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
             self.queue.review(self.cluster.snapshot(), now_s)
+
+    def _release_kept(self, now_s: float) -> None:
+        """Give back the room of failed binds when its time is over, or their gang is whole or not started (B3)."""
+        for gang_id in list(self._keeping):
+            gang = self.registry.gangs.get(gang_id)
+            kept = gang.of(State.KEPT) if gang is not None else []
+            if gang is None or not kept:
+                self._keeping.discard(gang_id)
+                continue
+            all_of_them = not gang.incomplete
+            self.members.release([member for member in kept if all_of_them or now_s >= member.keeps_until_s])
 
     def _idle(self, groups: set[str], now_s: float) -> set[str]:
         """Those of which nobody waits."""
@@ -304,8 +327,13 @@ class SchedulingState:
     def next_deadline_s(self, now_s: float) -> float | None:
         """When something is to be done even if no message comes."""
         clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)
+        kept = (
+            member.keeps_until_s
+            for gang_id in self._keeping & self.registry.gangs.keys()
+            for member in self.registry.gangs[gang_id].of(State.KEPT)
+        )
         parts = (self.queue, self.reports, self.claims)
-        known = (*(part.next_deadline_s() for part in parts), *clocks)
+        known = (*(part.next_deadline_s() for part in parts), *clocks, *kept)
         return min((deadline for deadline in known if deadline is not None), default=None)
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:

@@ -106,8 +106,8 @@ MUTANTS = (
         "members that the server says are gone are retried",
         "B3",
         "state/members.py",
-        "Change.ANSWERED_GONE: State.DELETED,\n        Change.ANSWERED_FAILED: State.RETRY,",
-        "Change.ANSWERED_GONE: State.RETRY,\n        Change.ANSWERED_FAILED: State.RETRY,",
+        "Change.ANSWERED_GONE: State.DELETED,\n        Change.ANSWERED_FAILED: State.KEPT,",
+        "Change.ANSWERED_GONE: State.RETRY,\n        Change.ANSWERED_FAILED: State.KEPT,",
         STATE,
     ),
     Mutant(
@@ -184,11 +184,19 @@ MUTANTS = (
         STATE,
     ),
     Mutant(
-        "a failed bind keeps its room",
+        "the room of a refused member is given away",
         "B3",
         "state/members.py",
-        "Change.ANSWERED_FAILED: State.RETRY,\n    },",
-        "Change.ANSWERED_FAILED: State.BINDING,\n    },",
+        "        Change.ANSWERED_FAILED: State.KEPT,",
+        "        Change.ANSWERED_FAILED: State.RETRY,",
+        STATE,
+    ),
+    Mutant(
+        "the room of a refused member is kept for ever",
+        "B3",
+        "state/scheduling.py",
+        "if all_of_them or now_s >= member.keeps_until_s",
+        "if all_of_them",
         STATE,
     ),
     Mutant(
