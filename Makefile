@@ -17,7 +17,7 @@ OUT ?= docs/performance
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-completeness bench-memory bench-packing bench-backfill kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-completeness bench-memory bench-packing bench-backfill bench-fgd kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -110,6 +110,9 @@ bench-packing: install ## Fill clusters with the traces of OPENB_NODES= and OPEN
 bench-backfill: .cache/bench/.installed ## Waits by job size beside FIFO, skipping and EASY, on our trace or PHILLY=; NODES=72 JOBS= OUT_JSON= PLOT=
 	@$(BENCH)python -m bench.backfill $(if $(PHILLY),--philly '$(PHILLY)') $(if $(NODES),--nodes $(NODES)) \
 	$(if $(JOBS),--jobs $(JOBS)) $(if $(OUT_JSON),--out '$(OUT_JSON)') $(if $(PLOT),--plot '$(PLOT)')
+
+bench-fgd: install ## The packing experiment of FGD (ATC'23) on the trace in OPENB=folder; RUNS=10
+	@$(RUN)python -m bench.fgd '$(OPENB)' --seeds $(if $(filter command line,$(origin RUNS)),$(RUNS),10)
 
 kind-demo: ## The same scenes on kind; needs Docker, kind and kubectl
 	@hack/kind/demo.sh
