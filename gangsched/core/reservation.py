@@ -1,0 +1,280 @@
+"""Reservations: room that is kept for heads, with a time or without (H5 to H7 of the backfill design).
+
+Law: a reservation only keeps others off; its own group starts wherever it fits. It is chosen from the arguments alone,
+so that a restart comes to the same one. Ledgers are left as found. What others may do beside a reservation is decided
+in `core.backfill`; who is a head, in `core.heads`.
+
+Not yet called by `core.cycle.plan`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gangsched.core.filter.node_resources_fit import room
+from gangsched.core.heads import Head, ReservationLimits
+from gangsched.core.permit import missing
+from gangsched.core.reserve import Ledger
+from gangsched.core.rounds import run_round
+from gangsched.core.scopes import usable
+from gangsched.model.gang import Placement
+from gangsched.model.objects import Pod
+from gangsched.model.plan import RoundOutcome
+from gangsched.model.snapshot import Bools, Ints
+
+ROUNDS = 3
+"""Rounds that look for the time of one head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A pod that takes room on a node; `ends_s` is its expected end, `math.inf` for unknown (`core.expected_end`)."""
+
+    pod: Pod
+    node: str
+    started_s: float
+    ends_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """Room on `nodes` for a group from `at_s` on; a fence has no time, `math.inf`, and keeps its nodes whole.
+
+    `spare[r][i]` is what is left of `nodes[i]` at `at_s` beside the reservation and those before it.
+    """
+
+    head: Head
+    at_s: float
+    nodes: Ints
+    spare: Ints
+    placements: tuple[Placement, ...] = ()
+
+    @property
+    def is_fence(self) -> bool:
+        """Whether it has no time."""
+        return self.at_s == math.inf
+
+
+class Timeline:
+    """The occupants in the order in which they are expected to end, as columns."""
+
+    def __init__(self, occupants: Iterable[Occupant], ledger: Ledger) -> None:
+        known = [each for each in occupants if each.node in ledger.table.index]
+        self.occupants = sorted(known, key=lambda each: (each.ends_s, each.pod.key, each.pod.uid))
+        self.ends_s = np.array([each.ends_s for each in self.occupants], dtype=np.float64)
+        self._ledger = ledger
+        self._node = np.array([ledger.table.index[each.node] for each in self.occupants], dtype=np.int64)
+        self._amounts: Ints = np.zeros((len(ledger.resources), len(self.occupants)), dtype=np.int64)
+        for number, each in enumerate(self.occupants):
+            for name, amount in each.pod.shape.requests:
+                if name in ledger.resources:
+                    self._amounts[ledger.resources[name], number] = amount
+
+    def with_reserved(self, reservation: Reservation) -> Timeline:
+        """The timeline in which the pods of a reservation run from its time on, as long as they are expected to."""
+        at_s, ends_s = reservation.at_s, reservation.at_s + reservation.head.run_time_s
+        reserved = (Occupant(each.pod, each.node, at_s, ends_s) for each in reservation.placements)
+        return Timeline((*self.occupants, *reserved), self._ledger) if reservation.placements else self
+
+    def ended(self, at_s: float) -> int:
+        """How many have ended at that time."""
+        return int(np.searchsorted(self.ends_s, at_s, side="right"))
+
+    def free_after(self, free: Ints, ended: int) -> Ints:
+        """`free[r][n]` when the first `ended` occupants are gone."""
+        found = free.copy()
+        for row, amounts in enumerate(self._amounts):
+            np.add.at(found[row], self._node[:ended], amounts[:ended])
+        return found
+
+    def longest_started_s(self, size: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """When the occupant of each node that has run longest started; `math.inf` on a node without any."""
+        started = np.full(size, math.inf)
+        np.minimum.at(started, self._node, [each.started_s for each in self.occupants])
+        return started
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What has been reserved so far, while the heads after it are looked at."""
+
+    reservations: list[Reservation] = field(default_factory=list)
+    fenced: set[str] = field(default_factory=set)
+    share: Counter[str] = field(default_factory=Counter)
+
+
+def make_reservations(
+    heads: Sequence[Head],
+    ledger: Ledger,
+    empty: Ledger,
+    timeline: Timeline,
+    limits: ReservationLimits,
+    *,
+    wall_s: float,
+    fences: Mapping[str, frozenset[str]] | None = None,
+) -> list[Reservation]:
+    """The reservations of these heads in their order, each beside those before it; not every head gets one.
+
+    `ledger` is the room now, `empty` that of the nodes with nothing on them. `fences` are the nodes that the last plan
+    kept for a group by its id: what is free of them stays.
+    """
+    standing = _Standing()
+    checkpoint = ledger.checkpoint()
+    for head in heads:
+        apart = replace(head, group=replace(head.group, avoid=head.group.avoid | standing.fenced))
+        found = find_time(apart, ledger, empty, timeline, until_s=wall_s + limits.horizon_s)
+        if found is None and wall_s - head.since_s >= limits.fence_after_s:
+            others = {ledger.table.names[node] for each in standing.reservations for node in each.nodes}
+            apart = replace(head, group=replace(head.group, avoid=head.group.avoid | others))
+            found = find_fence(apart, ledger, empty, timeline, kept=(fences or {}).get(head.group.id, frozenset()))
+        if found is not None and _within_share(found, standing, ledger, limits):
+            standing.reservations.append(replace(found, head=head))
+            if found.is_fence:
+                standing.fenced |= {ledger.table.names[node] for node in found.nodes}
+            for placement in found.placements:
+                ledger.reserve((placement.pod,), np.array([ledger.table.index[placement.node]]), np.array([1]))
+            timeline = timeline.with_reserved(found)
+    ledger.rollback(checkpoint)
+    return standing.reservations
+
+
+def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limits: ReservationLimits) -> bool:
+    """Count what is reserved of each kind of accelerator; all but the first together may have a share of it (H7)."""
+    asked: Counter[str] = Counter()
+    if found.is_fence:
+        for name, row in ledger.resources.items():
+            asked[name] = int(ledger.allocatable[row, found.nodes].sum())
+    else:
+        for placement in found.placements:
+            asked.update(dict(placement.pod.shape.requests))
+    kinds = {name: amount for name, amount in asked.items() if ledger.policy.is_accelerator(name)}
+    if standing.reservations:
+        for name, amount in kinds.items():
+            if standing.share[name] + amount > limits.share * int(ledger.allocatable[ledger.resources[name]].sum()):
+                return False
+        standing.share.update(kinds)
+    return True
+
+
+def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, until_s: float) -> Reservation | None:
+    """The earliest expected end at which a round permits the head, with its places then (H5); None before `until_s`.
+
+    Sums of room say before which end no round can succeed. Where that one does not, for fragmentation or topology,
+    others up to `until_s` are bisected, `ROUNDS` in all, so the time found may be later than the earliest there is.
+    """
+    ends_s = np.unique(timeline.ends_s[: timeline.ended(until_s)])
+    low, high = 0, len(ends_s)
+    while low < high:
+        middle = (low + high) // 2
+        free = timeline.free_after(ledger.free, timeline.ended(ends_s[middle]))
+        low, high = (low, middle) if _enough(head, free, empty) else (middle + 1, high)
+    best: Reservation | None = None
+    at, first, last = low, low, len(ends_s) - 1
+    for _ in range(ROUNDS):
+        if first > last:
+            break
+        found = _at_time(head, ledger, timeline, float(ends_s[at]))
+        best = found or best
+        first, last = (first, at - 1) if found else (at + 1, last)
+        at = (first + last) // 2 if best else last
+    return best
+
+
+def _enough(head: Head, free: Ints, empty: Ledger) -> bool:
+    """Whether room adds up: necessary for a round to permit the head, and sufficient for identical pods."""
+    for gang in head.gangs:
+        fits = 0
+        for shape, count in Counter(pod.shape for pod in gang.pending).items():
+            allowed = usable(shape, head.group, empty) > 0
+            fits += min(count, int(room(shape, free, empty.resources)[allowed].sum()))
+        if fits < missing(gang, 0):
+            return False
+    return True
+
+
+def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Reservation | None:
+    """The reservation if all that are expected to end by `at_s` are gone then; None if a round does not permit it."""
+    checkpoint = ledger.checkpoint()
+    for each in timeline.occupants[: timeline.ended(at_s)]:
+        ledger.release(each.pod, each.node)
+    trial, round_ = run_round(head.group, head.gangs, ledger)
+    found = None
+    if round_.outcome is RoundOutcome.PERMITTED:
+        nodes = _nodes_of(trial.placements, ledger)
+        found = Reservation(head, at_s, nodes, ledger.free[:, nodes].copy(), trial.placements)
+    ledger.rollback(checkpoint)
+    return found
+
+
+def find_fence(
+    head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, kept: frozenset[str]
+) -> Reservation | None:
+    """As many nodes as a round on them empty needs, soonest empty first as far as anybody can say (H6).
+
+    Order: nodes of `kept` that are empty, other empty ones, the rest of `kept`, then those whose longest-running
+    occupant started last, then the fewest accelerators in use. So an occupied node is exchanged for one that has become
+    empty, and never otherwise.
+    """
+    started_s = timeline.longest_started_s(len(ledger.table))
+    is_empty = np.isinf(started_s)
+    was_kept = ledger.table.having(kept)
+    rank = np.where(is_empty, np.where(was_kept, 0, 1), np.where(was_kept, 2, 3))
+    in_use = np.zeros(len(ledger.table), dtype=np.int64)
+    for name, row in ledger.resources.items():
+        if ledger.policy.is_accelerator(name):
+            in_use += ledger.allocatable[row] - ledger.free[row]
+    order = np.lexsort((in_use, np.where(rank == 3, -started_s, 0), rank))
+    suitable = _suitable(head, empty)
+    order = order[suitable[order]]
+    low, high = _least_prefix(head, order, empty), len(order)
+    found = _fenced(head, empty, order[:low])
+    if found is not None or low == high:
+        return found
+    found = _fenced(head, empty, order)
+    for _ in range(ROUNDS - 2):
+        middle = (low + high) // 2
+        fewer = None if found is None else _fenced(head, empty, order[:middle])
+        low, high, found = (low, middle, fewer) if fewer is not None else (middle + 1, high, found)
+    return found
+
+
+def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
+    """How many of the nodes in this order have room enough when they are empty, as far as sums say."""
+    most = 0
+    for gang in head.gangs:
+        fits = np.zeros(len(order), dtype=np.int64)
+        for shape, count in Counter(pod.shape for pod in gang.pending).items():
+            fits += np.minimum(count, np.cumsum(usable(shape, head.group, empty)[order]))
+        most = max(most, int(np.searchsorted(fits, missing(gang, 0))) + 1)
+    return min(most, len(order))
+
+
+def _suitable(head: Head, empty: Ledger) -> Bools:
+    """Nodes that take a pod of the head when nothing else runs on them."""
+    suitable = ~empty.table.everywhere()
+    for shape in dict.fromkeys(pod.shape for gang in head.gangs for pod in gang.pending):
+        suitable |= usable(shape, head.group, empty) > 0
+    return suitable
+
+
+def _fenced(head: Head, empty: Ledger, nodes: Ints) -> Reservation | None:
+    """The fence of the head on some of `nodes`; None if a round on them does not permit it."""
+    names = empty.table.names
+    others = frozenset(names) - {names[node] for node in nodes.tolist()}
+    checkpoint = empty.checkpoint()
+    trial, round_ = run_round(replace(head.group, avoid=head.group.avoid | others), head.gangs, empty)
+    empty.rollback(checkpoint)
+    if round_.outcome is not RoundOutcome.PERMITTED:
+        return None
+    chosen = _nodes_of(trial.placements, empty)
+    return Reservation(head, math.inf, chosen, np.zeros((len(empty.resources), len(chosen)), dtype=np.int64))
+
+
+def _nodes_of(placements: Iterable[Placement], ledger: Ledger) -> Ints:
+    """The nodes of these placements, each once."""
+    return np.unique(np.array([ledger.table.index[each.node] for each in placements], dtype=np.int64))

@@ -1,0 +1,28 @@
+"""When a pod is expected to end: H2 of the backfill design."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gangsched.core.expected_end import expected_end_s
+
+
+@pytest.mark.parametrize(
+    ("run_time_s", "now_s", "end_s"),
+    [
+        (3600, 1000, 4600),
+        (3600, 4599, 4600),
+        (3600, 4600, 8200),  # passed: twice the time run so far
+        (3600, 8199, 8200),  # and it stays there until that has passed, too
+        (3600, 8200, 15_400),
+        (60, 1060, 1660),  # at least 10 minutes ahead
+        (60, 1660, 2320),
+        (0, 1000, 1600),
+        (math.inf, 1e9, math.inf),  # unknown: never
+    ],
+)
+def test_expected_ends(run_time_s: float, now_s: float, end_s: float) -> None:
+    """A pod that started at 1,000."""
+    assert expected_end_s(1000, run_time_s, now_s) == end_s

@@ -1,0 +1,128 @@
+"""Who is entitled to a reservation: H3 and H4 of the backfill design."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangsched.core.heads import NotEntitled, ReservationLimits, empty_ledger, find_heads, needed, waiting_since_s
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Group, MatchPolicy
+from gangsched.model.objects import Node
+from tests.builders import GPU, gang, group, node, pod, running, snapshot
+
+TWO_NODES = [node("a"), node("b")]
+LIMITS = ReservationLimits()
+NOW_S = 10_000.0
+
+
+def waiting(name: str, pods: int, gpus: int, created_s: int = 9_000, **fields: Any) -> Group:
+    """A group of one gang of so many pods."""
+    members = [pod(f"{name}-{n}", gpus=gpus, creation_s=created_s, **fields) for n in range(pods)]
+    return group(gang(f"ns/{name}", members), creation_s=created_s)
+
+
+def found(groups: list[Group], nodes: list[Node] | None = None, limits: ReservationLimits = LIMITS) -> list[str]:
+    """Ids of the heads, in order."""
+    empty = empty_ledger(snapshot(nodes or TWO_NODES))
+    return [head.group.id for head in find_heads(groups, empty, limits, wall_s=NOW_S)[0]]
+
+
+def test_whole_nodes_at_once_smaller_ones_later() -> None:
+    """A pod of a whole node, or more than a node's worth, is entitled at once; less than that after an hour."""
+    whole, several = waiting("whole", 1, 8), waiting("several", 3, 4)
+    small, patient = waiting("small", 2, 4), waiting("patient", 1, 4, created_s=int(NOW_S) - 3600)
+    assert found([whole, several], limits=ReservationLimits(per_namespace=9)) == ["ns/several", "ns/whole"]
+    heads, others = find_heads([small, patient], empty_ledger(snapshot(TWO_NODES)), LIMITS, wall_s=NOW_S)
+    assert [head.group.id for head in heads] == ["ns/patient"]
+    assert others == {"ns/small": NotEntitled.TOO_YOUNG}
+
+
+def test_the_largest_node_it_may_use_is_a_whole_node() -> None:
+    """4 GPUs are a whole node for a pod that may only use nodes of 4."""
+    nodes = [node("big", 8), node("small", 4, labels={"size": "4"})]
+    groups = [waiting("any", 1, 4)]
+    assert found(groups, nodes) == []
+    assert found(groups, [node("small", 4), node("other", 2)]) == ["ns/any"]
+
+
+def test_without_accelerators_more_than_a_node_takes() -> None:
+    """CPU-only gangs count by what one empty node holds."""
+    nodes = [node("a", 0, cpu_milli=4_000), node("b", 0, cpu_milli=4_000)]
+    fits, more = ([pod(f"{n}-{count}", gpus=0, cpu_milli=1_000) for n in range(count)] for count in (4, 5))
+    assert found([group(gang("ns/more", more))], nodes) == ["ns/more"]
+    young = [pod(f"young-{n}", gpus=0, cpu_milli=1_000, creation_s=9_999) for n in range(4)]
+    assert found([group(gang("ns/fits", young))], nodes) == []
+    assert found([group(gang("ns/fits", fits))], nodes) == ["ns/fits"], "these wait for long"
+
+
+def test_what_can_never_start_is_no_head() -> None:
+    """Nine pods of a node on two nodes, and a gang whose only node is cordoned."""
+    empty = empty_ledger(snapshot([node("a"), node("b", unschedulable=True)]))
+    heads, others = find_heads([waiting("g", 2, 8)], empty, LIMITS, wall_s=NOW_S)
+    assert heads == []
+    assert others == {"ns/g": NotEntitled.IMPOSSIBLE}
+
+
+def test_what_runs_now_does_not_count() -> None:
+    """A head may need nodes that are full, and looking for heads leaves the ledger as found."""
+    taken = snapshot(TWO_NODES, [(running(pod("x", gpus=8), "a"), "a"), (running(pod("y", gpus=8), "b"), "b")])
+    empty = empty_ledger(taken)
+    before = empty.free.copy()
+    assert len(find_heads([waiting("g", 2, 8)], empty, LIMITS, wall_s=NOW_S)[0]) == 1
+    assert (empty.free == before).all()
+    assert Ledger(taken).room(pod("z", gpus=1).shape).sum() == 0
+
+
+def test_order_is_priority_then_how_long_its_pods_wait() -> None:
+    """An old PodGroup whose pods came late is young (H4)."""
+    old = group(gang("ns/old", [pod("o", gpus=8, creation_s=9_500)]), creation_s=1)
+    high = group(gang("ns/high", [pod("h", gpus=8, creation_s=9_900)]), priority=5, creation_s=9_900)
+    limits = ReservationLimits(per_namespace=9)
+    assert found([old, waiting("other", 1, 8), high], limits=limits) == ["ns/high", "ns/other", "ns/old"]
+
+
+def test_waiting_since_the_youngest_pod_that_the_minimum_needs() -> None:
+    """Pods above the minimum do not make a gang younger; of several gangs the latest counts."""
+    times = (100, 300, 200, 900)
+    three = gang("ns/a", [pod(f"a{t}", creation_s=t) for t in times], min_member=3)
+    two = gang("ns/b", [pod(f"b{t}", creation_s=t) for t in times], min_member=2)
+    assert waiting_since_s([three]) == 300
+    assert waiting_since_s([two]) == 200
+    assert waiting_since_s([two, three]) == 300
+
+
+def test_bounds() -> None:
+    """At most so many heads in all and of one namespace; the others are passed over, and told why."""
+    groups = [waiting(f"g{n}", 1, 8, created_s=n, namespace="ml") for n in range(4)]
+    groups += [waiting(f"h{n}", 1, 8, created_s=10 + n, namespace=f"ns{n}") for n in range(4)]
+    heads, others = find_heads(
+        groups, empty_ledger(snapshot(TWO_NODES)), ReservationLimits(reservations=5), wall_s=NOW_S
+    )
+    assert [head.group.id for head in heads] == ["ns/g0", "ns/g1", "ns/h0", "ns/h1", "ns/h2"]
+    assert others == {"ns/g2": NotEntitled.NAMESPACE, "ns/g3": NotEntitled.NAMESPACE, "ns/h3": NotEntitled.LATER}
+    assert found(groups, limits=ReservationLimits(reservations=0)) == []
+
+
+def test_who_yielded_waits_for_another_group() -> None:
+    """D1: it is no head, and takes nobody's place."""
+    yielded = group(gang("ns/y", [pod("y", gpus=8)]), yielded_to="ns/x")
+    assert found([yielded, waiting("g", 1, 8)]) == ["ns/g"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"plain": True}, {"satisfied": True, "bound": 1}, {"satisfied": True, "bound": 1, "min_member": 3}]
+)
+def test_pods_that_go_alone_are_a_gang_of_one(fields: dict[str, Any]) -> None:
+    """A plain pod, or a further member of a running gang: the one that waits longest."""
+    alone = group(gang("ns/p", [pod("young", creation_s=9), pod("old", creation_s=5)], **fields))
+    (one,) = needed(alone)
+    assert ([each.name for each in one.pending], one.min_member, one.free_running) == (["old"], 1, False)
+    assert one.match_policy is MatchPolicy.ONLY_WAITING
+
+
+def test_what_needs_nothing_is_no_head() -> None:
+    """A group all of whose minimums are met by bound members."""
+    assert needed(group(gang("ns/g", [], min_member=1, bound=1))) == ()
+    assert GPU in empty_ledger(snapshot(TWO_NODES)).resources
