@@ -32,6 +32,7 @@ from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs
 from gangsched.state.members import State
 from gangsched.state.scheduling import SchedulingState
+from gangsched.state.validate import validate
 from gangsched.telemetry.debug import serve_debug
 from gangsched.telemetry.health import serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
@@ -108,6 +109,7 @@ class Daemon:
             settings.debug_port,
             list_gangs=lambda: list_gangs(self.state),
             describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=time.monotonic()),
+            validate=lambda: validate(self.state),
         )
         async with health, debug, asyncio.TaskGroup() as group:
             writers = [

@@ -125,6 +125,7 @@ def test_nothing_is_lost_whatever_is_killed(plane: ControlPlane) -> None:
                     raise
                 jobs.take_away(found)
             checks.look(time.monotonic())
+        assert daemon.complaints() == []
     finally:
         daemon.kill()
         api.close()

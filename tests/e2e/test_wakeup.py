@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from typing import Any
 
@@ -11,41 +10,34 @@ from control_plane import ControlPlane
 from control_plane.api import Api
 from control_plane.daemon import Daemon
 from control_plane.following import Following
-from control_plane.ports import free_ports
 
 from bench.wakeup import PODS, FullCluster, percentile
 
 pytestmark = pytest.mark.e2e
 
 
-def ask(port: int, path: str) -> tuple[int, Any]:
-    """Status and JSON of a GET on 127.0.0.1."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5.0)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
+def ask(daemon: Daemon, path: str) -> tuple[int, Any]:
+    """Status and JSON of a debug page."""
+    status, text = daemon.http(path, port=daemon.debug_port)
+    return status, json.loads(text)
 
 
 def test_a_deleted_pod_wakes_the_waiting_gang(plane: ControlPlane) -> None:
     """Q3: the eight waiting members are bound to exactly the node that was freed, time after time."""
     api = Api.of(plane)
-    port = free_ports(1)[0]
-    with Daemon(plane, environment={"GANGSCHED_DEBUG_PORT": str(port)}), Following(api, PODS) as pods:
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
         cluster = FullCluster(api, pods, nodes=4, members=8)
         for trial, node in enumerate(("n002", "n000", "n002")):
             name = f"gang-{trial}"
             cluster.wait(name)
-            status, gang = ask(port, f"/debug/gangs/default/{name}")
+            status, gang = ask(daemon, f"/debug/gangs/default/{name}")
             assert (status, gang["reason"], gang["queue"]) == (200, "Unschedulable", "parked")
             assert gang["counts"] == {"pending": 8}
             assert gang["spec"]["min"] == {"value": 8, "source": f"spec.minMember of PodGroup default/{name}"}
             cluster.free(node)
             assert cluster.bound(name) == {node}
             cluster.clear(name, node)
-        assert ask(port, "/debug/gangs/default/none")[0] == 404
+        assert ask(daemon, "/debug/gangs/default/none")[0] == 404
     api.close()
 
 

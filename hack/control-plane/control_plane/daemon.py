@@ -37,7 +37,8 @@ class Daemon:
     """`gangsched run` beside `plane`, ready once `start` returns.
 
     `log_path`: its log is appended there (default: beside the control plane's logs). `environment` is added to ours;
-    GANGSCHED_HEALTH_HOST is set to 127.0.0.1, and GANGSCHED_DEBUG_PORT to 0, so that several may run side by side.
+    GANGSCHED_HEALTH_HOST is set to 127.0.0.1, and both ports to free ones, so that several may run side by side. At the
+    end of a `with` block its state must be sound (`complaints`).
     `url` is that of a proxy before the API server.
     """
 
@@ -54,13 +55,15 @@ class Daemon:
     ) -> None:
         self._plane, self._names, self._extra = plane, tuple(scheduler_names), tuple(extra_args)
         self._given_log = log_path
-        self._environment = {"GANGSCHED_HEALTH_HOST": "127.0.0.1", "GANGSCHED_DEBUG_PORT": "0", **(environment or {})}
+        self._environment = {"GANGSCHED_HEALTH_HOST": "127.0.0.1", **(environment or {})}
         self._ready_timeout_s = ready_timeout_s
         self._url = url
         self._keeping: Keeping | None = None
         self._log_start = 0
         #: Where /livez, /readyz and /metrics are, on 127.0.0.1; 0 before the start.
         self.health_port = 0
+        #: Where /debug is, on 127.0.0.1.
+        self.debug_port = 0
         #: Its process; 0 when it does not run.
         self.pid = 0
 
@@ -74,7 +77,7 @@ class Daemon:
         kubeconfig = self._plane.write_kubeconfig(
             self._plane.workdir / "gangsched.kubeconfig", token=token, url=self._url
         )
-        self.health_port = free_ports(1)[0]
+        self.health_port, self.debug_port = free_ports(2)
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._keeping = Keeping(self._plane.logs / "keeper-of-gangsched.log")
         try:
@@ -121,7 +124,10 @@ class Daemon:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
+            found = self.complaints()
             self.stop()
+            if found:
+                raise ControlPlaneError(f"gangsched's state is not sound: {'; '.join(found)}")
         else:
             self.kill()
 
@@ -142,15 +148,23 @@ class Daemon:
         samples = (line.rpartition(" ") for line in self.http("/metrics")[1].splitlines() if line[:1] not in {"", "#"})
         return {name: float(value) for name, _, value in samples}
 
-    def http(self, path: str) -> tuple[int, str]:
-        """Status and text of a GET on its health port. Raises OSError without an answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.health_port, timeout=5.0)
+    def complaints(self) -> list[str]:
+        """What does not agree in its state; nothing when it does not run."""
+        try:
+            found: list[str] = json.loads(self.http("/debug/validate", port=self.debug_port)[1])["complaints"]
+        except OSError:
+            return []
+        return found
+
+    def http(self, path: str, *, port: int = 0) -> tuple[int, str]:
+        """Status and text of a GET on its health port, or another. Raises OSError without an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.health_port, timeout=5.0)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode(errors="replace")
         except http.client.HTTPException as error:
-            raise ConnectionError(f"127.0.0.1:{self.health_port} does not speak HTTP: {error!r}") from error
+            raise ConnectionError(f"127.0.0.1:{port or self.health_port} does not speak HTTP: {error!r}") from error
         finally:
             connection.close()
 
@@ -163,6 +177,7 @@ class Daemon:
             # Its temporary files (certificates out of the kubeconfig) go with the control plane, also after a kill.
             "env",
             f"TMPDIR={self._plane.workdir}",
+            f"GANGSCHED_DEBUG_PORT={self.debug_port}",
             *(f"{key}={value}" for key, value in self._environment.items()),
             str(COMMAND),
             "run",

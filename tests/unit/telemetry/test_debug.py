@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from gangsched.settings import Settings, SettingsError
 from gangsched.state.debug_view import describe_gang, list_gangs
+from gangsched.state.validate import validate
 from gangsched.telemetry.debug import debug_app, serve_debug
 from tests.builders import members, node, pod
 from tests.world import World
@@ -25,19 +26,21 @@ async def pages() -> Any:
     app = debug_app(
         list_gangs=lambda: list_gangs(world.state),
         describe_gang=lambda gang_id: describe_gang(world.state, gang_id, now_s=world.now_s),
+        validate=lambda: validate(world.state),
     )
     async with TestClient(TestServer(app)) as client:
         yield client
 
 
 async def test_the_pages_are_json_and_so_is_a_404(pages: Any) -> None:
-    """The list, a gang, a plain pod; an unknown gang and any other path answer 404 in JSON with what to do."""
+    """The list, a gang, a plain pod, the recount; an unknown gang and other paths answer 404 with what to do."""
     expected = {
         "/debug/gangs": (200, "count", 2),
         "/debug/gangs/ns/g": (200, "gang", "ns/g"),
         "/debug/gangs/pod:ns/lonely": (200, "gang", "pod:ns/lonely"),
         "/debug/gangs/ns/none": (404, "error", "no gang ns/none is known"),
-        "/debug": (404, "error", "try /debug/gangs or /debug/gangs/NAMESPACE/NAME"),
+        "/debug": (404, "error", "try /debug/gangs, /debug/gangs/NAMESPACE/NAME or /debug/validate"),
+        "/debug/validate": (200, "complaints", []),
     }
     for path, (status, key, value) in expected.items():
         async with pages.get(path) as answer:
@@ -50,12 +53,14 @@ async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    async with serve_debug("127.0.0.1", port, list_gangs=list, describe_gang=lambda _: None):
+    async with serve_debug("127.0.0.1", port, list_gangs=list, describe_gang=lambda _: None, validate=list):
         async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/debug/gangs") as answer:
             assert answer.status == 200
         with pytest.raises(SettingsError, match=r"debug pages on 127\.0\.0\.1.*GANGSCHED_DEBUG_PORT"):
-            await serve_debug("127.0.0.1", port, list_gangs=list, describe_gang=lambda _: None).__aenter__()
-    async with serve_debug("no.such.host.invalid", 0, list_gangs=list, describe_gang=lambda _: None):
+            await serve_debug(
+                "127.0.0.1", port, list_gangs=list, describe_gang=lambda _: None, validate=list
+            ).__aenter__()
+    async with serve_debug("no.such.host.invalid", 0, list_gangs=list, describe_gang=lambda _: None, validate=list):
         pass
 
 
