@@ -1,0 +1,105 @@
+"""What a refusal names: who finds no room, what it asks for, what there is, and what never fits (semantics E1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Refusal
+from gangsched.model.objects import Node, Pod, Taint
+from gangsched.model.reasons import Reason
+from tests.builders import gang, group, node, pod, snapshot, verdict_on
+
+TAINTED = (Taint(key="team", value="b", effect="NoSchedule"),)
+
+
+def told(nodes: list[Node], pods: list[Pod], *, used: dict[str, int] | None = None, plain: bool = False) -> Refusal:
+    """What a gang of these pods is told; `used` are GPUs that others use, by node."""
+    others = [(pod(f"other-{name}", gpus=gpus), name) for name, gpus in (used or {}).items()]
+    of = group(gang("ns/g", pods, plain=plain))
+    return verdict_on(plan(snapshot(nodes, others), [of], now_s=0.0), of.id).told
+
+
+def four(gpus: int) -> list[Pod]:
+    """Four equal members."""
+    return [pod(f"g-{index}", gpus=gpus) for index in range(4)]
+
+
+def test_room_for_some_names_what_is_free_on_one_node() -> None:
+    """Fragmented: enough in all, and on no node enough for one more; the stable part has no number that moves."""
+    nodes = [node(f"n{index}", 8) for index in range(4)]
+    refusal = told(nodes, four(8), used={"n0": 2, "n1": 2, "n2": 2, "n3": 2})
+    assert refusal.message == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
+    assert refusal.now.startswith(
+        "there is room for 0; 24 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 8: 0/4"
+    )
+    assert told(nodes, four(8), used={"n0": 5}).message == refusal.message
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "never"),
+    [
+        ([node("a", 8), node("b", 4)], 9, "asks for 9 nvidia.com/gpu, and no node that it may use offers more than 8"),
+        ([node("a", 4), node("b", 8, taints=TAINTED)], 8, "8 nvidia.com/gpu, and no node that it may use offers more"),
+        ([node("a", 0)], 1, "it asks for 1 nvidia.com/gpu, and no node that it may use offers any"),
+    ],
+)
+def test_a_member_larger_than_any_node_never_fits(nodes: list[Node], gpus: int, never: str) -> None:
+    """Impossible, whoever ends: of the nodes that it may use."""
+    refusal = told(nodes, four(gpus))
+    assert refusal.reason is Reason.UNSCHEDULABLE
+    assert "pod ns/g-0 never fits: it" in refusal.message
+    assert never in refusal.message
+
+
+def test_amounts_that_no_one_node_has_together_never_fit() -> None:
+    """Each amount is there, on different nodes."""
+    nodes = [node("a", 8, cpu_milli=1_000), node("b", 0)]
+    refusal = told(nodes, [pod("g-0", gpus=8, cpu_milli=8_000)])
+    assert "never fits: it asks for 8 cpu, 8 nvidia.com/gpu, and no node that it may use offers all of that" in (
+        refusal.message
+    )
+
+
+def test_too_many_members_never_fit() -> None:
+    """Impossible by their number; a busy cluster is told apart from one that is too small."""
+    nodes = [node("a", 8), node("b", 8)]
+    refusal = told(nodes, four(8))
+    assert refusal.message.endswith("never fits: the nodes that its members may use take 2 of them when they are empty")
+    assert "never" not in told([*nodes, node("c", 8), node("d", 8)], four(8), used={"a": 1}).message
+
+
+def test_only_the_member_that_finds_no_room_is_named() -> None:
+    """Mixed: the others would fit, and are not told that something is insufficient for them."""
+    pods = [pod("g-fits", gpus=1), pod("g-large", gpus=6)]
+    refusal = told([node("a", 8), node("b", 4)], pods, used={"a": 4})
+    assert refusal.message == "gang ns/g needs room for 2 more pods; pod ns/g-large asks for 6 nvidia.com/gpu"
+    assert "Insufficient" not in refusal.message
+
+
+def test_no_node_to_use_is_said_as_it_is() -> None:
+    """Neither full nor too small: closed."""
+    refusal = told([node("a", 8, taints=TAINTED)], four(1))
+    assert refusal.message == "gang ns/g needs room for 4 more pods, and pod ns/g-0 may use no node"
+    assert refusal.now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
+
+
+def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
+    """Its sentence comes first; what follows is ours, and only where room is the matter."""
+    nodes = [node("a", 8), node("b", 8)]
+    busy = told(nodes, [pod("p", gpus=8)], used={"a": 1, "b": 2}, plain=True)
+    assert busy.now == (
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 nvidia.com/gpu are free in all, at most 7 on one "
+        "node; a node offers up to 8."
+    )
+    assert busy.message == "pod ns/p asks for 8 nvidia.com/gpu"
+    assert told(nodes, [pod("p", gpus=9)], plain=True).message.startswith("pod ns/p never fits: it asks for 9")
+    closed = told([node("a", 8, taints=TAINTED)], [pod("p")], plain=True)
+    assert closed == Refusal(Reason.UNSCHEDULABLE, "", "0/1 nodes are available: 1 node(s) had untolerated taint(s).")
+
+
+def test_what_is_avoided_for_a_while_is_not_what_never_fits() -> None:
+    """B6: a node whose kubelet rejected a member is used again."""
+    of = group(gang("ns/g", four(2)), avoid=frozenset({"a"}))
+    refusal = verdict_on(plan(snapshot([node("a", 8)]), [of], now_s=0.0), of.id).told
+    assert "never" not in refusal.message
