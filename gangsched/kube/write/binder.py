@@ -13,17 +13,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import msgspec
 
-from gangsched.api.keys import PERMITTED
-from gangsched.api.values import format_permit
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
 from gangsched.kube.ports import RestClient, Runtime, Sink
-from gangsched.kube.read.wire import Ignored
 from gangsched.kube.waiting import wait_for_event
+from gangsched.kube.write.binding import encode_binding, outcome_of, pod_path
 from gangsched.kube.write.recent import Recent
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 
@@ -86,26 +83,6 @@ class _Attempt:
     unread: bool = False
     certain_s: float = float("-inf")
     sends_left: int = SENDS
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    uid: str = ""
-    deletion_timestamp: str | None = None
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    scheduling_gates: list[Ignored] | None = None
-
-
-class _Pod(msgspec.Struct):
-    """A pod read back: whose it is and where it stands."""
-
-    metadata: _Meta
-    spec: _Spec
-
-
-_pod_decoder = msgspec.json.Decoder(_Pod)
 
 
 class Binder:
@@ -232,7 +209,9 @@ class Binder:
             return BindFailed(bind.uid, bind.node, why) if attempt.fault is None else None
         self.counts.sent_again += attempt.fault is not None
         try:
-            await self._client.request("POST", f"{pod_path(bind)}/binding", _body(bind), timeout_s=self._timeout_s)
+            await self._client.request(
+                "POST", f"{pod_path(bind)}/binding", encode_binding(bind), timeout_s=self._timeout_s
+            )
         except Fault as fault:
             open_s = _open_s(fault)
             self.counts.lost_answers += open_s > 0
@@ -246,7 +225,8 @@ class Binder:
         """What the pod shows; None while it cannot be read, or is unbound and a bind may still be carried out."""
         bind, asked_s = attempt.bind, self._runtime.now()
         try:
-            pod = _pod_decoder.decode(await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s))
+            answer = await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s)
+            outcome = outcome_of(bind, answer, why=str(attempt.fault))
         except (Fault, msgspec.DecodeError) as caught:
             if isinstance(caught, ApiFault) and caught.is_status and caught.status == NOT_FOUND:
                 return BindGone(bind.uid, bind.node, str(caught))
@@ -255,7 +235,6 @@ class Binder:
             self.counts.read_back_retries += 1
             return None
         attempt.unread = False
-        outcome = _outcome(bind, pod, str(attempt.fault))
         return None if isinstance(outcome, BindFailed) and asked_s < attempt.certain_s else outcome
 
 
@@ -264,38 +243,3 @@ def _open_s(fault: Fault) -> float:
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
     return 0.0 if fault.reason in REFUSALS else STORAGE_TIMEOUT_S
-
-
-def pod_path(pod: Any) -> str:
-    """The path of whatever names a pod by `namespace` and `name`."""
-    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-
-
-def _body(bind: Bind) -> bytes:
-    """The Binding; the API server copies its annotations onto the pod in the same write."""
-    metadata: dict[str, object] = {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid}
-    if bind.permitted is not None:
-        metadata["annotations"] = {PERMITTED: format_permit(bind.permitted)}
-    return msgspec.json.encode(
-        {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": metadata,
-            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
-        }
-    )
-
-
-def _outcome(bind: Bind, pod: _Pod, why: str) -> Outcome:
-    """What a pod read back says about our bind (semantics B3)."""
-    if pod.metadata.uid != bind.uid:
-        return BindGone(bind.uid, bind.node, "the pod was deleted and another has its name")
-    if pod.spec.node_name == bind.node:
-        return Bound(bind.uid, bind.node)
-    if pod.spec.node_name:
-        return BindGone(bind.uid, bind.node, f"the pod is bound to {pod.spec.node_name}")
-    if pod.metadata.deletion_timestamp is not None:
-        return BindGone(bind.uid, bind.node, "the pod is being deleted")
-    if pod.spec.scheduling_gates:
-        return BindGone(bind.uid, bind.node, "the pod is gated")
-    return BindFailed(bind.uid, bind.node, why)

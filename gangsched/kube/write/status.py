@@ -16,7 +16,8 @@ from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kube.ports import RestClient, Runtime
-from gangsched.kube.write.binder import Fate, pod_path
+from gangsched.kube.write.binder import Fate
+from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.outbox import Outbox
 from gangsched.kube.write.pause import Binding
 from gangsched.kube.write.rate_limits import Budget, WriteLimits

@@ -70,7 +70,7 @@ class VolumeBinder:
                 return
             for selection in order.claims:
                 await self._reserve(selection, order)
-        except (Refused, Fault) as refusal:
+        except (Refused, Fault, msgspec.DecodeError) as refusal:
             self._sink(BindFailed(order.uid, order.node, f"binding volumes: {refusal}"))
         else:
             self._binds.submit([msgspec.structs.replace(order, claims=())])

@@ -102,6 +102,13 @@ async def test_a_volume_is_kept_for_its_claim() -> None:
             assert made.outcomes == [ClaimsWritten("p", {"v": "7"})]
 
 
+async def test_an_answer_that_is_no_object_is_a_failed_bind() -> None:
+    """A gateway's page with status 200 ends the order, not the daemon."""
+    async with stage(lambda sent: ["page"]) as made:
+        await made.write(SELECTED)
+        assert [type(outcome) for outcome in made.outcomes] == [BindFailed]
+
+
 async def test_a_conflict_that_changes_nothing_is_written_again() -> None:
     """Controllers touch new claims; what matters is that nobody else selected a node or bound it."""
     known = {"metadata": {"name": "c", "namespace": "ns", "uid": "claim-1", "resourceVersion": "6"}}

@@ -1,0 +1,68 @@
+"""A bind on the wire: what is sent, and what a pod that is read back says of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gangsched.api.keys import PERMITTED
+from gangsched.api.values import format_permit
+from gangsched.kube.read.wire import Ignored
+from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    scheduling_gates: list[Ignored] | None = None
+
+
+class _Pod(msgspec.Struct):
+    """A pod read back: whose it is and where it stands."""
+
+    metadata: _Meta
+    spec: _Spec
+
+
+_decoder = msgspec.json.Decoder(_Pod)
+
+
+def pod_path(pod: Any) -> str:
+    """The path of whatever names a pod by `namespace` and `name`."""
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+
+
+def encode_binding(bind: Bind) -> bytes:
+    """The Binding; the API server copies its annotations onto the pod in the same write."""
+    metadata: dict[str, object] = {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid}
+    if bind.permitted is not None:
+        metadata["annotations"] = {PERMITTED: format_permit(bind.permitted)}
+    return msgspec.json.encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
+        }
+    )
+
+
+def outcome_of(bind: Bind, answer: bytes, *, why: str) -> Outcome:
+    """What a pod that was read back says of our bind (semantics B3). Raises msgspec.DecodeError."""
+    pod = _decoder.decode(answer)
+    if pod.metadata.uid != bind.uid:
+        return BindGone(bind.uid, bind.node, "the pod was deleted and another has its name")
+    if pod.spec.node_name == bind.node:
+        return Bound(bind.uid, bind.node)
+    if pod.spec.node_name:
+        return BindGone(bind.uid, bind.node, f"the pod is bound to {pod.spec.node_name}")
+    if pod.metadata.deletion_timestamp is not None:
+        return BindGone(bind.uid, bind.node, "the pod is being deleted")
+    if pod.spec.scheduling_gates:
+        return BindGone(bind.uid, bind.node, "the pod is gated")
+    return BindFailed(bind.uid, bind.node, why)
