@@ -210,7 +210,6 @@ def write_limits(settings: Settings) -> WriteLimits:
     return WriteLimits(
         total=Rate(settings.total_write_burst, 1 / settings.total_writes_per_s),
         namespace=Rate(settings.namespace_write_burst, 1 / settings.namespace_writes_per_s),
-        condition=Rate(settings.condition_burst, settings.condition_every_s),
-        status=Rate(settings.status_burst, settings.status_every_s),
+        object=Rate(settings.object_write_burst, settings.object_write_every_s),
         event=Rate(settings.event_burst, settings.event_every_s),
     )

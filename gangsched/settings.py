@@ -94,10 +94,10 @@ class Settings(BaseSettings):
         default=2_000, ge=1, description="The same in one namespace: what may be written at once."
     )
     namespace_writes_per_s: float = Field(default=200, gt=0, description="How many a second after that.")
-    condition_burst: int = Field(default=10, ge=1, description="How often a pod's condition may be written at once.")
-    condition_every_s: float = Field(default=30, ge=0, description="Time between its writes after that.")
-    status_burst: int = Field(default=10, ge=1, description="How often a PodGroup's status may be written at once.")
-    status_every_s: float = Field(default=5, ge=0, description="Time between its writes after that.")
+    object_write_burst: int = Field(
+        default=10, ge=1, description="How often a pod's condition or a PodGroup's status may be written at once."
+    )
+    object_write_every_s: float = Field(default=5, ge=0, description="Time between its writes after that.")
     event_burst: int = Field(default=25, ge=1, description="Events about one object that may be written at once.")
     event_every_s: float = Field(default=300, ge=0, description="Time for one more after that; others are dropped.")
     plan_groups: int = Field(default=400, ge=1, le=100_000, description="Groups that one plan looks at.")

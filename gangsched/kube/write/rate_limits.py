@@ -28,14 +28,13 @@ class Rate:
 class WriteLimits:
     """The rates of all writes but binds; the defaults are those of `Settings`.
 
-    `total` and `namespace` hold for conditions and statuses together, and once more for Events; the others for each
-    pod's condition, each PodGroup's status, and the Events about each object.
+    `total` and `namespace` hold for conditions and statuses together, and once more for Events; `object`
+    for each pod's condition and each PodGroup's status, `event` for the Events about each object.
     """
 
     total: Rate = Rate(5_000, 1 / 400)
     namespace: Rate = Rate(2_000, 1 / 200)
-    condition: Rate = Rate(10, 30.0)
-    status: Rate = Rate(10, 5.0)
+    object: Rate = Rate(10, 5.0)
     event: Rate = Rate(25, 300.0)
 
 

@@ -56,7 +56,7 @@ class StatusWriter:
         budget = Budget(limits, runtime.now)
         self.conditions: Outbox[SetPodCondition] = Outbox(
             PodConditions(client, binds, runtime),
-            Kind(noun="pod conditions", levels=(SOON,), rate=limits.condition),
+            Kind(noun="pod conditions", levels=(SOON,), rate=limits.object),
             binding=binds,
             budget=budget,
             runtime=runtime,
@@ -66,7 +66,7 @@ class StatusWriter:
         )
         self.pod_groups: Outbox[SetPodGroupStatus] = Outbox(
             PodGroupStatuses(client, runtime),
-            Kind(noun="PodGroup status", levels=(SOON, IN_A_PAUSE), rate=limits.status),
+            Kind(noun="PodGroup status", levels=(SOON, IN_A_PAUSE), rate=limits.object),
             level=lambda order: 0 if order.urgent else 1,
             binding=binds,
             budget=budget,
