@@ -17,9 +17,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.fgd.policies import POLICIES
+from bench.fgd.candidate import Candidate
+from bench.fgd.policies import BestFit, Fgd, Gangsched
 from bench.fgd.trace import Ask, Cluster, arrivals, read_pods, typical
 
+POLICIES: dict[str, type[BestFit] | type[Fgd] | type[Gangsched]] = {
+    "gangsched": Gangsched,
+    "candidate": Candidate,
+    "best-fit": BestFit,
+    "FGD": Fgd,
+}
 PUBLISHED = {"default": 95.33, "gpuspec33": 88.01, "multigpu50": 97.19}
 NODES, PODS = "openb_node_list_gpu_node.csv", "openb_pod_list_{}.csv"
 

@@ -177,10 +177,3 @@ class Gangsched:
         chosen, _ = score.choose(shape, 1, feasible[self._node].astype(np.int64), ledger)
         old.reserve(builders.pods("p", shape, 1), chosen, np.array([1]))
         return int(self._node[chosen[0]])
-
-
-POLICIES: dict[str, type[BestFit] | type[Fgd] | type[Gangsched]] = {
-    "gangsched": Gangsched,
-    "best-fit": BestFit,
-    "FGD": Fgd,
-}

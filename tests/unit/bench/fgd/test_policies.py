@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.fgd.__main__ import NODES, PODS, PUBLISHED, main, play
-from bench.fgd.policies import POLICIES, BestFit, Fgd, Gangsched
+from bench.fgd.__main__ import NODES, PODS, POLICIES, PUBLISHED, main, play
+from bench.fgd.candidate import Candidate
+from bench.fgd.policies import BestFit, Fgd, Gangsched
 from bench.fgd.trace import INFLATED, WHOLE, Ask, Cluster, arrivals, read_pods, typical
 
 HALF, ONE, TWO = Ask(1000, 1000, 1, 500), Ask(1000, 1000, 1, WHOLE), Ask(1000, 1000, 2, WHOLE)
@@ -74,6 +75,17 @@ def test_gangsched_chooses_as_its_scoring_does(tmp_path: Path) -> None:
     assert ours.choose(ONE, found.fits(ONE)) == (1, None)
     found.take(ONE, 1)
     assert ours.choose(ONE, found.fits(ONE)) == (0, None)
+
+
+def test_the_candidate_strands_no_gpu_and_keeps_scarce_models(tmp_path: Path) -> None:
+    """A CPU-only pod goes where CPU is to spare, and a pod without a model leaves the model that others named."""
+    found = cluster(tmp_path, "8000,64000,2,P100", "64000,64000,2,T4")
+    found.take(Ask(4000, 1000, 1, WHOLE), 0)
+    candidate = Candidate(found, [])
+    assert candidate.choose(Ask(4000, 1000), found.fits(CPU_ONLY))[0] == 1
+    named = Ask(1000, 1000, 1, WHOLE, ("T4",))
+    found.take(named, *candidate.choose(named, found.fits(named)))
+    assert candidate.choose(ONE, found.fits(ONE))[0] == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)
