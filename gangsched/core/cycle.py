@@ -48,9 +48,10 @@ def plan(
     limits: Limits | None = None,
     policy: GpuPolicy | None = None,
 ) -> Plan:
-    """Decide every group of `queue` on one ledger, at monotonic second `now_s`.
+    """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
-    Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at.
+    Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. Groups that are
+    `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8).
     """
     limits = limits or Limits()
     # 1. QueueSort
@@ -58,7 +59,8 @@ def plan(
     ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
     verdicts: dict[str, Verdict] = {}
     tried = 0
-    for position, group in enumerate(ordered):
+    ready = sorted((group for group in ordered if not group.unchanged), key=lambda group: group.looked_at)
+    for position, group in enumerate(ready):
         if verdicts and (position >= limits.groups or tried >= limits.pods):
             break
         if ledger.search_steps >= limits.search_steps:
@@ -67,11 +69,12 @@ def plan(
         verdict = decide(group, ledger, totals, now_s=now_s)
         verdicts[group.id] = verdict
         tried += verdict.round.attempted if verdict.round else 1
-    # 6. PostFilter, if the whole queue was seen
-    if len(verdicts) == len(ordered):
-        yields = post_filter.yield_holds(ordered, verdicts, ledger)
-        verdicts = yields | {group: verdict for group, verdict in verdicts.items() if group not in yields}
-    left = tuple(group.id for group in ordered if group.id not in verdicts)
+    left = tuple(group.id for group in ready if group.id not in verdicts)
+    # 6. PostFilter, with all holders whatever the limits
+    yields = post_filter.yield_holds(
+        ordered, verdicts, ledger, lambda group: decide(group, ledger, totals, now_s=now_s)
+    )
+    verdicts = yields | {group: verdict for group, verdict in verdicts.items() if group not in yields}
     return Plan(tuple(verdicts.values()), left, tried)
 
 

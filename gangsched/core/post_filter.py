@@ -6,9 +6,11 @@ never yields and every deadlock ends with some group permitted. Nothing is relea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
-from gangsched.core import messages, pre_filter, rounds
+from gangsched.core import messages
+from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.plan import RoundOutcome, Verdict
@@ -16,28 +18,42 @@ from gangsched.model.reasons import Reason
 
 WAITING_FOR_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE})
 
+Decide: TypeAlias = Callable[[Group], Verdict]
+"""Decides one group on the ledger as it is."""
 
-def yield_holds(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger) -> dict[str, Verdict]:
+
+def yield_holds(
+    ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, decide: Decide
+) -> dict[str, Verdict]:
     """Verdicts that replace those of one deadlock's groups, those that yield first; empty when there is none.
 
-    A deadlock is: two or more groups hold, and no group progressed (placed, bound or released anything) in this plan.
+    A deadlock is: no holder progressed (placed, bound or released anything) in this plan, and a group that was refused
+    room would be permitted without the holds of lower-ranked ones. It is looked for among the groups with a verdict;
+    any holder may yield.
     """
     holders = [group for group in ordered if group.holds]
-    if len(holders) < 2 or any(v.binds or v.holds or v.releases for v in verdicts.values()):
+    moved = {group for group, verdict in verdicts.items() if verdict.binds or verdict.holds or verdict.releases}
+    if any(group.id in moved for group in holders) or any(verdict.holds for verdict in verdicts.values()):
         return {}
-    for rank, beneficiary in enumerate(holders[:-1]):
-        if verdicts[beneficiary.id].reason not in WAITING_FOR_ROOM:
+    for beneficiary in ordered:
+        verdict = verdicts.get(beneficiary.id)
+        if verdict is None or beneficiary.id in moved or verdict.reason not in WAITING_FOR_ROOM:
             continue
-        lower = holders[rank + 1 :]
-        if _permitted_without(beneficiary, lower, ledger) is None:
-            continue  # not even all of them together would help: one try a holder, not one a set
+        lower = [holder for holder in holders if _may_yield(holder, beneficiary)]
+        if not lower or _permitted_without(beneficiary, lower, ledger, decide) is None:
+            continue  # not even all of them together would help: one try a group, not one a set
         for candidate in _candidates(lower):
-            if _permitted_without(beneficiary, candidate, ledger) is not None:
-                yielding = _fewest(beneficiary, candidate, ledger)
-                permitted = _permitted_without(beneficiary, yielding, ledger)
+            if _permitted_without(beneficiary, candidate, ledger, decide) is not None:
+                yielding = _fewest(beneficiary, candidate, ledger, decide)
+                permitted = _permitted_without(beneficiary, yielding, ledger, decide)
                 assert permitted is not None
                 return {group.id: _yields(group, beneficiary) for group in yielding} | {permitted.group: permitted}
     return {}
+
+
+def _may_yield(holder: Group, beneficiary: Group) -> bool:
+    """Whether the holder is ranked lower; by priority if the beneficiary holds nothing itself."""
+    return group_key(holder) > group_key(beneficiary) and (beneficiary.holds or holder.priority < beneficiary.priority)
 
 
 def _candidates(lower: Sequence[Group]) -> list[list[Group]]:
@@ -46,36 +62,26 @@ def _candidates(lower: Sequence[Group]) -> list[list[Group]]:
     return [[group] for group in from_the_end] + [from_the_end[:n] for n in range(2, len(lower) + 1)]
 
 
-def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger) -> list[Group]:
+def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger, decide: Decide) -> list[Group]:
     """Leave out, highest rank first, every group whose holds are not needed after all."""
     needed = list(yielding)
     for group in reversed(yielding):
         without = [each for each in needed if each is not group]
-        if without and _permitted_without(beneficiary, without, ledger) is not None:
+        if without and _permitted_without(beneficiary, without, ledger, decide) is not None:
             needed = without
     return needed
 
 
-def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Ledger) -> Verdict | None:
+def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Ledger, decide: Decide) -> Verdict | None:
     """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes nothing."""
     checkpoint = ledger.checkpoint()
     for group in yielding:
         for placement in _holds(group):
             ledger.release(placement.pod, placement.node)
-    gangs = [gang for gang in beneficiary.gangs if not gang.free_running]
-    is_short = any(pre_filter.min_resources_short(gang, ledger) for gang in gangs)
-    trial, round_ = rounds.run_round(beneficiary, gangs, ledger)
+    verdict = decide(beneficiary)
     ledger.rollback(checkpoint)
-    if is_short or round_.outcome is not RoundOutcome.PERMITTED:
-        return None
-    binds = (*_holds(beneficiary), *trial.placements)
-    return Verdict(
-        group=beneficiary.id,
-        generation=beneficiary.generation,
-        told=messages.permitted(len(binds)),
-        round=round_,
-        binds=binds,
-    )
+    permitted = verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED
+    return verdict if permitted and verdict.binds else None
 
 
 def _yields(group: Group, beneficiary: Group) -> Verdict:

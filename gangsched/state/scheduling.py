@@ -6,8 +6,8 @@ it rests on has changed since its snapshot, not at all (semantics B2). Time is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.queue_sort import group_key
@@ -76,6 +76,7 @@ class SchedulingState:
         self._clocked: set[str] = set()
         self._yielded: set[str] = set()
         self._keeping: set[str] = set()
+        self._looked_at: set[str] = set()  # in the plans since one looked at every group that was ready
 
     @property
     def names(self) -> frozenset[str]:
@@ -125,7 +126,7 @@ class SchedulingState:
             self.reports.note(group_id, now_s)
         grown, stirred = self.cluster.take_grown(), self.cluster.take_stirred()
         if grown or (stirred and self.queue.minds_pods()):
-            self.queue.wake(self.cluster.snapshot(), grown, stirred=stirred)
+            self.queue.wake(self._without_holds(), grown, stirred=stirred)
             self._look_at_holds(grown)
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
@@ -149,6 +150,20 @@ class SchedulingState:
         """Those of which nobody waits."""
         return {group_id for group_id in groups if not _waits(self.registry.group(group_id, now_s))}
 
+    def _without_holds(self) -> Snapshot:
+        """The cluster as if nobody held anything: holds may yield to a group that is woken (D1)."""
+        snapshot = self.cluster.snapshot()
+        if not self._clocked:
+            return snapshot
+        free = snapshot.free.copy()
+        gangs = (gang for group_id in self._clocked for gang in self.registry.groups[group_id].gangs)
+        for placed in (placed for gang in gangs for placed in self.registry.view(gang).held):
+            node = snapshot.table.index.get(placed.node)
+            if node is not None:
+                for name, amount in placed.pod.shape.requests:
+                    free[snapshot.resources[name], node] += amount
+        return replace(snapshot, free=free)
+
     def _look_at_holds(self, nodes: set[str]) -> None:
         """Groups that hold on these nodes are planned anew: what they hold may be theirs no more (semantics R3)."""
         for group_id in self._clocked:
@@ -157,7 +172,7 @@ class SchedulingState:
                 self.queue.activate(group_id)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
-        """The groups to plan now, with every group that holds; empty when there is nothing to decide."""
+        """The groups to plan now, and every other group that holds as unchanged; empty when nothing is to decide."""
         expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
         groups = []
         for group_id in self.queue.ready(now_s) | expired:
@@ -171,12 +186,11 @@ class SchedulingState:
         if not groups:
             return ()
         chosen = {group.id for group in groups}
-        groups += [
-            self.registry.group(group_id, now_s)
-            for group_id in self._clocked - chosen
-            if not self.queue.backs_off(group_id, now_s)
-        ]
-        return tuple(groups)
+        others = (group for group in self._clocked - chosen if not self.queue.backs_off(group, now_s))
+        return (
+            *(replace(group, looked_at=True) if group.id in self._looked_at else group for group in groups),
+            *(replace(self.registry.group(group_id, now_s), unchanged=True) for group_id in others),
+        )
 
     def snapshot(self) -> Snapshot:
         """The cluster as of now."""
@@ -189,6 +203,7 @@ class SchedulingState:
         had counted on, what is committed still holds, but every group is looked at again.
         """
         self.refresh(now_s)
+        holders = frozenset(self._clocked)
         actions: list[Action] = []
         moved = self.cluster.snapshot() is not snapshot
         for verdict in plan.verdicts:
@@ -200,10 +215,19 @@ class SchedulingState:
                 actions += self._commit(group, verdict, snapshot, now_s)
             if group is not None and moved:
                 self.queue.activate(verdict.group)
-        if len(self._clocked) > 1 and any(each.binds or each.holds or each.releases for each in plan.verdicts):
-            for group_id in self._clocked:  # a deadlock shows only in a plan in which nothing progresses (D1)
-                self.queue.activate(group_id)
+        self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
+        self._look_for_deadlock(plan, holders)
         return actions
+
+    def _look_for_deadlock(self, plan: Plan, holders: Set[str]) -> None:
+        """After a plan in which a holder progressed, look again: a deadlock shows only in one where none does (D1)."""
+        moved = {each.group: each for each in plan.verdicts if each.binds or each.holds or each.releases}
+        holding = {group for group in holders if group not in moved or not moved[group].binds}
+        holding |= {group for group, verdict in moved.items() if verdict.holds}
+        if holding and any(verdict.holds or group in holders for group, verdict in moved.items()):
+            refused = {verdict.group for verdict in plan.verdicts if verdict.reason is Reason.UNSCHEDULABLE}
+            for group_id in (holding | refused) & self.registry.groups.keys():
+                self.queue.activate(group_id)
 
     def _commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
         self.members.release(self.members[uid] for uid in verdict.releases)

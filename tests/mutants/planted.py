@@ -66,8 +66,8 @@ MUTANTS = (
         "the highest rank yields",
         "D1",
         "core/post_filter.py",
-        "holders = [group for group in ordered if group.holds]",
-        "holders = [group for group in reversed(ordered) if group.holds]",
+        "group_key(holder) > group_key(beneficiary)",
+        "group_key(holder) < group_key(beneficiary)",
         CORE,
     ),
     Mutant(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Gang, Group, Mode, Placement
 from gangsched.model.objects import Node
@@ -120,12 +122,30 @@ def test_several_yield_when_one_is_not_enough() -> None:
     assert len(verdict_on(verdicts, "ns/a").binds) == 4
 
 
-def test_nobody_yields_while_something_progresses() -> None:
-    """D1: as long as a cycle places, binds or releases anything there is no deadlock."""
+def test_nobody_yields_while_a_holder_progresses() -> None:
+    """D1: as long as a cycle places, binds or releases anything of a holder there is no deadlock."""
+    first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
+    third = holding("c", 3, {"m": 1}, gpus=0, creation_s=2)
+    verdicts = planned([node("n", 4), node("m", 0)], first, second, third)
+    assert len(verdict_on(verdicts, "ns/c").binds) == 3
+    assert not any(each.yields_to for each in verdicts.verdicts)
+
+
+def test_a_pod_that_holds_nothing_is_no_progress() -> None:
+    """D1: pods that come and go all the time do not keep a deadlock alive."""
     first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
     plain = group(gang("pod:ns/p", [pod("p", gpus=0, cpu_milli=100)], 1, plain=True))
     verdicts = planned([node("n", 4)], first, second, plain)
-    assert not any(each.yields_to for each in verdicts.verdicts)
+    assert verdict_on(verdicts, "ns/b").yields_to == "ns/a"
+    assert verdict_on(verdicts, "pod:ns/p").binds
+
+
+def test_holder_that_is_not_looked_at_may_yield() -> None:
+    """D1: a plan's limits and holders that did not change keep nobody from yielding."""
+    first, second = holding("a", 3, {"n": 2}), holding("b", 3, {"n": 2}, creation_s=1)
+    decided = planned([node("n", 4)], first, replace(second, unchanged=True))
+    assert verdict_on(decided, "ns/b").yields_to == "ns/a"
+    assert decided.left == ()
 
 
 def test_nobody_yields_for_nothing() -> None:
@@ -134,10 +154,20 @@ def test_nobody_yields_for_nothing() -> None:
     assert not any(each.releases for each in verdicts.verdicts)
 
 
-def test_group_that_holds_nothing_makes_nobody_yield() -> None:
-    """D1 (decision of the lead): only holders profit; a Strict group waits for holds to end."""
+def test_group_of_higher_priority_need_not_hold_to_profit() -> None:
+    """D1: holds of a lower priority yield to any waiting group, a Strict one or a plain pod among them."""
     strict = group(gang("ns/s", [pod(f"s{n}") for n in range(4)]), priority=9)
-    verdicts = planned([node("n", 4)], strict, holding("b", 5, {"n": 4}))
+    plain = group(gang("pod:ns/p", [pod("p", gpus=4)], 1, plain=True), priority=9)
+    for high in (strict, plain):
+        verdicts = planned([node("n", 4)], high, holding("b", 5, {"n": 4}))
+        assert verdict_on(verdicts, "ns/b").yields_to == high.id
+        assert len(verdict_on(verdicts, high.id).binds) == len(high.gangs[0].pending)
+
+
+def test_group_that_holds_nothing_makes_no_equal_yield() -> None:
+    """D1: among equals only holders profit; a Strict group waits for holds to end."""
+    strict = group(gang("ns/s", [pod(f"s{n}") for n in range(4)]), creation_s=0)
+    verdicts = planned([node("n", 4)], strict, holding("b", 5, {"n": 4}, creation_s=1))
     assert not any(each.releases for each in verdicts.verdicts)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from gangsched.core.cycle import plan
+from gangsched.core.cycle import Limits, plan
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.reasons import Reason
-from tests.builders import NAMESPACE, members, node, pod, pod_group
+from tests.builders import NAMESPACE, members, node, pod, pod_group, shape
 from tests.world import World
 
 
@@ -271,3 +271,60 @@ def test_group_holds_across_a_regrouping_with_its_clock() -> None:
     assert world.held()
     world.advance(10.5)
     assert not world.held()
+
+
+def crowd(gangs: int) -> World:
+    """So many NonStrict gangs of 108 that hold 8 GPUs each, and a node without GPUs that is idle."""
+    labels = [{f"example.com/g{n}": "1"} for n in range(gangs)]
+    everywhere = {key: value for label in labels for key, value in label.items()}
+    world = World(node("idle", 0), *(node(f"full-{n}", 8, labels=everywhere) for n in range(13)))
+    world.create([pod(f"other-{n}", gpus=8, node_name=f"full-{n}") for n in range(13)])
+    for n, label in enumerate(labels):
+        world.add_nodes(node(f"gpu-{n}", 8, labels=label))
+        of = shape(gpus=1, node_selector=tuple(label.items()))
+        world.create(holder(f"g{n}", 108, wait="1h", of=of))
+    return world.settle()
+
+
+def test_holders_that_wait_do_not_keep_a_young_pod_from_an_idle_node() -> None:
+    """Decision 8: holders are not looked at again for nothing; 55 of them wait for more pods than a plan looks at."""
+    world = crowd(55)
+    assert len(world.held()) == 55 * 8
+    world.plans.clear()
+    world.create(pod("young", gpus=0, cpu_milli=100))
+    world.settle()
+    assert world.bound()["young"] == "idle"
+    assert sum(each.pods_tried for each in world.plans) == 1
+
+
+def test_every_ready_group_is_looked_at_in_turn() -> None:
+    """Decision 8: groups that come back all the time keep nobody waiting longer than ready / limit plans."""
+    world = World(node("a", 0), node("idle", 0))
+    world.limits = Limits(groups=2)
+    world.create(
+        [*members("old", 9, min_member=1, mode="NonStrict"), *members("older", 9, min_member=1, mode="NonStrict")]
+    )
+    world.settle()
+    world.create([pod("young", gpus=0, cpu_milli=100)])
+    for plans in range(1, 4):
+        for name in ("old", "older"):
+            world.create(members(name, 1, min_member=1, mode="NonStrict", first=10 * plans))
+        world.turn()
+    world.answer()
+    assert "young" in world.bound()
+
+
+def test_yields_are_looked_for_whatever_a_plan_is_limited_to() -> None:
+    """D1: plans that look at one group each make a holder yield that they do not look at."""
+    world = World(node("a", 4), node("m", 2))
+    other, _ = world.create(pod("other", gpus=2, node_name="a"), pod("more", gpus=2, node_name="m"))
+    world.create(holder("g", 6))
+    world.settle()
+    assert len(world.held()) == 2
+    world.limits = Limits(groups=1)
+    world.create(members("big", 4, priority=9))
+    world.settle()
+    assert len(world.held()) == 2
+    world.delete(other)
+    world.settle()
+    assert {"big-0", "big-1", "big-2", "big-3"} <= set(world.bound())
