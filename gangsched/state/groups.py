@@ -15,6 +15,7 @@ from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
+from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.podgroup_names import PodGroupNames
 
@@ -147,7 +148,8 @@ class Registry:
         return Refreshed(groups, gone - groups, forgotten)
 
     def _view(self, record: GangRecord) -> Gang:
-        view = record.view(self._names)
+        record.note_whose(self._names)
+        view = gang_view(record)
         if view.uninitialised is None or view.uninitialised.reason is not Reason.POD_GROUP_MISSING:
             self.pod_group_names.found(record.id)
             return view

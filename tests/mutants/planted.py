@@ -41,9 +41,9 @@ MUTANTS = (
     Mutant(
         "quorum counts terminating pods",
         "P1",
-        "state/gangs.py",
-        "| State.DELETED:\n                count.terminating += 1",
-        "| State.DELETED:\n                pending.append(pod)",
+        "state/gang_view.py",
+        "pending, retry = by_state[State.PENDING], ",
+        "pending, retry = [*by_state[State.PENDING], *by_state[State.TERMINATING], *by_state[State.DELETED]], ",
         STATE,
     ),
     Mutant(
@@ -138,7 +138,7 @@ MUTANTS = (
         "a gang that has ended declares nothing",
         "I4",
         "state/gangs.py",
-        "in TERMINAL)] or members:",
+        "in TERMINAL)] or pods:",
         "in TERMINAL)]:",
         STATE,
     ),
@@ -257,12 +257,7 @@ MUTANTS = (
         STATE,
     ),
     Mutant(
-        "what failed to start goes alone",
-        "decision 10",
-        "state/gangs.py",
-        "if count.permit is None:",
-        "if False:",
-        STATE,
+        "what failed to start goes alone", "decision 10", "state/gang_view.py", "if permit is None:", "if False:", STATE
     ),
     Mutant(
         "rejecting nodes are not avoided",
@@ -299,9 +294,9 @@ MUTANTS = (
     Mutant(
         "a timed-out gang goes on until its marks are seen",
         "T3",
-        "state/gangs.py",
-        "if (pod.timed_out or member.marking) and",
-        "if pod.timed_out and",
+        "state/gang_view.py",
+        "return member.pod.timed_out or member.marking",
+        "return member.pod.timed_out",
         STATE,
     ),
     Mutant(

@@ -1,0 +1,96 @@
+"""What a plan sees of one gang, built from its record.
+
+Law: the view is immutable and reads nothing but the record; each member is counted once, by its state.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from gangsched.api.gang_spec import GangSpec
+from gangsched.core.queue_sort import size_key
+from gangsched.model.gang import Gang, Placement, Refusal
+from gangsched.model.objects import Phase, Pod, Shape
+from gangsched.model.reasons import Reason
+from gangsched.state.gangs import GangRecord, newest
+from gangsched.state.members import STARTED, Member, State
+
+UNBOUND = frozenset(
+    {State.PENDING, State.GATED, State.HELD, State.KEPT, State.RETRY, State.WAITING_FOR_CLAIMS, State.BINDING}
+)
+"""The states in which the timeout annotation of a member counts (T3)."""
+GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
+
+
+def gang_view(record: GangRecord) -> Gang:
+    """The gang as of now (semantics I1, P1)."""
+    by_state: defaultdict[State, list[Member]] = defaultdict(list)
+    for member in record.members.values():
+        by_state[member.state].append(member)
+    started = [member for state in STARTED for member in by_state[state]]
+    permit = newest(started)
+    pending, retry = by_state[State.PENDING], by_state[State.RETRY]
+    if permit is None:  # no bind went through: what failed is part of a whole gang again (decision 10)
+        pending, retry = [*pending, *retry], []
+    gang = Gang(
+        id=record.id,
+        plain=True,
+        pending=_in_order(pending),
+        retry=_in_order(retry),
+        kept=_placements(by_state[State.KEPT]),
+        held=_placements(by_state[State.HELD]),
+        bound=len(started),
+        nodes=tuple(sorted({member.node for member in started})),
+        gated=len(by_state[State.GATED]),
+        terminating=sum(len(by_state[state]) for state in GOING),
+        foreign=tuple(sorted(member.pod.key for member in by_state[State.FOREIGN])),
+        succeeded=sum(member.pod.phase is Phase.SUCCEEDED for member in by_state[State.ENDED]),
+        timed_out=tuple(
+            sorted(member.pod.key for state in UNBOUND for member in by_state[state] if _timed_out(member))
+        ),
+        satisfied=permit is not None,
+        permitted_min=permit.min_member if permit else 0,
+    )
+    return gang if record.plain or record.spec is None else _declared(gang, record.spec)
+
+
+def _declared(gang: Gang, spec: GangSpec) -> Gang:
+    """The gang with what its pods and its PodGroup declare."""
+    return replace(
+        gang,
+        plain=False,
+        min_member=spec.min_member or 0,
+        total=spec.total,
+        mode=spec.mode,
+        match_policy=spec.match_policy,
+        wait_time_s=spec.wait_time_s,
+        min_resources=spec.min_resources,
+        constraints=spec.constraints,
+        uninitialised=_uninitialised(spec),
+    )
+
+
+def _timed_out(member: Member) -> bool:
+    return member.pod.timed_out or member.marking
+
+
+def _placements(members: list[Member]) -> tuple[Placement, ...]:
+    return tuple(Placement(member.pod, member.node) for member in sorted(members, key=lambda each: each.pod.key))
+
+
+def _in_order(members: list[Member]) -> tuple[Pod, ...]:
+    """As `core.queue_sort.member_key`, asking each shape for its size once."""
+    sizes: dict[Shape, tuple[int, int, int]] = {}
+    pods = [member.pod for member in members]
+    for pod in pods:
+        if pod.shape not in sizes:
+            sizes[pod.shape] = size_key(pod.shape)
+    return tuple(sorted(pods, key=lambda pod: (-pod.priority, sizes[pod.shape], pod.name, pod.uid)))
+
+
+def _uninitialised(spec: GangSpec) -> Refusal | None:
+    if spec.waiting_for is None:
+        return None
+    reason = Reason.POD_GROUP_MISSING if spec.pod_group_missing else Reason.INVALID_GANG
+    return Refusal(reason, spec.waiting_for)
