@@ -74,7 +74,7 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
         return refused
     amounts, now = short.scarcest, refused.now
     if amounts.free_on_one < amounts.asked <= amounts.offered:
-        now += f" {_capital(_free(amounts))}."
+        now += f" {_free(amounts)}"
     return Refusal(refused.reason, _never(pod, short) or f"pod {pod.key} asks for {_asks(pod.shape)}", now)
 
 
@@ -84,7 +84,7 @@ def gang_failed(gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, plac
     if refused.reason is not Reason.UNSCHEDULABLE:
         cause = refused.message or refused.now.partition(" nodes are available: ")[2].removesuffix(".")
         return Refusal(refused.reason, f"gang {gang.id} waits for pod {pod.key}: {cause}", far)
-    now = f"pod {pod.key}: {refused.now.removesuffix('.')}; {far}"
+    now = f"{far}; pod {pod.key}: {refused.now}"
     alike = (each for each in gang.pending if each.shape is pod.shape and not pod.claims)
     first = next(alike, pod)  # the same one, whoever's turn it was
     text = f"{_needs_room(gang, needed)}, and none is found for pod {first.key}"
@@ -92,7 +92,7 @@ def gang_failed(gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, plac
         return Refusal(refused.reason, text, now)
     if never := _never(first, short):
         return Refusal(refused.reason, f"{_needs_room(gang, needed)}, and {never}", now)
-    return Refusal(refused.reason, f"{text}, which asks for {_asks(pod.shape)}", f"{now}; {_free(short.scarcest)}")
+    return Refusal(refused.reason, f"{text}, which asks for {_asks(pod.shape)}", f"{now} {_free(short.scarcest)}")
 
 
 def no_room_for_all(
@@ -103,7 +103,7 @@ def no_room_for_all(
     `pod` is of the shape that is short of most; `alike`: all are of that shape. `room` is how many of the `needed` pods
     there is room for, `empty_room` that of the empty cluster, and `nodes` kube-scheduler's sentence.
     """
-    text, now = _needs_room(gang, needed), f"there is room for {room}"
+    text, now = _needs_room(gang, needed), f"there is room for {room}."
     if not short.nodes:
         text += f", and pod {pod.key} may use no node"
     elif never := _never(pod, short):
@@ -112,8 +112,8 @@ def no_room_for_all(
         text += f" and never fits: the nodes that its members may use take {empty_room} of them when they are empty"
     else:
         text += f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
-        now += f"; {_free(short.scarcest)}"
-    return Refusal(Reason.UNSCHEDULABLE, text, f"{now}: {nodes}")
+        now += f" {_free(short.scarcest)}"
+    return Refusal(Reason.UNSCHEDULABLE, text, f"{now} {nodes}")
 
 
 def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Refusal:
@@ -126,17 +126,21 @@ def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Ref
 
 def waiting_for_members(gang: Gang) -> Refusal:
     """P1, each member counted once: `3 of 5 are ready; 1 is gated; 1 is missing`."""
-    late = {"gated": gang.gated, "with another schedulerName": len(gang.foreign)}
-    missing = gang.min_member - gang.quorum - sum(late.values())
-    late |= {"missing": missing, "being deleted, which does not count": gang.terminating}
-    parts = [f"{n} {'is' if n == 1 else 'are'} {what}" for what, n in late.items() if n > 0]
+    missing = gang.min_member - gang.quorum - gang.gated - len(gang.foreign)
+    counts = (
+        (gang.gated, "is gated", "are gated"),
+        (len(gang.foreign), "has another schedulerName", "have another schedulerName"),
+        (missing, "is missing", "are missing"),
+        (gang.terminating, "is being deleted and does not count", "are being deleted and do not count"),
+    )
+    parts = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number > 0]
     now = "; ".join((f"{gang.quorum} of {gang.min_member} are ready", *parts))
     return Refusal(Reason.WAITING_FOR_MEMBERS, f"waiting for members of gang {gang.id}", now)
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
     """Told where enough members exist, but too few of those that Permit counts (semantics B1)."""
-    text = f"waiting for members of gang {gang.id}, whose match policy {gang.match_policy.value} counts waiting ones"
+    text = f"waiting for members of gang {gang.id}, whose match policy {gang.match_policy.value} does not count all"
     return Refusal(Reason.WAITING_FOR_MEMBERS, text, f"{_some(lack, 'more member')} must wait together with these")
 
 
@@ -223,14 +227,14 @@ def _never(pod: Pod, short: Shortage) -> str:
 
 
 def _free(amounts: Amounts) -> str:
-    """`12 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 8`."""
+    """`12 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 8.`"""
     name = amounts.resource
     if not amounts.free_in_all:
-        return f"no {_noun(name)} is free; a node offers up to {format_quantity(name, amounts.offered)}"
+        return f"No {_noun(name)} is free; a node offers up to {format_quantity(name, amounts.offered)}."
     in_all, on_one, offered = (
         format_quantity(name, each) for each in (amounts.free_in_all, amounts.free_on_one, amounts.offered)
     )
-    return f"{in_all} {_noun(name)} are free in all, at most {on_one} on one node; a node offers up to {offered}"
+    return f"{in_all} {_noun(name)} are free in all, at most {on_one} on one node; a node offers up to {offered}."
 
 
 def _asks(shape: Shape) -> str:
@@ -245,10 +249,6 @@ def _amount(name: str, amount: int) -> str:
 
 def _noun(name: str) -> str:
     return "pods" if name == PODS else name
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _some(number: int, noun: str) -> str:

@@ -181,7 +181,7 @@ def _bound(count: Counts, needed: int) -> str:
     """Members that are bound or have succeeded; those above the minimum too, once a job has outgrown it."""
     there = count.scheduled - count.failed
     if there > needed:
-        return f"{there} members are bound, of which the gang needs {needed}"
+        return f"{there} members are bound; the gang needs {needed}"
     return f"{there} of {needed} members are bound"
 
 

@@ -196,7 +196,7 @@ MUTANTS = (
         "a gated member is missing as well",
         "P1",
         "core/messages.py",
-        "missing = gang.min_member - gang.quorum - sum(late.values())",
+        "missing = gang.min_member - gang.quorum - gang.gated - len(gang.foreign)",
         "missing = gang.min_member - gang.quorum",
         CORE,
     ),

@@ -31,7 +31,7 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
     refusal = told(nodes, four(8), used={"n0": 2, "n1": 2, "n2": 2, "n3": 2})
     assert refusal.message == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
     assert refusal.now.startswith(
-        "there is room for 0; 24 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 8: 0/4"
+        "there is room for 0. 24 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 8. 0/4"
     )
     assert told(nodes, four(8), used={"n0": 5}).message == refusal.message
 

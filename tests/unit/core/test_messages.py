@@ -25,6 +25,6 @@ def test_gated_member_is_counted_once() -> None:
     assert gated.message == "waiting for members of gang ns/g"
     assert gated.now == "2 of 5 are ready; 2 are gated; 1 is missing"
     going = messages.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), terminating=1))
-    assert going.now == "2 of 3 are ready; 1 is missing; 1 is being deleted, which does not count"
+    assert going.now == "2 of 3 are ready; 1 is missing; 1 is being deleted and does not count"
     all_there = messages.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), gated=4))
     assert all_there.now == "2 of 3 are ready; 4 are gated"

@@ -33,8 +33,8 @@ def test_gang_waits_for_its_members_with_counts() -> None:
     verdict = decide(gang("ns/g", pods("g", 3), 5, gated=1, terminating=2, foreign=("ns/x",)))
     assert verdict.reason is Reason.WAITING_FOR_MEMBERS
     assert verdict.told.text == (
-        "waiting for members of gang ns/g: 3 of 5 are ready; 1 is gated; 1 is with another schedulerName; "
-        "2 are being deleted, which does not count"
+        "waiting for members of gang ns/g: 3 of 5 are ready; 1 is gated; 1 has another schedulerName; "
+        "2 are being deleted and do not count"
     )
     assert verdict.round is None
     assert verdict.needs == ()

@@ -49,8 +49,8 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
         "gang ns/g needs room for 5 more pods, and none is found for pod ns/g1, which asks for 2 nvidia.com/gpu"
     ), "the same pod whoever's turn it was"
     assert verdict.told.now == (
-        "pod ns/g4: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu; 4 of 5 had found a node; "
-        "9 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 6"
+        "4 of 5 had found a node; pod ns/g4: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. "
+        "9 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 6."
     )
     assert verdict.round is not None
     assert verdict.round.outcome is RoundOutcome.REFUSED

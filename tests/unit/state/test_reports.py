@@ -270,7 +270,7 @@ def test_facts_stand_on_the_oldest_pod_where_there_is_no_pod_group() -> None:
     first, *others = (world.condition(each)[1] for each in pods)
     assert first == (
         "gang ns/g needs room for 3 more pods and never fits: the nodes that its members may use take 1 of them when "
-        "they are empty: there is room for 1: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+        "they are empty: there is room for 1. 0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
     )
     assert set(others) == {f"{first.partition(': there is')[0]}; see pod ns/g-0"}
 
@@ -314,4 +314,4 @@ def test_a_job_that_outgrew_its_minimum_is_not_told_more_than_all() -> None:
     world.create(members("g", 4, pod_group=True))
     world.told()
     (condition,) = [each for each in world.status("g")["conditions"] if each["type"] == "Scheduled"]
-    assert condition["message"] == "4 members are bound, of which the gang needs 3"
+    assert condition["message"] == "4 members are bound; the gang needs 3"
