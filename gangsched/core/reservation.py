@@ -10,9 +10,11 @@ Not yet called by `core.cycle.plan`.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
 from gangsched.model.gang import Placement
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.snapshot import Bools, Ints
 
@@ -65,7 +67,7 @@ class Timeline:
 
     def __init__(self, occupants: Iterable[Occupant], ledger: Ledger) -> None:
         known = [each for each in occupants if each.node in ledger.table.index]
-        self.occupants = sorted(known, key=lambda each: (each.ends_s, each.pod.key, each.pod.uid))
+        self.occupants = sorted(known, key=lambda each: (each.ends_s, each.pod.uid))
         self.ends_s = np.array([each.ends_s for each in self.occupants], dtype=np.float64)
         self._ledger = ledger
         self._node = np.array([ledger.table.index[each.node] for each in self.occupants], dtype=np.int64)
@@ -78,8 +80,26 @@ class Timeline:
     def with_reserved(self, reservation: Reservation) -> Timeline:
         """The timeline in which the pods of a reservation run from its time on, as long as they are expected to."""
         at_s, ends_s = reservation.at_s, reservation.at_s + reservation.head.run_time_s
-        reserved = (Occupant(each.pod, each.node, at_s, ends_s) for each in reservation.placements)
-        return Timeline((*self.occupants, *reserved), self._ledger) if reservation.placements else self
+        more = Timeline([Occupant(each.pod, each.node, at_s, ends_s) for each in reservation.placements], self._ledger)
+        both = copy(self)
+        at = np.searchsorted(self.ends_s, more.ends_s, side="right")
+        both.ends_s = np.insert(self.ends_s, at, more.ends_s)
+        both._node = np.insert(self._node, at, more._node)
+        both._amounts = np.insert(self._amounts, at, more._amounts, axis=1)
+        index = np.insert(np.arange(len(self.occupants)), at, np.arange(len(more.occupants)) + len(self.occupants))
+        every = [*self.occupants, *more.occupants]
+        both.occupants = [every[each] for each in index.tolist()]
+        return both
+
+    def release(self, ended: int, ledger: Ledger) -> None:
+        """Give back on `ledger` what the first `ended` occupants take, shape by shape."""
+        by_shape: defaultdict[Shape, list[tuple[int, Pod]]] = defaultdict(list)
+        for node, each in zip(self._node[:ended].tolist(), self.occupants[:ended], strict=True):
+            by_shape[each.pod.shape].append((node, each.pod))
+        for there in by_shape.values():
+            there.sort(key=itemgetter(0))
+            nodes, counts = np.unique(np.array([node for node, _ in there]), return_counts=True)
+            ledger.reserve([pod for _, pod in there], nodes, -counts)
 
     def ended(self, at_s: float) -> int:
         """How many have ended at that time."""
@@ -200,8 +220,7 @@ def _enough(head: Head, free: Ints, empty: Ledger) -> bool:
 def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Reservation | None:
     """The reservation if all that are expected to end by `at_s` are gone then; None if a round does not permit it."""
     checkpoint = ledger.checkpoint()
-    for each in timeline.occupants[: timeline.ended(at_s)]:
-        ledger.release(each.pod, each.node)
+    timeline.release(timeline.ended(at_s), ledger)
     trial, round_ = run_round(head.group, head.gangs, ledger)
     found = None
     if round_.outcome is RoundOutcome.PERMITTED:
