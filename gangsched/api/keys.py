@@ -75,6 +75,11 @@ GPU_PRODUCT: Final = ("gangsched.dev/gpu-product",)
 TOPOLOGY: Final = ("gangsched.dev/topology",)
 """Our own: what a gang asks of the GPU policy (docs/placement.md)."""
 
+EXPECTED_RUNTIME: Final = "gangsched.dev/expected-runtime"
+SLURM_TIME_LIMIT: Final = "slurmjob.slinky.slurm.net/timelimit"
+KUEUE_MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+"""How long a pod is expected to run (`api.run_time`); no value keys yet, since nothing decides by them."""
+
 VALUE_KEYS: Final = frozenset(
     (*MIN, *TOTAL, *MODE, *WAIT_TIME, *GROUPS, *MATCH_POLICY, *ALLOW_SHARED_GPUS, *GPU_PRODUCT, *TOPOLOGY)
 )
