@@ -185,33 +185,29 @@ class Registry:
 
     def _regroup(self, gang_ids: set[str]) -> set[str]:
         """Form the groups of these gangs anew; returns ids of groups that no longer exist."""
-        gone: set[str] = set()
+        left = {self.group_of[gang_id] for gang_id in gang_ids if gang_id in self.group_of}
+        former = {gang_id: self.groups[self.group_of[gang_id]] for gang_id in gang_ids if gang_id in self.group_of}
         for gang_id in sorted(gang_ids):
             record = self.gangs.get(gang_id)
-            old_id = self.group_of.get(gang_id)
             if record is None:
-                if old_id is not None:
-                    del self.group_of[gang_id]
-                    gone.add(old_id)
-                continue
-            members, refusal, accused = self._resolve(record)
-            group = self.groups.get(members[0])
-            if group is None or group.gangs != members:
-                old = self.groups.get(old_id) if old_id is not None else None
-                group = GroupRecord(id=members[0], gangs=members)
-                if old is not None:
-                    group.clock_s, group.avoid = old.clock_s, dict(old.avoid)
-                self.groups[members[0]] = group
-            group.refusal, group.accused = refusal, accused
-            if old_id is not None and old_id != group.id:
-                gone.add(old_id)
-            self.group_of[gang_id] = group.id
-        for group_id in list(gone):
-            if self.group_of.get(group_id) == group_id:  # a group is named after its first gang
-                gone.discard(group_id)
+                self.group_of.pop(gang_id, None)
             else:
-                self.groups.pop(group_id, None)
+                self.group_of[gang_id] = self._formed(record, former.get(gang_id)).id
+        gone = {group_id for group_id in left if self.group_of.get(group_id) != group_id}
+        for group_id in gone:  # a group is named after its first gang
+            self.groups.pop(group_id, None)
         return gone
+
+    def _formed(self, record: GangRecord, former: GroupRecord | None) -> GroupRecord:
+        """The group of a gang; a new one keeps the clock and the avoided nodes of its first gang's `former` group."""
+        gangs, refusal, accused = self._resolve(record)
+        group = self.groups.get(gangs[0])
+        if group is None or group.gangs != gangs:
+            group = self.groups[gangs[0]] = GroupRecord(id=gangs[0], gangs=gangs)
+            if former is not None:
+                group.clock_s, group.avoid = former.clock_s, dict(former.avoid)
+        group.refusal, group.accused = refusal, accused
+        return group
 
     def _resolve(self, record: GangRecord) -> tuple[tuple[str, ...], Refusal | None, tuple[str, ...]]:
         """(the gangs decided with this one, why they are refused as a group, who is to blame) (semantics I4)."""

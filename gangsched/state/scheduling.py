@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
@@ -205,15 +207,15 @@ class SchedulingState:
         self.refresh(now_s)
         holders = frozenset(self._clocked)
         actions: list[Action] = []
-        moved = self.cluster.snapshot() is not snapshot
+        newest = Ledger(self.cluster.snapshot()) if self.cluster.snapshot() is not snapshot else None
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
             changed = group is None or group.generation != verdict.generation
-            if group is None or changed or (moved and not self._still_fits(verdict)):
-                moved = True
+            if group is None or changed or not (newest is None or self._still_fits(verdict, newest)):
+                newest = newest if newest is not None else Ledger(self.cluster.snapshot())
             else:
                 actions += self._commit(group, verdict, snapshot, now_s)
-            if group is not None and moved:
+            if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
         self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
         self._look_for_deadlock(plan, holders)
@@ -295,17 +297,20 @@ class SchedulingState:
             return bind.node in self.cluster.nodes
         return self.cluster.takes(member.pod, member.node)
 
-    def _still_fits(self, verdict: Verdict) -> bool:
-        """The last check: on the newest nodes every placement is still allowed, has room and no conflict (B2)."""
-        placements = (*verdict.binds, *verdict.holds)
-        new = [p for p in placements if not self.members.node_of(p.pod.uid)]
-        for placement in new:
-            self.cluster.occupy(placement.pod, placement.node)
-        ledger = Ledger(self.cluster.snapshot())
-        fits = all(ledger.fits_still(placement.pod, placement.node) for placement in placements)
-        for placement in new:
-            self.cluster.vacate(placement.pod, placement.node)
-        return fits
+    def _still_fits(self, verdict: Verdict, newest: Ledger) -> bool:
+        """The last check: every placement is still allowed, has room and no conflict (B2).
+
+        `newest` has what is known now and what was committed since; it takes the placements, or is left as found.
+        """
+        placements, checkpoint = (*verdict.binds, *verdict.holds), newest.checkpoint()
+        for placement in placements:
+            index = newest.table.index.get(placement.node)
+            if index is not None and not self.members.node_of(placement.pod.uid):
+                newest.reserve((placement.pod,), np.array([index]), np.array([1]))
+        if all(newest.fits_still(placement.pod, placement.node) for placement in placements):
+            return True
+        newest.rollback(checkpoint)
+        return False
 
     def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
         """Every live unbound pod of every gang of the group (semantics T2)."""
