@@ -16,7 +16,11 @@ def rules(settings: Settings) -> Rules:
     """What the state goes by."""
     return Rules(
         scheduler_names=frozenset(settings.scheduler_names),
-        defaults=GangDefaults(wait_time_s=settings.wait_time_s, match_policy=settings.match_policy),
+        defaults=GangDefaults(
+            wait_time_s=min(settings.wait_time_s, settings.hold_max_s),
+            hold_max_s=settings.hold_max_s,
+            match_policy=settings.match_policy,
+        ),
         settle_s=settings.settle_ms / 1e3,
         avoid_s=settings.kubelet_rejection_avoid_s,
         bind_retry_keep_s=settings.bind_retry_keep_s,

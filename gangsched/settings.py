@@ -82,6 +82,9 @@ class Settings(BaseSettings):
     wait_time_s: float = Field(
         default=600.0, gt=0, description="How long a gang may hold room when it does not say (I3, T2)."
     )
+    hold_max_s: float = Field(
+        default=3600.0, gt=0, description="The longest that a gang may hold room, whatever wait time it asks for (T2)."
+    )
     match_policy: MatchPolicy = Field(
         default=MatchPolicy.ONCE_SATISFIED, description="Which members Permit counts when a gang does not say (I3, B1)."
     )

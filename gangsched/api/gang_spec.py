@@ -48,9 +48,10 @@ class GangRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangDefaults:
-    """What an administrator set for values that nobody states."""
+    """What an administrator set for values that nobody states, and `hold_max_s`, the most that a wait time may be."""
 
     wait_time_s: float = 600.0
+    hold_max_s: float = 3600.0
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
 
 
@@ -147,7 +148,7 @@ def gang_spec(
         min_member=min_member,
         total=reader.total(min_member),
         mode=reader.value_or(_MODE, Mode.STRICT),
-        wait_time_s=reader.value_or(_WAIT_TIME, defaults.wait_time_s, spec=timeout_s),
+        wait_time_s=reader.wait_time(defaults, timeout_s),
         group=(group := reader.value_or(_GROUP, (gang,))),
         match_policy=reader.value_or(_MATCH_POLICY, defaults.match_policy),
         min_resources=reader.min_resources(),
@@ -261,6 +262,17 @@ class _Reader:
         self.problems.append(Problem(keys.TOTAL[0], quoted(str(total)), used, text))
         self.sources[_TOTAL.name] = _MIN.name
         return min_member
+
+    def wait_time(self, defaults: GangDefaults, spec_s: float | None) -> float:
+        """How long the gang may hold room: at most `hold_max_s` (T2)."""
+        wait_s, most_s = self.value_or(_WAIT_TIME, defaults.wait_time_s, spec=spec_s), defaults.hold_max_s
+        if wait_s <= most_s:
+            return wait_s
+        used, shown = f"{_WAIT_TIME.show(most_s)} (hold_max_s)", _WAIT_TIME.show(wait_s)
+        source = self.sources[_WAIT_TIME.name]
+        text = f"wait time {shown} ({source}) is longer than a gang may hold room here; {used} is used instead."
+        self.problems.append(Problem(keys.WAIT_TIME[0], quoted(shown), used, text))
+        return most_s
 
     def min_resources(self) -> ResourceVector:
         """The PodGroup's minResources."""

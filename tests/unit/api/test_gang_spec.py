@@ -253,9 +253,15 @@ def test_zero_wait_time_means_the_default_without_a_word() -> None:
     assert spec.problems == ()
 
 
-def test_wait_time_has_no_upper_cap() -> None:
-    """I3: hours and days are wait times like any other."""
-    assert spec_of(pod(gang_metadata={MIN: "2", WAIT: "720h"})).wait_time_s == 720 * 3600
+def test_wait_time_is_capped_and_the_cap_is_told() -> None:
+    """T2: nobody holds room for days; the setting says for how long, and the gang is told."""
+    assert spec_of(pod(gang_metadata={MIN: "2", WAIT: "1h"})).problems == ()
+    spec = spec_of(pod(gang_metadata={MIN: "2", WAIT: "8760h"}))
+    assert spec.wait_time_s == 3600.0
+    (problem,) = spec.problems
+    assert "3600s (hold_max_s) is used instead" in problem.text
+    stated = spec_of(pod(gang_metadata={MIN: "2"}), group=pod_group(timeout_s=7200))
+    assert (stated.wait_time_s, len(stated.problems)) == (3600.0, 1)
 
 
 def test_settings_are_the_defaults() -> None:
