@@ -38,6 +38,7 @@ def one_gpu_too_many(stage: Stage) -> None:
     why = stage.await_told("llm", "Unschedulable", 4)
     stage.claim("0 of 4 are bound, although there is room for 3 of them", stage.bound("llm") == 0)
     stage.quote("the condition of every pod of llm", why)
+    stage.quote("the condition Scheduled of PodGroup llm", stage.await_facts("llm", "Unschedulable"))
     stage.say("Why: three running workers would wait for the fourth and keep 24 GPUs from others. All or nothing.")
 
 

@@ -24,6 +24,7 @@ from control_plane.pods import refusal
 from demo.screen import Screen
 
 NAMESPACE = "demo"
+POD_GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 NODES, GPUS_PER_NODE, A100_NODES = 12, 8, 2
 PATIENCE_S = 15.0
 
@@ -122,15 +123,32 @@ class Stage:
 
         return self._await(told, f"{members} waiting pods of {gang} are told {reason}")
 
+    def await_facts(self, gang: str, reason: str) -> str:
+        """Wait until the PodGroup's condition Scheduled has this reason; returns its message, with what is so now."""
+
+        def facts(groups: Mapping[str, Object]) -> str | None:
+            conditions = (
+                condition
+                for group in groups.values()
+                if group["metadata"]["name"] == gang
+                for condition in group.get("status", {}).get("conditions", ())
+            )
+            return next((str(each["message"]) for each in conditions if each["reason"] == reason), None)
+
+        with Following(self.api, POD_GROUPS) as groups:
+            return self._await(facts, f"PodGroup {gang} says {reason}", groups)
+
     def check_promises(self) -> None:
         """Raise FalseClaimError when a node was over-committed or a gang stayed partly bound at any moment so far."""
         self.checks.look(time.monotonic())
         if self.checks.violations:
             raise FalseClaimError(self.checks.violations[0])
 
-    def _await(self, look: Callable[[Mapping[str, Object]], T | None], what: str) -> T:
+    def _await(
+        self, look: Callable[[Mapping[str, Object]], T | None], what: str, followed: Following | None = None
+    ) -> T:
         try:
-            return self.pods.wait_for(look, within_s=PATIENCE_S)
+            return (followed or self.pods).wait_for(look, within_s=PATIENCE_S)
         except TimeoutError as error:
             raise FalseClaimError(f"Within {PATIENCE_S:g} s it should be so, and is not: {what}.") from error
 

@@ -52,7 +52,8 @@ def test_every_claim_holds_and_nothing_is_left(tmp_path: Path) -> None:
     assert time.monotonic() - begun_s < 60
     assert re.findall(r"^(\d)/7  ", done.stdout, re.MULTILINE) == list("1234567")
     assert done.stdout.count("\n  ok ") == 12
-    assert "12 Insufficient nvidia.com/gpu" in done.stdout
+    assert "needs room for 4 more pods, each asking for 100m cpu, 64Mi memory, 8 nvidia.com/gpu" in done.stdout
+    assert "there is room for 3" in done.stdout
     assert "\x1b" not in done.stdout
     assert leftovers(tmp_path) == []
 
