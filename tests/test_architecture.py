@@ -140,3 +140,19 @@ def test_the_picture_names_every_file() -> None:
     modules = {path.name for path in PACKAGE.rglob("*.py")} - {"__init__.py"}
     assert modules - named == set()
     assert named - modules == {path.name for path in (ROOT / "tests").glob("*.py")} & named
+
+
+def test_the_page_names_everything_that_is_imported_from_core() -> None:
+    """The law of docs/architecture.md: others import `plan`, its limits and the helpers that the page names."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    law = page.split("**The law:")[1].split("```")[0]
+    named = set(re.findall(r"`(?:core\.cycle\.)?(\w+)(?:\([^`]*)?`", law)) - {"now_s", "core", "state"}
+    imported = {
+        alias.name
+        for path in PACKAGE.rglob("*.py")
+        if "core" not in path.relative_to(PACKAGE).parts
+        for statement in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("gangsched.core")
+        for alias in statement.names
+    }
+    assert imported == named
