@@ -1,6 +1,6 @@
-"""What must be true of a world at any moment, and when nothing is left to do; counted from the API server's side.
+"""What must be true of a world at any moment, and when nothing is left to do.
 
-Law: these are checked against the world's own pods and nodes, never against what the state believes of them.
+Law: the world's own pods and nodes are counted, as the API server has them, and not what the state believes of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.world import World
 
 
 def used(world: World) -> dict[str, Counter[str]]:
-    """node → resource → amount taken by live bound pods, binds under way and holds; each pod counted once."""
+    """node → resource → amount taken by live bound pods, binds under way, holds and room kept for a retry."""
     places = {pod.uid: (pod, pod.node_name) for pod in world.pods.values() if pod.live and pod.node_name}
     for bind in world.unanswered:
         if bind.uid in world.pods:
             places.setdefault(bind.uid, (world.pods[bind.uid], bind.node))
     for member in world.state.members.all():
-        if member.state is State.HELD:
+        if member.state in {State.HELD, State.KEPT}:
             places.setdefault(member.pod.uid, (member.pod, member.node))
     total: dict[str, Counter[str]] = defaultdict(Counter)
     for pod, name in places.values():
