@@ -157,7 +157,7 @@ def naive(table: NodeTable, pods: Sequence[Pod]) -> list[str]:
         requests = pod.shape.requests
         best, best_left = -1, 0
         for index, have in enumerate(free):
-            if all(have.get(name, 0) >= amount for name, amount in requests) and not _apart(pod, there[index]):
+            if all(have.get(name, 0) >= amount for name, amount in requests) and not _kept_apart(pod, there[index]):
                 left = have["cpu"]
                 if best < 0 or left < best_left:
                     best, best_left = index, left
@@ -170,7 +170,7 @@ def naive(table: NodeTable, pods: Sequence[Pod]) -> list[str]:
     return chosen
 
 
-def _apart(pod: Pod, others: Sequence[Pod]) -> bool:
+def _kept_apart(pod: Pod, others: Sequence[Pod]) -> bool:
     """Whether anti-affinity on the hostname keeps `pod` from `others` of the same node."""
     inter_pod = pod.shape.inter_pod
     return inter_pod is not None and any(

@@ -54,28 +54,24 @@ def plan(
     `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8).
     """
     limits = limits or Limits()
+    ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
     # 1. QueueSort
     ordered = sorted(queue, key=group_key)
-    ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
+    ready = sorted((group for group in ordered if not group.unchanged), key=lambda group: group.looked_at)
     verdicts: dict[str, Verdict] = {}
     tried = 0
-    ready = sorted((group for group in ordered if not group.unchanged), key=lambda group: group.looked_at)
-    for position, group in enumerate(ready):
-        if verdicts and (position >= limits.groups or tried >= limits.pods):
+    for group in ready:
+        # The rest is looked at in the next plan, so that no group is refused for lack of a search.
+        if ledger.search_steps >= limits.search_steps or len(verdicts) >= limits.groups or tried >= limits.pods:
             break
-        if ledger.search_steps >= limits.search_steps:
-            break  # the rest is looked at in the next plan, so that no group is refused for lack of a search
         # 2.-5. group by group
-        verdict = decide(group, ledger, totals, now_s=now_s)
-        verdicts[group.id] = verdict
+        verdicts[group.id] = verdict = decide(group, ledger, totals, now_s=now_s)
         tried += verdict.round.attempted if verdict.round else 1
     left = tuple(group.id for group in ready if group.id not in verdicts)
     # 6. PostFilter, with all holders whatever the limits
-    yields = post_filter.yield_holds(
-        ordered, verdicts, ledger, lambda group: decide(group, ledger, totals, now_s=now_s)
-    )
-    verdicts = yields | {group: verdict for group, verdict in verdicts.items() if group not in yields}
-    return Plan(tuple(verdicts.values()), left, tried)
+    yields = post_filter.yield_holds(ordered, verdicts, ledger, lambda each: decide(each, ledger, totals, now_s=now_s))
+    first = yields | verdicts | yields  # what is released comes before what takes its room
+    return Plan(tuple(first.values()), left, tried)
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
