@@ -26,17 +26,18 @@ class FairQueue(Generic[T]):
         """Put an item behind the others of its namespace."""
         self._queues.setdefault(namespace, deque()).append(item)
 
-    def pop(self, wait_s: Callable[[str], float]) -> tuple[T | None, float]:
-        """The next item of the next namespace that need not wait; without one None and the shortest wait (seconds)."""
-        shortest_s = float("inf")
+    def pop(self, wait_s: Callable[[str], float]) -> T | None:
+        """The next item of the next namespace that need not wait; None when all must."""
         for _ in range(len(self._queues)):
             namespace, items = next(iter(self._queues.items()))
-            left_s = wait_s(namespace)
-            if left_s <= 0:
-                return self._pop_from(namespace, items), 0.0
-            shortest_s = min(shortest_s, left_s)
+            if wait_s(namespace) <= 0:
+                return self._pop_from(namespace, items)
             self._queues.move_to_end(namespace)
-        return None, shortest_s
+        return None
+
+    def shortest(self, wait_s: Callable[[str], float]) -> float:
+        """How long until a namespace need not wait (seconds)."""
+        return min(map(wait_s, self._queues))
 
     def drop(self) -> T:
         """Take the oldest item out of the longest queue. Raises ValueError when there is none."""

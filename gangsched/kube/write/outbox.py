@@ -21,7 +21,7 @@ from gangsched.kube.http.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOU
 from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.fair_queue import FairQueue
-from gangsched.kube.write.pause import Binding, Pause
+from gangsched.kube.write.pause import INSTANT_S, Binding, Pause
 from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
 from gangsched.kube.write.writer import UNLIMITED, Due, Kind, Level, Namespaced, Writer
 
@@ -201,32 +201,45 @@ class Outbox(Generic[V]):
     async def _work(self, number: int, level: Level) -> None:
         queue = self._queues[number]
         while True:
-            async with queue.turn:  # one worker waits for the next order, the others for their turn
-                order = await self._next(queue, level)
-                while not self._admit(order, number):
-                    order = await self._next(queue, level)
-            await self._write(order)
-
-    async def _next(self, queue: _Queue[V], level: Level) -> _Order[V]:
-        """Wait for an order, for a pause, and for a token of its namespace."""
-        while True:
-            queue.filled.clear()
-            if not queue.orders:
-                await queue.filled.wait()
-                continue
-            pause_s = 0.0 if self._draining else level.pause_s
-            if self._pause.missing_s(pause_s):
-                oldest_s = min(order.put_s for order in queue.orders.heads())
-                await self._pause.wait(pause_s, until_s=oldest_s + level.patience_s)
-            order, wait_s = queue.orders.pop(self._no_wait if self._draining else self._budget.wait_s)
+            order = self._next(queue, number, level)
             if order is not None:
-                return order
-            if wait_s < float("inf"):
-                await wait_for_event(queue.filled, wait_s, sleep=self._runtime.sleep)
+                await self._write(order)
+                continue
+            async with queue.turn:  # one worker waits for the next order, the others for their turn
+                await self._wait(queue, level)
 
-    @staticmethod
-    def _no_wait(namespace: str) -> float:
-        return 0.0
+    def _next(self, queue: _Queue[V], number: int, level: Level) -> _Order[V] | None:
+        """The next order to write; None when there is none, or it has to wait for a pause or a token."""
+        while queue.orders and not self._pause_s(queue, level):
+            order = queue.orders.pop(self._namespace_wait_s)
+            if order is None:
+                return None
+            if self._admit(order, number):
+                return order
+        return None
+
+    async def _wait(self, queue: _Queue[V], level: Level) -> None:
+        """Wait for what `_next` lacks, if anything."""
+        queue.filled.clear()
+        if not queue.orders:
+            await queue.filled.wait()
+        elif pause_s := self._pause_s(queue, level):
+            until_s = min(order.put_s for order in queue.orders.heads()) + level.patience_s
+            await self._pause.wait(pause_s, until_s=until_s)
+        else:
+            wait_s = queue.orders.shortest(self._namespace_wait_s)
+            await wait_for_event(queue.filled, wait_s, sleep=self._runtime.sleep)
+
+    def _pause_s(self, queue: _Queue[V], level: Level) -> float:
+        """The pause between binds that has to come before the next order; 0 when none has to, or patience is over."""
+        pause_s = 0.0 if self._draining else level.pause_s
+        if not self._pause.missing_s(pause_s):
+            return 0.0
+        oldest_s = min(order.put_s for order in queue.orders.heads())
+        return (pause_s or INSTANT_S) if self._runtime.now() < oldest_s + level.patience_s else 0.0
+
+    def _namespace_wait_s(self, namespace: str) -> float:
+        return 0.0 if self._draining else self._budget.wait_s(namespace)
 
     def _admit(self, order: _Order[V], level: int) -> bool:
         """Whether an order that left its queue is to be written now; else it has got its stage."""

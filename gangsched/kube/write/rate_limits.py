@@ -14,6 +14,7 @@ from gangsched.kube.ports import Now
 from gangsched.kube.write.pause import INSTANT_S
 
 K = TypeVar("K", bound=Hashable)
+BUCKETS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,15 @@ class WriteLimits:
 class TokenBuckets(Generic[K]):
     """One bucket of the same rate for each key; the bucket of an unknown key is full.
 
-    A bucket is one number: when it will be full again (the generic cell rate algorithm). Full ones are forgotten.
+    A bucket is one number: when it will be full again (the generic cell rate algorithm). When there are many, those
+    that miss at most one token are forgotten.
     """
 
     def __init__(self, rate: Rate, now: Now) -> None:
         self._rate = rate
         self._now = now
         self._full_s: dict[K, float] = {}
-        self._forget_at = 1_000
+        self._forget_at = BUCKETS
 
     def __len__(self) -> int:
         """Buckets remembered."""
@@ -70,8 +72,9 @@ class TokenBuckets(Generic[K]):
         full_s = self._full_s.get(key, now_s)
         self._full_s[key] = (full_s if full_s > now_s else now_s) + self._rate.every_s
         if len(self._full_s) > self._forget_at:
-            self._full_s = {key: full_s for key, full_s in self._full_s.items() if full_s > now_s}
-            self._forget_at = 2 * len(self._full_s) + 1_000
+            soon_s = now_s + self._rate.every_s
+            self._full_s = {key: full_s for key, full_s in self._full_s.items() if full_s > soon_s}
+            self._forget_at = max(BUCKETS, 2 * len(self._full_s))
 
 
 class Budget:
