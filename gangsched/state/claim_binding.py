@@ -164,7 +164,7 @@ def _look_at_given(selection: Selection, claim: Claim, volume: Volume | None, wa
 
 def waits(selections: tuple[Selection, ...]) -> bool:
     """Whether a member with these must wait before its bind is sent; ResourceClaims need no waiting."""
-    return not all(each.reserve for each in selections)
+    return bool(selections) and not all(each.reserve for each in selections)
 
 
 def _of_volumes(member: Member) -> list[Selection]:
@@ -172,7 +172,7 @@ def _of_volumes(member: Member) -> list[Selection]:
 
 
 def _bind(member: Member) -> Bind:
-    pod, devices = member.pod, tuple(each for each in member.selections if each.reserve)
+    pod, devices = member.pod, tuple(each for each in member.selections if each.reserve) if member.selections else ()
     return Bind(pod.uid, pod.namespace, pod.name, member.node, devices, member.permit)
 
 

@@ -21,15 +21,14 @@ LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.val
 
 @dataclass(slots=True)
 class Start:
-    """Members of one gang that were permitted: those whose bind is not answered, by uid, and how the others ended."""
+    """What came so far of the binds of one gang: how many are bound, and which were refused and why."""
 
-    open: dict[str, str] = field(default_factory=dict)
     bound: int = 0
     refused: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
-        """What came of the binds once all are answered; "" if none went through."""
+        """What is told once all are answered; "" if none went through."""
         if not self.bound:
             return ""
         text = "1 pod is bound" if self.bound == 1 else f"{self.bound} pods are bound together"

@@ -64,6 +64,8 @@ TAKES_ROOM: Set[State] = frozenset(
     {State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND, State.WITHDRAWN, State.TERMINATING}
 )
 """The states of members that have a node; all others have none."""
+UNDER_WAY: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.WITHDRAWN})
+"""The states of members that have left Permit and of which it is not known yet whether they are bound."""
 STARTED: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND})
 """The states of members that have left Permit, or were bound by others, and are not going."""
 KEEPS_STAMP: Set[State] = STARTED | {State.WITHDRAWN, State.TERMINATING, State.ENDED}

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gangsched.model.gang import Gang, Placement
+from gangsched.model.gang import Gang
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
@@ -20,6 +20,7 @@ from gangsched.state.conditions import FACTS_S, PodCondition, pod_conditions
 from gangsched.state.gang_events import LASTING, Start, gang_ref, lasting, pod_ref
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.members import UNDER_WAY, Member
 from gangsched.state.status import condition_types, facts_aside, status, unchanged
 
 
@@ -42,7 +43,6 @@ class Reports:
         self._events: dict[str, set[tuple[str, str]]] = {}
         self._statuses: dict[str, _Written] = {}
         self._starts: dict[str, Start] = {}
-        self._binding: dict[str, str] = {}
 
     def note(self, group_id: str, now_s: float) -> None:
         """Something about the group changed: look at it when it has settled."""
@@ -54,24 +54,14 @@ class Reports:
             for known in (self._pods, self._events, self._statuses, self._starts):
                 known.pop(gang_id, None)
 
-    def started(self, gang_id: str, placement: Placement) -> None:
-        """The bind of a member goes out."""
-        start = self._starts.setdefault(gang_id, Start())
-        start.open[placement.pod.uid] = f"pod {placement.pod.key} on node {placement.node}"
-        self._binding[placement.pod.uid] = gang_id
-
-    def answered(self, outcome: Outcome) -> str:
-        """One of these binds ended; the id of its gang if it was the last one, else ""."""
-        gang_id = self._binding.pop(outcome.uid, "")
-        start = self._starts.get(gang_id)
-        if start is None:
-            return ""
-        bind = start.open.pop(outcome.uid)
+    def answered(self, member: Member, outcome: Outcome) -> None:
+        """The bind of a gang's member ended."""
+        start = self._starts.setdefault(member.gang, Start())
         if isinstance(outcome, Bound):
             start.bound += 1
         else:
-            start.refused.append(f"{bind}: {outcome.message}")
-        return "" if start.open else gang_id
+            where = f" on node {outcome.node}" if outcome.node else ""
+            start.refused.append(f"pod {member.pod.key}{where}: {outcome.message}")
 
     def next_deadline_s(self) -> float | None:
         """When `take` has something to say."""
@@ -154,7 +144,7 @@ class Reports:
         for reason, text in problems:
             yield from self._event(record, reason, text)
         start = self._starts.get(gang.id)
-        if start is not None and not start.open:
+        if start is not None and not record.of(*UNDER_WAY):
             del self._starts[gang.id]
             if start.text:
                 yield from self._event(record, EventReason.GANG_SCHEDULED, start.text, warning=False, once=True)

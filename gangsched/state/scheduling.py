@@ -27,6 +27,7 @@ from gangsched.model.protocol import (
     ClaimsWritten,
     MarkTimedOut,
     Message,
+    Outcome,
     RecordEvent,
     Report,
 )
@@ -41,6 +42,7 @@ from gangsched.state.members import Change, Member, State
 from gangsched.state.queue import Queue
 from gangsched.state.reports import Reports
 
+ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
 
 
@@ -87,19 +89,25 @@ class SchedulingState:
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Take in one message; returns Events that are due whatever is decided next."""
-        if isinstance(message, ClaimsWritten):
-            self.claims.written(message, now_s)
+        if isinstance(message, ANSWERS):
+            return self._answer(message, now_s)
+        return self._event_handlers.apply(message, now_s=now_s)
+
+    def _answer(self, answer: Outcome | ClaimsWritten, now_s: float) -> tuple[RecordEvent, ...]:
+        """An order of ours is carried out, or not."""
+        if isinstance(answer, ClaimsWritten):
+            self.claims.written(answer, now_s)
             return ()
-        events = self._event_handlers.apply(message, now_s=now_s)
-        if isinstance(message, BindFailed):
-            self.claims.failed(message.uid)
-        if isinstance(message, Bound | BindGone | BindFailed):
-            started = self.reports.answered(message)
-            if started:
-                self.reports.note(self.registry.group_of.get(started, ""), now_s)
-            member = self.members.get(message.uid)
-            if member is not None and member.state is State.KEPT:
-                self._keeping.add(member.gang)
+        events = self._event_handlers.apply(answer, now_s=now_s)
+        if isinstance(answer, BindFailed):
+            self.claims.failed(answer.uid)
+        member = self.members.get(answer.uid)
+        gang = self.registry.gangs.get(member.gang) if member is not None else None
+        if member is not None and gang is not None and not gang.plain:
+            self.reports.answered(member, answer)
+            self.reports.note(self.registry.group_of.get(gang.id, ""), now_s)
+        if member is not None and member.state is State.KEPT:
+            self._keeping.add(member.gang)
         return events
 
     def claims_due(self, now_s: float) -> list[Action]:
@@ -234,7 +242,7 @@ class SchedulingState:
     def _commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
         self.members.release(self.members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
-            self._place(placement, Change.HOLD)
+            self._place(self.members[placement.pod.uid], placement, Change.HOLD)
         stamps = {gang: self.registry.gangs[gang].stamp() for gang in group.gangs}
         actions: list[Action] = [
             order for each in verdict.binds if (order := self._bind(each, stamps, now_s)) is not None
@@ -276,19 +284,17 @@ class SchedulingState:
 
     def _bind(self, placement: Placement, stamps: Mapping[str, PermitStamp], now_s: float) -> Bind | BindClaims | None:
         """Send a member's bind, or have its claims bound first."""
-        selections = placement.claims or self.members[placement.pod.uid].selections
-        member = self._place(placement, Change.SEND_CLAIMS if waits(selections) else Change.SEND_BIND)
+        member = self.members[placement.pod.uid]
+        selections = placement.claims or member.selections
+        self._place(member, placement, Change.SEND_CLAIMS if waits(selections) else Change.SEND_BIND)
         if not self.registry.gangs[member.gang].plain:
             member.permit = stamps[member.gang]
-            self.reports.started(member.gang, placement)
         return self.claims.order(member, now_s)
 
-    def _place(self, placement: Placement, change: Change) -> Member:
+    def _place(self, member: Member, placement: Placement, change: Change) -> None:
         """A member gets its room, unless it holds it already."""
-        member = self.members[placement.pod.uid]
         self.members.change(member, change, node=placement.node, selections=placement.claims)
         assert self.cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
-        return member
 
     def may_send(self, bind: Bind) -> bool:
         """Whether a bind may be sent, or sent again: its node exists, is schedulable and holds the pod's room (B2)."""

@@ -180,7 +180,7 @@ MUTANTS = (
         "GangScheduled is said when the binds are sent",
         "E2",
         "state/reports.py",
-        "if start is not None and not start.open:",
+        "if start is not None and not record.of(*UNDER_WAY):",
         "if start is not None:",
         STATE,
     ),
