@@ -36,19 +36,3 @@ class EventReason(StrEnum):
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     FAILED_BINDING = "FailedBinding"
-
-
-EXPLANATIONS: dict[Reason, str] = {
-    Reason.SCHEDULED: "every member that the gang needs has a node",
-    Reason.UNSCHEDULABLE: "there is not enough room on the nodes the members may use",
-    Reason.WAITING_FOR_MEMBERS: "fewer members exist than the gang needs",
-    Reason.POD_GROUP_MISSING: "the PodGroup the members name does not exist",
-    Reason.WAITING_FOR_GANG: "another gang of the group is not there or not ready yet",
-    Reason.INVALID_GANG: "the gang is declared in a way that cannot be followed",
-    Reason.TIMED_OUT: "the gang waited longer than its wait time and waits for the user now",
-    Reason.WAITING_FOR_VOLUMES: "a volume claim of a member is missing or not bound yet",
-    Reason.HOLDING: "some members hold a node and wait for the others",
-    Reason.YIELDED: "the gang gave up its held nodes so that another could start",
-    Reason.UNSUPPORTED: "a member needs something that gangsched cannot place yet",
-    Reason.BACK_OFF: "the API server refused a bind and it is tried again shortly",
-}

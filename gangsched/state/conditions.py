@@ -22,6 +22,9 @@ REPEAT_S = 30.0
 """How often another pod's condition is written while only facts in it move."""
 
 
+NO_NODE = "no node is found for this pod"
+
+
 @dataclass(frozen=True, slots=True)
 class PodCondition:
     """A condition as wanted: `text` is written, `message` is the part of it that does not move.
@@ -48,6 +51,7 @@ def pod_conditions(
     place = None if record.pod_group is not None else min(waiting, key=_age, default=None)
     facts = of_gang.now if of_gang is not None and not gang.free_running else ""
     see = f"; see {_place_name(record, place)}" if facts else ""
+    of_members = _of_member(of_gang, see) if of_gang is not None else None
     for pod in waiting:
         fault = record.members[pod.uid].fault
         refusal = Refusal(Reason.BACK_OFF, "", fault) if fault else notes.get(pod.uid, of_gang)
@@ -55,12 +59,19 @@ def pod_conditions(
             continue
         if fault or gang.free_running:
             yield pod, PodCondition(refusal.reason, refusal.message, cut(_alone(refusal)))
-            continue
-        message = refusal.message or f"no node is found for pod {pod.key}"
-        if pod is place and facts:
+        elif pod is place and facts:
+            message = refusal.message or NO_NODE
             yield pod, PodCondition(refusal.reason, message, cut(f"{message}: {facts}"), FACTS_S)
+        elif refusal is of_gang and of_members is not None:
+            yield pod, of_members  # one object for all of them
         else:
-            yield pod, PodCondition(refusal.reason, message, cut(message + see))
+            yield pod, _of_member(refusal, see)
+
+
+def _of_member(refusal: Refusal, see: str) -> PodCondition:
+    """What stays, and where to look for what moves."""
+    message = refusal.message or NO_NODE
+    return PodCondition(refusal.reason, message, cut(message + see))
 
 
 def _age(pod: Pod) -> tuple[int, str, str]:

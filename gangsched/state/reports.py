@@ -33,6 +33,15 @@ class _Written:
     at_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """When is told: `wall` in RFC 3339; in a `hurry`, nothing waits for its time."""
+
+    now_s: float
+    wall: str
+    hurry: bool
+
+
 class Reports:
     """Remembers what was told and when the next thing is due."""
 
@@ -75,7 +84,7 @@ class Reports:
             del self._due_s[group_id]
             group = registry.groups.get(group_id)
             if group is not None:
-                reports += self._group(group, registry, now_s, wall, hurry=everything)
+                reports += self._group(group, registry, _Moment(now_s, wall, hurry=everything))
         return reports
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
@@ -86,22 +95,27 @@ class Reports:
     def _look_at(self, group_id: str, at_s: float) -> None:
         self._due_s[group_id] = min(at_s, self._due_s.get(group_id, at_s))
 
-    def _group(
-        self, group: GroupRecord, registry: Registry, now_s: float, wall: str, *, hurry: bool
-    ) -> Iterator[Report]:
+    def _too_soon(self, group_id: str, at_s: float, moment: _Moment) -> bool:
+        """Whether something is not to be written before `at_s`; it is looked at again then."""
+        if moment.hurry or moment.now_s >= at_s:
+            return False
+        self._look_at(group_id, at_s)
+        return True
+
+    def _group(self, group: GroupRecord, registry: Registry, moment: _Moment) -> Iterator[Report]:
         faults = [text for gang_id in group.gangs for text in registry.gangs[gang_id].faults]
         for gang_id in group.gangs:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
             if group.verdict is not None:
                 told = self._pods.setdefault(gang.id, {})
                 for pod, wanted in pod_conditions(record, gang, group.verdict, faults):
-                    yield from self._tell_pod(group.id, gang, pod, wanted, told, now_s, hurry=hurry)
+                    yield from self._tell_pod(group.id, gang, pod, wanted, told, moment)
                 if len(told) > 2 * len(record.members):
                     self._pods[gang.id] = {uid: said for uid, said in told.items() if uid in record.members}
             if record.plain or not record.ours:
                 continue
             yield from self._tell_gang(record, gang, group.verdict, lasting(record, gang, registry.accusers(gang_id)))
-            yield from self._tell_status(group, record, gang, now_s, wall, hurry=hurry)
+            yield from self._tell_status(group, record, gang, moment)
         for accused in group.accused:  # the other side of a mismatch (semantics I4)
             assert group.refusal is not None
             yield from self._event(registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message)
@@ -113,20 +127,17 @@ class Reports:
         pod: Pod,
         wanted: PodCondition,
         told: dict[str, tuple[PodCondition, float]],
-        now_s: float,
-        *,
-        hurry: bool,
+        moment: _Moment,
     ) -> Iterator[Report]:
         """The condition, if it says something new."""
         before, at_s = told.get(pod.uid) or (_stored(pod, wanted), -math.inf)
         if before is not None and (before.reason, before.text) == (wanted.reason, wanted.text):
-            told.setdefault(pod.uid, (wanted, now_s))
+            told.setdefault(pod.uid, (wanted, moment.now_s))
             return
         is_same = before is not None and (before.reason, before.message) == (wanted.reason, wanted.message)
-        if is_same and not hurry and now_s < at_s + wanted.repeat_s:
-            self._look_at(group_id, at_s + wanted.repeat_s)
+        if is_same and self._too_soon(group_id, at_s + wanted.repeat_s, moment):
             return
-        told[pod.uid] = (wanted, now_s)
+        told[pod.uid] = (wanted, moment.now_s)
         yield SetPodCondition(pod.uid, pod.namespace, pod.name, wanted.reason.value, wanted.text)
         if gang.plain or before is None or before.reason is not wanted.reason:
             yield RecordEvent(pod_ref(pod), EventReason.FAILED_SCHEDULING, wanted.text, warning=True)
@@ -169,7 +180,7 @@ class Reports:
             yield RecordEvent(ref, reason, text or message, warning=warning)
 
     def _tell_status(
-        self, group: GroupRecord, record: GangRecord, gang: Gang, now_s: float, wall: str, *, hurry: bool
+        self, group: GroupRecord, record: GangRecord, gang: Gang, moment: _Moment
     ) -> Iterator[SetPodGroupStatus]:
         pod_group = record.pod_group
         if pod_group is None or pod_group.deleting:
@@ -178,14 +189,13 @@ class Reports:
         if written is not None and written.uid != pod_group.uid:
             written = None
         told = condition_types(written.status) if written else frozenset[str]()
-        wanted = status(record, pod_group, gang, group.verdict, wall=wall, told=told)
+        wanted = status(record, pod_group, gang, group.verdict, wall=moment.wall, told=told)
         if unchanged(wanted, written.status if written else pod_group.status):
             return
-        is_same = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
-        if written is not None and is_same and not hurry and now_s < written.at_s + FACTS_S:
-            self._look_at(group.id, written.at_s + FACTS_S)
+        only_facts = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
+        if written is not None and only_facts and self._too_soon(group.id, written.at_s + FACTS_S, moment):
             return
-        self._statuses[record.id] = _Written(pod_group.uid, wanted, now_s)
+        self._statuses[record.id] = _Written(pod_group.uid, wanted, moment.now_s)
         yield SetPodGroupStatus(
             pod_group.api_group,
             pod_group.version,

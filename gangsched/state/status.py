@@ -25,7 +25,7 @@ from gangsched.core.messages import waiting_for_members
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
-from gangsched.model.reasons import EXPLANATIONS, Reason
+from gangsched.model.reasons import Reason
 from gangsched.model.text import cut, named
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import broken
@@ -160,7 +160,7 @@ def _conditions(
             TIMED_OUT,
             timed_out,
             Reason.TIMED_OUT.value if timed_out else "NotTimedOut",
-            EXPLANATIONS[Reason.TIMED_OUT] if timed_out else "",
+            "the gang waited longer than its wait time and waits for the user now" if timed_out else "",
         ),
         (INVALID_GANG, bool(problems), Reason.INVALID_GANG.value if problems else "Valid", " ".join(problems)),
     ]

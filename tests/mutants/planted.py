@@ -156,8 +156,8 @@ MUTANTS = (
         "facts on the PodGroup are written whenever they move",
         "E1",
         "state/reports.py",
-        "not hurry and now_s < written.at_s + FACTS_S:",
-        "False:",
+        "only_facts = written is not None and unchanged(",
+        "only_facts = False and unchanged(",
         STATE,
     ),
     Mutant(
