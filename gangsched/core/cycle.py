@@ -65,6 +65,8 @@ def plan(
         if ledger.search_steps >= limits.search_steps or len(verdicts) >= limits.groups or tried >= limits.pods:
             break
         # 2.-5. group by group
+        if snapshot.nominations:
+            ledger.respect_nominations(group.lowest_priority)
         verdicts[group.id] = verdict = decide(group, ledger, totals, now_s=now_s)
         tried += verdict.round.attempted if verdict.round else 1
     left = tuple(group.id for group in ready if group.id not in verdicts)

@@ -7,6 +7,7 @@ remembered and brought up to date only on the nodes that changed since it was la
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ class Ledger:
         self._rooms: dict[Shape, _Room] = {}
         self._recalled: dict[Hashable, tuple[int, Any]] = {}
         self._snapshot = snapshot
+        self._respected = 0  # nominations, from the highest priority on
         self._usual: dict[str, dict[str, int]] = {}
         self._packed_by: dict[Shape, tuple[str, int]] = {}
 
@@ -167,6 +169,21 @@ class Ledger:
         index = self.table.index.get(node)
         if index is not None:
             self.reserve((pod,), np.array([index]), np.array([-1]))
+
+    def respect_nominations(self, priority: int) -> None:
+        """Take the room that pods of other schedulers were promised, as far as theirs is at least `priority` (F1).
+
+        Room taken for a lower priority before is given back. Costs nothing where nothing changes.
+        """
+        nominations = self._snapshot.nominations
+        respected = bisect_right(nominations, -priority, key=lambda each: -each.pod.priority)
+        first, last = sorted((self._respected, respected))
+        for each in nominations[first:last]:
+            index = self.table.index.get(each.node)
+            if index is not None:
+                sign = 1 if respected > self._respected else -1
+                self.reserve((each.pod,), np.array([index]), np.array([sign]))
+        self._respected = respected
 
     def room(self, shape: Shape) -> Ints:
         """`room[n]`: how many more pods of `shape` node `n` takes now, 0 where Filter refuses. Read-only."""

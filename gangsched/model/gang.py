@@ -149,6 +149,13 @@ class Group:
         return any(gang.mode is Mode.STRICT for gang in self.gangs)
 
     @property
+    def lowest_priority(self) -> int:
+        """That of the member for which the most nominations count (semantics F1)."""
+        placed = (each.pod for gang in self.gangs for each in (*gang.held, *gang.kept))
+        pods = (*placed, *(pod for gang in self.gangs for pod in (*gang.pending, *gang.retry)))
+        return min((pod.priority for pod in pods), default=self.priority)
+
+    @property
     def holds(self) -> bool:
         """Whether any member is held."""
         return any(gang.held for gang in self.gangs)

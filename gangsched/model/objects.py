@@ -153,6 +153,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     status_reason: str = ""
     condition: ScheduledCondition | None = None
     permitted: PermitStamp | None = None
+    nominated_node: str = ""
 
     @property
     def key(self) -> str:

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from gangsched.model.objects import Node, Shape
+from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.storage import Storage
 
@@ -94,12 +94,23 @@ class NodeTable:
         return column
 
 
+class Nomination(NamedTuple):
+    """Room on a node that another scheduler made for a pod of its own by preemption (semantics F1).
+
+    `pod` has the pod's shape and priority and nothing else: no labels, namespace or claims that others might look at.
+    """
+
+    node: str
+    pod: Pod
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """One consistent picture: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
 
     `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
     `pods_by_node` are those same pods, one by one; `storage` is what their claims and those of others may be bound to.
+    `nominations` count in neither; the highest priority comes first.
     """
 
     table: NodeTable
@@ -108,3 +119,4 @@ class Snapshot:
     free: Ints
     pods_by_node: PodsByNode = field(default_factory=PodsByNode)
     storage: Storage = field(default_factory=Storage)
+    nominations: tuple[Nomination, ...] = ()

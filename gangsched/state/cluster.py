@@ -7,8 +7,8 @@ by uid, and copied only when they change after a snapshot has shown them.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from gangsched.core.filter import static_fit
 from gangsched.model.objects import Namespace, Node, Pod
 from gangsched.model.pods_by_node import Memo, PodsByNode, Residents, TermOwner
 from gangsched.model.resources import PODS
-from gangsched.model.snapshot import Ints, NodeTable, Snapshot
+from gangsched.model.snapshot import Ints, NodeTable, Nomination, Snapshot
 from gangsched.state.storage_cache import StorageCache
 
 NOBODY: Residents = {}
@@ -49,6 +49,7 @@ class Cluster:
         self._shown = 0
         self._term_owners: dict[TermOwner, int] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
+        self._nominations: dict[str, Nomination] = {}
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -121,6 +122,19 @@ class Cluster:
         """Another version of a pod that is there; no filter can tell them apart, so a snapshot may show either."""
         self._residents[node][pod.uid] = pod
 
+    def nominate(self, uid: str, nomination: Nomination | None) -> None:
+        """Another scheduler promised a pod of its own room on a node, or none any more (semantics F1)."""
+        old = self._nominations.pop(uid, None)
+        if nomination is not None:
+            self._nominations[uid] = nomination
+        if old != nomination:
+            self._snapshot = None
+            self._grown.update(each.node for each in (old, nomination) if each is not None)
+
+    def nominated(self) -> KeysView[str]:
+        """The uids of pods that other schedulers promised room."""
+        return self._nominations.keys()
+
     def residents(self, node: str) -> Residents:
         """The pods that take room on a node, by uid."""
         return self._residents.get(node, NOBODY)
@@ -141,15 +155,23 @@ class Cluster:
 
     def fits(self, pod: Pod, node: str) -> bool:
         """Whether a node holds all its pods, as far as the resources of `pod` go, which is on it."""
+        return self._holds(pod, node, {})
+
+    def _holds(self, pod: Pod, node: str, promised: Mapping[str, int]) -> bool:
         self._refresh()
         index = self._table.index.get(node)
         return index is not None and all(
-            name in self._resources and self._free[self._resources[name], index] >= 0 for name, _ in pod.shape.requests
+            name in self._resources and self._free[self._resources[name], index] >= promised.get(name, 0)
+            for name, _ in pod.shape.requests
         )
 
     def takes(self, pod: Pod, node: str) -> bool:
         """Whether a node still is one for `pod`, which has its room there: it exists, is schedulable, and fits."""
-        if not self.fits(pod, node):
+        promised: Counter[str] = Counter()
+        for each in self._nominations.values():
+            if each.node == node and each.pod.priority >= pod.priority:
+                promised.update(dict(each.pod.shape.requests))
+        if not self._holds(pod, node, promised):
             return False
         return bool(static_fit(pod.shape, self._table).mask[self._table.index[node]])
 
@@ -165,8 +187,9 @@ class Cluster:
         if self._snapshot is None:
             allocatable, free = self._allocatable.copy(), self._free.copy()
             allocatable.flags.writeable = free.flags.writeable = False
+            nominations = sorted(self._nominations.values(), key=lambda each: (-each.pod.priority, each.pod.uid))
             self._snapshot = Snapshot(
-                self._table, dict(self._resources), allocatable, free, self._pods_by_node(), storage
+                self._table, dict(self._resources), allocatable, free, self._pods_by_node(), storage, tuple(nominations)
             )
         elif self._snapshot.storage is not storage:
             self._snapshot = replace(self._snapshot, storage=storage)

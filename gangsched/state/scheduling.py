@@ -308,7 +308,9 @@ class SchedulingState:
 
         `newest` has what is known now and what was committed since; it takes the placements, or is left as found.
         """
-        placements, checkpoint = (*verdict.binds, *verdict.holds), newest.checkpoint()
+        placements = (*verdict.binds, *verdict.holds)
+        newest.respect_nominations(min((placement.pod.priority for placement in placements), default=0))
+        checkpoint = newest.checkpoint()
         for placement in placements:
             index = newest.table.index.get(placement.node)
             if index is not None and not self.members.node_of(placement.pod.uid):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CORE, STATE, LOOP = "tests/unit/core", "tests/unit/state", "tests/unit/test_loop.py"
-WRITE = "tests/unit/kube/write"
+READ, WRITE = "tests/unit/kube/read", "tests/unit/kube/write"
 VALIDATE = "tests/unit/state/test_validate.py"
 
 
@@ -394,5 +394,37 @@ MUTANTS = (
         "timeline = timeline.with_reserved(found)",
         "ledger.rollback(checkpoint)",
         CORE,
+    ),
+    Mutant(
+        "nomination of an equal priority is passed over",
+        "F1",
+        "core/reserve.py",
+        "bisect_right(nominations, -priority,",
+        "bisect_right(nominations, -priority - 1,",
+        STATE,
+    ),
+    Mutant(
+        "nomination outlives its pod",
+        "F1",
+        "state/event_handlers.py",
+        "            self._cluster.nominate(key, None)\n",
+        "",
+        STATE,
+    ),
+    Mutant(
+        "watch that was of use is opened again at once",
+        "decision 2",
+        "kube/read/reflector.py",
+        "self._tried_s + TRY_AT_MOST_EVERY_S - self._now()",
+        "0.0",
+        READ,
+    ),
+    Mutant(
+        "long value is read like any other",
+        "I3",
+        "api/gang_spec.py",
+        "            if keys.is_too_long(text):\n                raise",
+        "            if False:\n                raise",
+        "tests/unit/api",
     ),
 )

@@ -195,7 +195,9 @@ class Maker:
             body["spec"] = spec
         if kind == "Node" and "gpus" in words:
             status["allocatable"] = {make.GPU: str(words["gpus"])}
-        _check(words, {"labels", "annotations", "finalizers", "gpus", *_EDITS[kind]})
+        if kind == "Pod" and "nominated" in words:
+            status["nominatedNodeName"] = words["nominated"] and self.node_name(words["nominated"])
+        _check(words, {"labels", "annotations", "finalizers", "gpus", "nominated", *_EDITS[kind]})
         return body, {"status": status} if status else {}
 
 

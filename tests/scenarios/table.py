@@ -18,6 +18,7 @@ RULES: Final = (
     *(f"I{n}" for n in range(1, 7)),
     *(f"Q{n}" for n in range(1, 6)),
     *(f"P{n}" for n in range(1, 5)),
+    "F1",
     *(f"R{n}" for n in range(1, 5)),
     *(f"B{n}" for n in range(1, 7)),
     *(f"T{n}" for n in range(1, 4)),

@@ -34,14 +34,17 @@ class DecodeFault(Fault):
 def decode_pod(wire: WirePod, shapes: ShapeTable, names: SchedulerNames | None = None) -> Pod | None:
     """The pod, or None for one that ended and names no gang. Raises DecodeFault.
 
-    `condition` is filled in for unbound pods of ours only; without `names` every pod is ours.
+    `condition` is filled in for unbound pods of ours only; without `names` every pod is ours. A waiting pod's scheduler
+    name is compared with ours.
     """
     meta, spec, status = wire.metadata, wire.spec, wire.status
     gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING)
     native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
     if not gang_metadata and not native_group and status.phase in TERMINAL:
         return None
-    waits_for_us = not spec.node_name and (names is None or names.are_ours(spec.scheduler_name))
+    waits_for_us = not spec.node_name and (names is None or spec.scheduler_name in names.ours)
+    if not spec.node_name and not waits_for_us and names is not None and status.phase not in TERMINAL:
+        names.compare(spec.scheduler_name, f"{meta.namespace}/{meta.name}")
     try:
         shape = shapes.shape(spec, status)
         condition = _scheduled_condition(status) if waits_for_us else None
@@ -63,6 +66,7 @@ def _pod(
         shape=shape,
         scheduler_name=spec.scheduler_name,
         node_name=spec.node_name,
+        nominated_node=status.nominated_node_name if not spec.node_name else "",
         phase=_PHASES.get(status.phase, Phase.UNKNOWN),
         deleting=meta.deletion_timestamp is not None,
         gated=bool(spec.scheduling_gates),

@@ -239,6 +239,7 @@ class PodStatus(Wire):
 
     phase: str = ""
     reason: str = ""
+    nominated_node_name: str = ""
     resources: Resources | None = None
     allocated_resources: Amounts | None = None
     conditions: Raw = EMPTY

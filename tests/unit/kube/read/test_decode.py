@@ -219,3 +219,10 @@ def test_node_with_bad_allocatable() -> None:
 def test_stamp_of_a_permit_is_read_back(text: str, stamp: PermitStamp | None) -> None:
     """B4: what a bind wrote says after a restart that we started this member; any other text says nothing."""
     assert decoded(pod(annotations={"gangsched.dev/permitted": text})).permitted == stamp
+
+
+def test_nominated_node_is_read_while_a_pod_waits() -> None:
+    """F1: where another scheduler made room; of a bound pod it says nothing."""
+    promised = {"nominatedNodeName": "n"}
+    assert decoded(pod("a", status=promised)).nominated_node == "n"
+    assert decoded(pod("a", node="m", status=promised)).nominated_node == ""
