@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from gangsched.kube.http.client import connect
+from gangsched.kube.http.client import ApiClient, connect
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.read.informers import Informers
 from gangsched.settings import Settings
@@ -52,15 +52,8 @@ async def _run(settings: Settings) -> None:
     async with await connect(settings.kubeconfig) as client, asyncio.TaskGroup() as group:
         importing = group.create_task(asyncio.to_thread(_daemon), name="imports")
         handle_signals()
-        checking = group.create_task(client.check(wait_s=settings.api_server_wait_s, warn=log.warning), name="check")
-        told_to_stop = group.create_task(stopping.wait(), name="stop")
-        await asyncio.wait({checking, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
-        if told_to_stop.done():
-            checking.cancel()
+        if not await _check(client, stopping, wait_s=settings.api_server_wait_s):
             return
-        told_to_stop.cancel()
-        if warning := checking.result():
-            log.warning(warning)
         informers = Informers(
             client,
             warn=log.warning,
@@ -74,6 +67,21 @@ async def _run(settings: Settings) -> None:
         daemon_type = await importing
         await daemon_type(settings, connection_pool, informers, stopping).run()
         reading.cancel()
+
+
+async def _check(client: ApiClient, stopping: asyncio.Event, *, wait_s: float) -> bool:
+    """Whether the server lets us do our work; false when we are told to stop before that is known."""
+    log = structlog.get_logger()
+    checking = asyncio.create_task(client.check(wait_s=wait_s, warn=log.warning), name="check")
+    told_to_stop = asyncio.create_task(stopping.wait(), name="stop")
+    await asyncio.wait({checking, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
+    if told_to_stop.done():
+        checking.cancel()
+        return False
+    told_to_stop.cancel()
+    if warning := checking.result():
+        log.warning(warning)
+    return True
 
 
 def _daemon() -> type[Daemon]:

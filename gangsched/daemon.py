@@ -11,7 +11,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 
 import structlog
@@ -69,7 +69,7 @@ class Daemon:
         self._log = structlog.get_logger()
         self.state = SchedulingState(parameters.rules(settings))
         self._connection_pool = connection_pool
-        runtime, rates = Runtime(warn=self._warn), write_limits(settings)
+        runtime, rates = Runtime(warn=self._log.warning), write_limits(settings)
         self.binder = Binder(
             self._connection_pool,
             self._sink,
@@ -96,32 +96,15 @@ class Daemon:
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good
         self.informers.deliver_to(self.loop.inbox)
-        settings = self.settings
-        health = serve_health(
-            settings.health_host,
-            settings.health_port,
-            metrics=self.metrics,
-            heartbeat=self.heartbeat,
-            waiting_for=self.informers.waiting_for,
-        )
-        debug = serve_debug(
-            settings.debug_host,
-            settings.debug_port,
-            list_gangs=lambda: list_gangs(self.state),
-            describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=time.monotonic()),
-            validate=lambda: validate(self.state),
-        )
-        async with health, debug, asyncio.TaskGroup() as group:
-            writers = [
-                group.create_task(_forever(part), name=name)
-                for name, part in (
-                    ("binder", self.binder.run()),
-                    ("status", self.status.run()),
-                    ("events", self.recorder.run()),
-                    ("heartbeat", self.heartbeat.run()),
-                    ("ready", self._announce()),
-                )
-            ]
+        async with self._health(), self._debug(), asyncio.TaskGroup() as group:
+            parts = {
+                "binder": self.binder.run(),
+                "status": self.status.run(),
+                "events": self.recorder.run(),
+                "heartbeat": self.heartbeat.run(),
+                "ready": self._announce(),
+            }
+            writers = [group.create_task(_forever(part), name=name) for name, part in parts.items()]
             volumes = group.create_task(_forever(self.volumes.run()), name="volumes")
             loop = group.create_task(self.loop.run(), name="loop")
             await self._stopping.wait()
@@ -134,6 +117,24 @@ class Daemon:
                 task.cancel()
         self._connection_pool.close()
         self._log.info("stopped")
+
+    def _health(self) -> AbstractAsyncContextManager[None]:
+        return serve_health(
+            self.settings.health_host,
+            self.settings.health_port,
+            metrics=self.metrics,
+            heartbeat=self.heartbeat,
+            waiting_for=self.informers.waiting_for,
+        )
+
+    def _debug(self) -> AbstractAsyncContextManager[None]:
+        return serve_debug(
+            self.settings.debug_host,
+            self.settings.debug_port,
+            list_gangs=lambda: list_gangs(self.state),
+            describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=time.monotonic()),
+            validate=lambda: validate(self.state),
+        )
 
     async def _announce(self) -> None:
         """Log once that the caches are full, and freeze their objects for the garbage collector."""
@@ -173,9 +174,6 @@ class Daemon:
             self.recorder.record(told)
         else:
             self.status.put(told)
-
-    def _warn(self, sentence: str) -> None:
-        self._log.warning(sentence)
 
     def _publish(self) -> None:
         publish = self.metrics.publish

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gangsched.api import keys
@@ -83,21 +82,11 @@ class GangSpec:
 
 def gang_id(pod: Pod) -> GangRef | None:
     """The gang that the pod's metadata names, else its native group; None for a plain pod (I2)."""
-    if not pod.gang_metadata and not pod.native_group:
-        return None
-    read = _short_gang_ref if keys.is_short(pod.gang_metadata) else _gang_ref
-    return read(pod.namespace, pod.gang_metadata, pod.native_group)
-
-
-def _gang_ref(namespace: str, gang_metadata: keys.GangMetadata, native_group: str) -> GangRef | None:
-    named = dict(gang_metadata)
+    named = dict(pod.gang_metadata)
     for identity in keys.IDENTITIES:
         if name := named.get(identity.key):
-            return GangRef(f"{namespace}/{name}", identity.needs_pod_group)
-    return GangRef(f"{namespace}/{native_group}", True, native=True) if native_group else None
-
-
-_short_gang_ref = lru_cache(maxsize=4_096)(_gang_ref)
+            return GangRef(f"{pod.namespace}/{name}", identity.needs_pod_group)
+    return GangRef(f"{pod.namespace}/{pod.native_group}", True, native=True) if pod.native_group else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ KUEUE_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
 
 LONGEST_VALUE: Final = 4096
 """In bytes. A longer text is a bad value; of it only so much is kept as shows that (semantics I3)."""
-SHORT: Final = 1024
-"""In characters."""
+SHORT: Final = 128
+"""In characters; longer texts are too many bytes for a cache of thousands."""
 
 
 class Identity(NamedTuple):
@@ -84,6 +84,7 @@ VALUE_KEYS: Final = frozenset(
     (*MIN, *TOTAL, *MODE, *WAIT_TIME, *GROUPS, *MATCH_POLICY, *ALLOW_SHARED_GPUS, *GPU_PRODUCT, *TOPOLOGY)
 )
 _NAMES_BEFORE_KUEUES: Final = tuple(identity.key for identity in IDENTITIES if identity.key != KUEUE_NAME)
+_POD_GROUP_KEYS: Final = VALUE_KEYS - {KUEUE_TOTAL}
 GANG_LABELS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if identity.label}
 GANG_ANNOTATIONS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if not identity.label}
 
@@ -103,28 +104,25 @@ def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str])
             gang_metadata.setdefault(key, value)
     if KUEUE_TOTAL in gang_metadata and any(gang_metadata.get(key) for key in _NAMES_BEFORE_KUEUES):
         del gang_metadata[KUEUE_TOTAL]
-    kept = tuple(sorted((key, _cut(text)) for key, text in gang_metadata.items() if text or key in VALUE_KEYS))
-    return _interned(kept) if is_short(kept) else kept
+    kept, is_short = [], True
+    for key in sorted(gang_metadata):
+        text = gang_metadata[key]
+        if len(text) > SHORT:
+            text, is_short = text[: LONGEST_VALUE + 1], False
+        if text or key in VALUE_KEYS:
+            kept.append((key, text))
+    return _interned(tuple(kept)) if is_short else tuple(kept)
 
 
 def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
     """The value annotations of a PodGroup (I3), sorted by key; its labels and its identity keys mean nothing."""
-    return tuple(sorted((key, _cut(text)) for key, text in annotations.items() if key in VALUE_KEYS - {KUEUE_TOTAL}))
-
-
-def is_short(gang_metadata: GangMetadata) -> bool:
-    """Whether a cache of a few thousand may keep it."""
-    return sum(len(text) for _, text in gang_metadata) <= SHORT
+    stated = annotations.items()
+    return tuple(sorted((key, text[: LONGEST_VALUE + 1]) for key, text in stated if key in _POD_GROUP_KEYS))
 
 
 def is_too_long(text: str) -> bool:
     """Whether a value is bad for its length alone."""
     return len(text) > LONGEST_VALUE // 4 and len(text.encode(errors="replace")) > LONGEST_VALUE
-
-
-def _cut(text: str) -> str:
-    # The copy lets the object that the text came in go.
-    return text[: LONGEST_VALUE + 1] if len(text) > LONGEST_VALUE else text
 
 
 def is_timed_out(annotations: Mapping[str, str]) -> bool:

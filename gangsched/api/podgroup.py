@@ -23,6 +23,9 @@ from gangsched.model.resources import QuantityError, ResourceVector, add, parse_
 
 Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
+PROBLEMS_TOLD: Final = 20
+KEY_SHOWN: Final = 320
+
 _TIMESTAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z", re.ASCII)
 
 
@@ -161,24 +164,21 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     other bad value becomes a sentence in `problems`.
     """
     metadata = _mapping(body.get("metadata"))
-    namespace, name, uid = (metadata.get(key) for key in ("namespace", "name", "uid"))
-    if not all(isinstance(each, str) and each for each in (namespace, name, uid)):
-        raise ValueError(f"A PodGroup without metadata.name, namespace or uid: {quoted(dict(metadata))}.")
-    stated_group, _, stated_version = str(body.get("apiVersion") or "").rpartition("/")
-    api_group, version = stated_group or api_group, stated_version or version
+    namespace, name, uid = _identity(metadata)
+    stated = str(body.get("apiVersion") or f"{api_group}/{version}")
+    api_group, _, version = stated.rpartition("/")
     if not api_group or not version:
         raise ValueError(f"PodGroup {namespace}/{name} has no apiVersion.")
     reader = _Reader(f"PodGroup {namespace}/{name}")
     spec = reader.spec(NativePodGroupSpec if api_group == keys.NATIVE else PodGroupSpec, body.get("spec"))
-    generation = metadata.get("generation")
     return PodGroup(
         api_group=api_group,
         version=version,
-        namespace=str(namespace),
-        name=str(name),
-        uid=str(uid),
+        namespace=namespace,
+        name=name,
+        uid=uid,
         creation_s=reader.epoch_s(metadata.get("creationTimestamp")),
-        generation=generation if isinstance(generation, int) else 0,
+        generation=generation if isinstance(generation := metadata.get("generation"), int) else 0,
         resource_version=str(metadata.get("resourceVersion") or ""),
         deleting=bool(metadata.get("deletionTimestamp")),
         gang_metadata=keys.pod_group_metadata(_texts(metadata.get("annotations"))),
@@ -188,6 +188,13 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
         problems=tuple(reader.problems),
         status=dict(_mapping(body.get("status"))),
     )
+
+
+def _identity(metadata: Mapping[str, object]) -> tuple[str, str, str]:
+    namespace, name, uid = (metadata.get(key) for key in ("namespace", "name", "uid"))
+    if isinstance(namespace, str) and isinstance(name, str) and isinstance(uid, str) and namespace and name and uid:
+        return namespace, name, uid
+    raise ValueError(f"A PodGroup without metadata.name, namespace or uid: {quoted(dict(metadata))}.")
 
 
 class _Reader:
@@ -238,7 +245,8 @@ class _Reader:
 
     def _left_out(self, key: str, value: object, why: str) -> None:
         # What is used instead depends on the pods, too: `gang_spec` names every value's source.
-        self.problems.append(f"{key} of {self._where} {why}: {quoted(value)}; it counts as not set.")
+        if len(self.problems) < PROBLEMS_TOLD:
+            self.problems.append(f"{key[:KEY_SHOWN]} of {self._where} {why}: {quoted(value)}; it counts as not set.")
 
 
 def _mapping(raw: object) -> Mapping[str, Any]:

@@ -48,13 +48,10 @@ def configure_logging(log_format: LogFormat, level: LogLevel, *, stream: TextIO 
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=True,
     )
+    foreign = [*common, structlog.stdlib.add_logger_name]
+    processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers]
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*common, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
-        )
-    )
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=foreign, processors=processors))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(threshold, logging.WARNING))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
@@ -40,41 +41,27 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self.cycles = Counter("gangsched_cycles", "Scheduling cycles that planned.", registry=registry)
-        self.cycle_seconds = Histogram(
-            "gangsched_cycle_seconds", "Time of one cycle's plan.", registry=registry, buckets=CYCLE_BUCKETS_S
-        )
-        self.plan_pods = Counter("gangsched_plan_pods", "Pods that plans have tried to place.", registry=registry)
-        self.verdicts = Children(
-            Counter("gangsched_verdicts", "Verdicts on groups, by reason.", ["reason"], registry=registry), Reason
-        )
-        self.rounds = Children(
-            Counter("gangsched_rounds", "Rounds of groups, by outcome.", ["outcome"], registry=registry), RoundOutcome
-        )
-        self.binds = Children(
-            Counter("gangsched_binds", "Binds answered, by result.", ["result"], registry=registry), BIND_RESULTS
-        )
-        self.bind_seconds = Histogram(
-            "gangsched_bind_seconds",
-            "Time from a bind's order to its answer.",
-            registry=registry,
-            buckets=BIND_BUCKETS_S,
-        )
-        self.queue_groups = Children(
-            Gauge("gangsched_queue_groups", "Groups in each part of the queue.", ["part"], registry=registry),
-            QUEUE_PARTS,
-        )
-        self.holds = Gauge("gangsched_holds", "Pods that hold room and wait for their gang.", registry=registry)
-        self.nodes = Gauge("gangsched_nodes", "Nodes known.", registry=registry)
-        self.pods = Gauge("gangsched_pods", "Pods known that have not ended, of all schedulers.", registry=registry)
-        self.gangs = Gauge("gangsched_gangs", "Gangs known.", registry=registry)
-        self.loop_lag_seconds = Gauge(
-            "gangsched_loop_lag_seconds", "How late the event loop was at its last heartbeat.", registry=registry
-        )
-        self.loop_stall_max_seconds = Gauge(
-            "gangsched_loop_stall_max_seconds", "The latest that the event loop ever was.", registry=registry
-        )
-        build_info = Gauge("gangsched_build_info", "Always 1.", ["version", "python"], registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self.cycles = counter("gangsched_cycles", "Scheduling cycles that planned.")
+        self.cycle_seconds = histogram("gangsched_cycle_seconds", "Time of one cycle's plan.", buckets=CYCLE_BUCKETS_S)
+        self.plan_pods = counter("gangsched_plan_pods", "Pods that plans have tried to place.")
+        self.verdicts = Children(counter("gangsched_verdicts", "Verdicts on groups, by reason.", ["reason"]), Reason)
+        rounds = counter("gangsched_rounds", "Rounds of groups, by outcome.", ["outcome"])
+        self.rounds = Children(rounds, RoundOutcome)
+        self.binds = Children(counter("gangsched_binds", "Binds answered, by result.", ["result"]), BIND_RESULTS)
+        bind_seconds = "Time from a bind's order to its answer."
+        self.bind_seconds = histogram("gangsched_bind_seconds", bind_seconds, buckets=BIND_BUCKETS_S)
+        parts = gauge("gangsched_queue_groups", "Groups in each part of the queue.", ["part"])
+        self.queue_groups = Children(parts, QUEUE_PARTS)
+        self.holds = gauge("gangsched_holds", "Pods that hold room and wait for their gang.")
+        self.nodes = gauge("gangsched_nodes", "Nodes known.")
+        self.pods = gauge("gangsched_pods", "Pods known that have not ended, of all schedulers.")
+        self.gangs = gauge("gangsched_gangs", "Gangs known.")
+        lag, stall = "How late the event loop was at its last heartbeat.", "The latest that the event loop ever was."
+        self.loop_lag_seconds = gauge("gangsched_loop_lag_seconds", lag)
+        self.loop_stall_max_seconds = gauge("gangsched_loop_stall_max_seconds", stall)
+        build_info = gauge("gangsched_build_info", "Always 1.", ["version", "python"])
         build_info.labels(__version__, platform.python_version()).set(1)
         self._published = _Published(registry)
         ProcessCollector(registry=registry)

@@ -38,14 +38,14 @@ class Informers:
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
-        self._early: list[Message] = []
+        self._early: list[Message] = []  # until `deliver_to`
         self._sink: Sink = self._early.append
         self.scheduler_names = names = SchedulerNames(scheduler_names, warn)
         required: tuple[Any, ...] = (resources.pods(ShapeTable(), names), resources.nodes(warn), resources.NAMESPACES)
         for resource in (*required, *resources.STORAGE):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
-            refused = partial(self._take, Unread(resource.kind)) if resource in resources.STORAGE else None
-            self.reflectors[resource.name] = Reflector(client, store, warn=warn, refused=refused)
+            unread = partial(self._take, Unread(resource.kind)) if resource in resources.STORAGE else None
+            self.reflectors[resource.name] = Reflector(client, store, warn=warn, refused=unread)
         self.pod_groups = PodGroupInformer(
             client,
             self._take,
@@ -54,8 +54,8 @@ class Informers:
             backlog_bound=self.backlog_bound,
             sweep_every_s=sweep_every_s,
         )
-        self._synced = {name: reflector.synced for name, reflector in self.reflectors.items()}
-        self._synced["podgroups"] = self.pod_groups.synced
+        synced = {name: reflector.synced for name, reflector in self.reflectors.items()}
+        self._synced = synced | {"podgroups": self.pod_groups.synced}
 
     def deliver_to(self, sink: Sink) -> None:
         """Give everything to `sink`, from the first message on."""

@@ -40,20 +40,16 @@ async def follow(
     stop: asyncio.Event,
     restore_signals: Callable[[], None],
 ) -> None:
-    """Hand every event about PodGroups of one API version to `on_event` until `stop` is set.
+    """Hand every event about PodGroups of one API version to `on_event` until `stop` is set. Raises OperatorEnded.
 
-    Raises OperatorEnded when kopf gives up. `restore_signals` is called right after kopf has put its own handlers on
-    SIGINT and SIGTERM, before any signal can reach them.
+    `restore_signals` is called right after kopf has taken SIGINT and SIGTERM, before any signal can come.
     """
     logging.getLogger("kopf").setLevel(logging.CRITICAL)  # every end is reported by our caller, in its own words
     sessions = _Sessions(client, pace)
+    registry = _registry(api_group, version, on_event, sessions)
     try:
         tasks = await kopf.spawn_tasks(
-            registry=_registry(api_group, version, on_event, sessions),
-            settings=_settings(),
-            clusterwide=True,
-            standalone=True,
-            stop_flag=stop,
+            registry=registry, settings=_settings(), clusterwide=True, standalone=True, stop_flag=stop
         )
         restore_signals()
         # On its way out kopf cancels every task it does not know, ours among them, unless told to ignore them.

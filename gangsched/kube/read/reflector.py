@@ -94,16 +94,13 @@ class Reflector(Generic[W, T]):
 
         `refused` makes the resource optional; it is called whenever a list is forbidden or not served.
         """
-        self.synced = asyncio.Event()
-        self.counts = ReflectorCounts()
+        self.synced, self.counts = asyncio.Event(), ReflectorCounts()
         self._client = client
         self._store: Store[W, T] = store
         self._warn = warn
         self._server_timeout_s = server_timeout_s
         self._silence_s = silence_s
-        self._now = now
-        self._sleep = sleep
-        self._rng = rng or random.Random()
+        self._now, self._sleep, self._rng = now, sleep, rng or random.Random()
         self._refused = refused
         self._backoff = Backoff(0.1, 10.0, rng=self._rng)
         self._page_limit = PAGE_LIMIT

@@ -58,14 +58,7 @@ class Resource(Generic[W, T]):
 
 def pods(shapes: ShapeTable, names: SchedulerNames | None = None) -> Resource[WirePod, Pod]:
     """All pods of the cluster, ended ones too: a selector would hide how a gang's members ended (semantics B6, E3)."""
-
-    def convert(wire: WirePod) -> Pod | None:
-        pod = decode_pod(wire, shapes, names)
-        if names is not None and pod is not None and not pod.node_name and pod.live:
-            names.compare(pod.scheduler_name, pod.key)
-        return pod
-
-    return Resource("/api/v1/pods", WirePod, Pod, convert, by_uid)
+    return Resource("/api/v1/pods", WirePod, Pod, lambda wire: decode_pod(wire, shapes, names), by_uid)
 
 
 def nodes(warn: Warn) -> Resource[WireNode, Node]:

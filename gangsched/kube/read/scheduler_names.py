@@ -29,23 +29,19 @@ class SchedulerNames:
 
     def __init__(self, ours: Iterable[str], warn: Warn) -> None:
         self.counts = SchedulerNameCounts()
-        self._ours = frozenset(ours)
-        self._longest = max(map(len, self._ours), default=0) + LETTERS
+        self.ours = frozenset(ours)
+        self._longest = max(map(len, self.ours), default=0) + LETTERS
         self._compared: set[str] = set()
         self._warn = warn
 
-    def are_ours(self, name: str) -> bool:
-        """Whether `name` is one of ours."""
-        return name in self._ours
-
     def compare(self, name: str, pod: str) -> None:
         """Tell of a `name` within two letters of one of ours, the first time; `pod` is "namespace/name"."""
-        if name in self._ours or len(name) > self._longest or name in self._compared:
+        if name in self.ours or len(name) > self._longest or name in self._compared:
             return
         if len(self._compared) >= REMEMBERED:
             self._compared.clear()
         self._compared.add(name)
-        near = min((mine for mine in self._ours if within(LETTERS, name, mine)), default=None)
+        near = min((mine for mine in self.ours if within(LETTERS, name, mine)), default=None)
         if near is None:
             return
         self.counts.misspelt += 1

@@ -184,3 +184,17 @@ def test_transition_time_moves_only_with_the_status() -> None:
     assert with_condition(old, condition("A", "True", "t2")) == old
     assert with_condition(old, condition("A", "False", "t2")) == (condition("A", "False", "t2"), old[1])
     assert with_condition(old, condition("C", "True", "t2")) == (*old, condition("C", "True", "t2"))
+
+
+def test_problems_of_one_pod_group_are_bounded() -> None:
+    """E4: a thousand bad amounts under names of a kilobyte are neither told nor kept one by one."""
+    bad = {f"{number}" + "x" * 1000: "much" for number in range(1000)}
+    read = parse_pod_group(
+        {
+            "apiVersion": f"{X_K8S}/v1alpha1",
+            "metadata": {"name": "g", "namespace": "ns", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"minResources": bad},
+        }
+    )
+    assert len(read.problems) == 20
+    assert all(len(problem) < 1000 for problem in read.problems)
