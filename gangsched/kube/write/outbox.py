@@ -23,20 +23,9 @@ from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.fair_queue import FairQueue
 from gangsched.kube.write.pause import INSTANT_S, Binding, Pause
 from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
-from gangsched.kube.write.writer import UNLIMITED, Due, Kind, Level, Namespaced, Writer
+from gangsched.kube.write.writer import UNLIMITED, Due, Kind, Level, Namespaced, OutboxCounts, Writer
 
 V = TypeVar("V", bound=Namespaced)
-
-
-@dataclass(slots=True)
-class OutboxCounts:
-    """What happened so far, for metrics. `skipped` orders would have changed nothing."""
-
-    ordered: int = 0
-    written: int = 0
-    skipped: int = 0
-    dropped: int = 0
-    faults: int = 0
 
 
 class _Stage(Enum):

@@ -9,7 +9,7 @@ filter limits them. A lost Event is no fault: it is tried a few times and let go
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,12 +18,12 @@ import msgspec
 from gangsched.kube.http.client import JSON, MERGE_PATCH
 from gangsched.kube.http.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, UNPROCESSABLE, ApiFault
 from gangsched.kube.ports import RestClient, Runtime
-from gangsched.kube.write.outbox import Outbox, OutboxCounts
+from gangsched.kube.write.outbox import Outbox
 from gangsched.kube.write.pause import Binding
 from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import micro_time
-from gangsched.kube.write.writer import Due, Kind, Level
+from gangsched.kube.write.writer import Due, Kind, Level, OutboxCounts
 from gangsched.model.protocol import RecordEvent
 from gangsched.model.text import cut
 
@@ -39,6 +39,7 @@ LEVELS = (
 )
 """Events about gangs do not wait behind those of their many members. Of Normal Events about pods there is one for each
 bind, and to the API server it is as much work as the bind."""
+EVENTS = Kind(noun="Events", levels=LEVELS, tries=4, final=frozenset({BAD_REQUEST, FORBIDDEN, UNPROCESSABLE}))
 
 
 @dataclass(slots=True)
@@ -88,13 +89,7 @@ class Recorder:
         self._of_object: TokenBuckets[str] = TokenBuckets(limits.event, runtime.now)
         self._outbox: Outbox[_Entry] = Outbox(
             self,
-            Kind(
-                noun="Events",
-                levels=LEVELS,
-                tries=4,
-                final=frozenset({BAD_REQUEST, FORBIDDEN, UNPROCESSABLE}),
-                capacity=capacity,
-            ),
+            replace(EVENTS, capacity=capacity),
             binding=binding,
             budget=Budget(limits, runtime.now),
             level=lambda entry: entry.level,

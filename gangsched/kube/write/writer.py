@@ -67,3 +67,14 @@ class Kind:
     final: frozenset[int] = frozenset({BAD_REQUEST, UNPROCESSABLE})
     tries: int | None = None
     capacity: int | None = None
+
+
+@dataclass(slots=True)
+class OutboxCounts:
+    """What happened so far, for metrics. `skipped` orders would have changed nothing."""
+
+    ordered: int = 0
+    written: int = 0
+    skipped: int = 0
+    dropped: int = 0
+    faults: int = 0
