@@ -297,6 +297,10 @@ def test_gang_scheduled_is_said_when_all_binds_are_answered() -> None:
     world.create(members("g", 3, pod_group=True))
     world.told()
     assert not world.events("GangScheduled")
+    world.fate = lambda bind: "bound" if bind.name == "g-0" else "later"
+    world.answer()
+    world.told()
+    assert not world.events("GangScheduled")
     world.fate = lambda bind: "failed" if bind.name == "g-2" else "bound"
     world.answer()
     world.advance(0.3)
