@@ -1,4 +1,4 @@
-"""The shapes of what is handed in: the API server, where messages go, and what stands in for time.
+"""Ports: the API server, the sink of messages, and the clock.
 
 Law: types only. The defaults a daemon uses are named here once, so that every class of the package takes the same.
 """
@@ -17,7 +17,7 @@ from gangsched.model.protocol import Message
 
 
 class RestClient(Protocol):
-    """One API server, as those who write to it need it; `ApiClient` and `ConnectionPool` are such."""
+    """One API server, for writers; implemented by `ApiClient` and `ConnectionPool`."""
 
     async def request(
         self,

@@ -1,4 +1,4 @@
-"""Waiting for an event, but not for ever, in whichever time `sleep` lives.
+"""Wait for an event with a time limit, on the clock of `sleep`.
 
 Law: `asyncio.timeout` and `wait_for` know only the loop's clock; a simulator's sleep ends when the simulator says so.
 """

@@ -24,7 +24,7 @@ TIMEOUT_S = 600.0
 
 
 class Refused(Exception):  # noqa: N818  (a refusal is no error of ours)
-    """The claims of a member cannot be had as decided; `str()` is the reason."""
+    """The claims of a member cannot be bound as decided; `str()` is the reason."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class ClaimBinding:
         self._waiting: dict[str, Member] = {}
 
     def order(self, member: Member, now_s: float) -> Bind | BindClaims | None:
-        """What is to be sent for a member that has just begun to bind or to wait; None when it only waits."""
+        """The action for a member that begins to bind or to wait; None if it only waits."""
         if member.state is State.BINDING:
             return _bind(member)
         self.counts.submitted += 1
@@ -70,7 +70,7 @@ class ClaimBinding:
         return BindClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(writes), free)
 
     def written(self, outcome: ClaimsWritten, now_s: float) -> None:
-        """The claims of a member are written; now they are to be bound."""
+        """The claims of a member are written; from now on it waits for them to be bound."""
         member = self._members.get(outcome.uid)
         if member is None:
             return
@@ -84,7 +84,7 @@ class ClaimBinding:
         self.counts.failed += self._waiting.pop(uid, None) is not None
 
     def due(self, now_s: float) -> tuple[list[Bind], list[Outcome]]:
-        """The binds of members whose claims are all bound, and how the waits ended that ended otherwise."""
+        """The binds of members whose claims are all bound, and the outcomes of waits that failed."""
         changed = self._cluster.storage_cache.take_changed()
         binds: list[Bind] = []
         ended: list[Outcome] = []
@@ -111,7 +111,7 @@ class ClaimBinding:
         return binds, ended
 
     def next_deadline_s(self) -> float | None:
-        """When `due` has something to say even if no message comes."""
+        """When `due` must be called even if no message comes."""
         waits = (member.wait for member in self._waiting.values())
         return min((wait.deadline_s for wait in waits if wait is not None), default=None)
 
@@ -120,7 +120,7 @@ class ClaimBinding:
         return self._waiting
 
     def _is_over(self, member: Member, wait: ClaimsWait, changed: set[str], now_s: float) -> bool:
-        """Whether all claims are bound. Raises Refused when that will not come, or not in time."""
+        """Whether all claims are bound. Raises Refused if that is impossible or too late."""
         if member.node not in self._cluster.nodes:
             raise Refused(f'node "{member.node}" is gone')
         selections = _of_volumes(member)
@@ -134,7 +134,7 @@ class ClaimBinding:
         return not unbound
 
     def _is_bound(self, selection: Selection, node: str, wait: ClaimsWait) -> bool:
-        """Whether a claim is bound and its volume is of use on the node. Raises Refused when that will not come."""
+        """Whether a claim is bound and its volume can be used on the node. Raises Refused if that is impossible."""
         claim, volumes = self._cluster.storage_cache.claim(selection.key), self._cluster.storage_cache.volumes
         if claim is None or claim.uid != selection.uid:
             raise Refused(f'persistentvolumeclaim "{selection.name}" not found')
@@ -154,7 +154,7 @@ class ClaimBinding:
 
 
 def _look_at_given(selection: Selection, claim: Claim, volume: Volume | None, wait: ClaimsWait) -> None:
-    """Raises Refused when the volume that was given to a claim is not the claim's any more."""
+    """Raises Refused if the volume that was given to a claim is no longer the claim's."""
     if volume is None:
         raise Refused(f'pv "{selection.volume}" is gone')
     is_news = not _older(volume.resource_version, wait.versions.get(volume.name))
@@ -177,12 +177,12 @@ def _bind(member: Member) -> Bind:
 
 
 def _is_asked(claim: Claim, selection: Selection) -> bool:
-    """Whether a volume for the node is asked for already."""
+    """Whether a volume for the node has been requested."""
     return claim.uid == selection.uid and claim.selected_node == selection.node
 
 
 def _is_free(volume: Volume | None) -> bool:
-    """Whether nobody has kept a volume for a claim yet."""
+    """Whether a volume is not reserved for any claim."""
     return volume is None or volume.claim is None
 
 

@@ -60,7 +60,7 @@ class Cluster:
         return self._nodes
 
     def apply_node(self, node: Node) -> None:
-        """Add or change a node; a change that no decision looks at costs nothing."""
+        """Add or change a node; an irrelevant change costs nothing."""
         old = self._nodes.get(node.name)
         if old is not None and old == node:
             return
@@ -76,14 +76,14 @@ class Cluster:
             self._fill_column(self._table.index[node.name], node)
 
     def drop_node(self, name: str) -> None:
-        """Forget a node; what occupies it stays remembered until its pods go."""
+        """Forget a node; its pods are remembered until they are deleted."""
         if self._nodes.pop(name, None) is not None:
             self._stale_columns = self._stale_table = True
             self._stirred = True  # a topology domain may be gone
             self._snapshot = None
 
     def apply_namespace(self, namespace: Namespace) -> None:
-        """Add or change a namespace; its labels decide whom a namespace selector means."""
+        """Add or change a namespace; namespace selectors match its labels."""
         if self._namespaces.get(namespace.name) != namespace.labels:
             self._set_namespaces({**self._namespaces, namespace.name: namespace.labels})
 
@@ -93,7 +93,7 @@ class Cluster:
             self._set_namespaces({other: labels for other, labels in self._namespaces.items() if other != name})
 
     def replace_namespaces(self, namespaces: Iterable[Namespace]) -> None:
-        """These namespaces and no others."""
+        """Replace all namespaces."""
         listed = {namespace.name: namespace.labels for namespace in namespaces}
         if listed != self._namespaces:
             self._set_namespaces(listed)
@@ -113,13 +113,13 @@ class Cluster:
         self._take(pod, node, +1)
 
     def vacate(self, pod: Pod, node: str) -> None:
-        """A pod gives its room back."""
+        """A pod releases its room."""
         self._take(pod, node, -1)
         keeps_others_off = pod.claims or (pod.shape.inter_pod is not None and pod.shape.inter_pod.anti_affinity)
         self._grown.update(self._nodes if keeps_others_off else (node,))
 
     def renew(self, pod: Pod, node: str) -> None:
-        """Another version of a pod that is there; no filter can tell them apart, so a snapshot may show either."""
+        """Replace a pod by a version that filters cannot tell apart; a snapshot may show either."""
         self._residents[node][pod.uid] = pod
 
     def nominate(self, uid: str, nomination: Nomination | None) -> None:
@@ -149,12 +149,12 @@ class Cluster:
         return grown
 
     def take_stirred(self) -> bool:
-        """Whether any pod moved or changed labels since last asked; it matters to shapes with `ties` (semantics Q3)."""
+        """Whether pods moved or changed labels since last asked; it may help inter-pod constraints (semantics Q3)."""
         stirred, self._stirred = self._stirred, False
         return stirred
 
     def fits(self, pod: Pod, node: str) -> bool:
-        """Whether a node holds all its pods, as far as the resources of `pod` go, which is on it."""
+        """Whether a node has room for all its pods, in the resources of `pod`, which is one of them."""
         return self._holds(pod, node, {})
 
     def _holds(self, pod: Pod, node: str, promised: Mapping[str, int]) -> bool:
@@ -166,7 +166,7 @@ class Cluster:
         )
 
     def takes(self, pod: Pod, node: str) -> bool:
-        """Whether a node still is one for `pod`, which has its room there: it exists, is schedulable, and fits."""
+        """Whether a node can still take `pod`, whose room it holds: it exists, is schedulable, and fits."""
         promised: Counter[str] = Counter()
         for each in self._nominations.values():
             if each.node == node and each.pod.priority >= pod.priority:
@@ -226,7 +226,7 @@ class Cluster:
                 self._free[row, index] -= sign * amount
 
     def _settle(self, pod: Pod, node: str, sign: int, index: int | None) -> None:
-        """Keep who is where: the residents of one node, and which of them state inter-pod terms."""
+        """Update the residents of one node, and which of them have inter-pod terms."""
         self._stirred = True
         if node not in self._unshown:
             self._residents[node] = dict(self._residents.get(node, NOBODY))
@@ -277,12 +277,12 @@ class Cluster:
 
 
 def _attributes(node: Node) -> tuple[object, ...]:
-    """What filters read of a node, room aside."""
+    """The attributes of a node that filters read, without its room."""
     return (node.labels, node.taints, node.unschedulable)
 
 
 def _same(old: Pod, new: Pod) -> bool:
-    """Whether two versions of a pod are alike in all that matters about a pod that has its place."""
+    """Whether two versions of a placed pod are equal in everything that decisions read."""
     return (
         old.shape is new.shape
         and old.deleting == new.deleting

@@ -1,4 +1,4 @@
-"""What the condition of each waiting pod says (semantics E1).
+"""The condition of each waiting pod (semantics E1).
 
 Law: facts that move stand in one place per gang: on its PodGroup, else on its oldest waiting pod; its other pods say
 what stays, and where to look. A pod that no gang rule holds back says everything itself. Pure.
@@ -41,7 +41,7 @@ class PodCondition:
 def pod_conditions(
     record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
 ) -> Iterator[tuple[Pod, PodCondition]]:
-    """For every waiting pod; `faults` of its group keep one waiting of which nothing else is known."""
+    """The condition of every waiting pod; without any other reason, `faults` of its group are the reason."""
     waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in (*gang.kept, *gang.held))]
     notes = dict(verdict.notes)
     of_gang: Refusal | None = verdict.of_gang(gang.id)
@@ -83,7 +83,7 @@ def _place_name(record: GangRecord, place: Pod | None) -> str:
 
 
 def _alone(refusal: Refusal) -> str:
-    """kube-scheduler's sentence first, as its users know it."""
+    """The message of a pod alone, with kube-scheduler's sentence first."""
     if not refusal.now or not refusal.message:
         return refusal.text
     return f"{refusal.now} {refusal.message[:1].upper()}{refusal.message[1:]}."

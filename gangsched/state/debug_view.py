@@ -1,7 +1,7 @@
-"""What is known of a gang, for people who debug: plain JSON values of the state as it is now.
+"""Everything known of a gang, for debugging: plain JSON values of the state as of now.
 
-Law: reads and changes nothing. It tells names, counts and sentences of gangs and their members, never what else a pod
-holds; times are seconds relative to `now_s`, because monotonic clocks mean nothing outside the process.
+Law: it reads and changes nothing. It shows names, counts and messages of gangs and members, and nothing else of a pod.
+Times are seconds relative to `now_s`, because monotonic clocks mean nothing outside the process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def list_gangs(state: SchedulingState) -> list[Json]:
 
 
 def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json | None:
-    """Everything known of one gang ("ns/name"; a plain pod is "pod:ns/name"); None when there is none of that id."""
+    """Everything known of one gang ("ns/name"; a plain pod is "pod:ns/name"); None for an unknown id."""
     record = state.registry.gangs.get(gang_id)
     if record is None:
         return None
@@ -80,7 +80,7 @@ def _line(state: SchedulingState, record: GangRecord) -> Json:
 
 
 def _verdict(record: GangRecord, group: GroupRecord | None) -> Refusal | None:
-    """What was last decided about this gang of the group."""
+    """The last decision about this gang of the group."""
     if group is None or group.verdict is None:
         return None
     return group.verdict.of_gang(record.id)
@@ -100,7 +100,7 @@ def _pod_group(record: GangRecord) -> Json | None:
 
 
 def _spec(record: GangRecord) -> Json | None:
-    """Each value and where it comes from (semantics I3), under the names that `GangSpec.sources` uses."""
+    """Each value and its source (semantics I3), under the names of `GangSpec.sources`."""
     spec = record.spec
     if spec is None or record.plain:
         return None
@@ -120,7 +120,7 @@ def _spec(record: GangRecord) -> Json | None:
 
 
 def _sorted_members(record: GangRecord) -> dict[str, list[Member]]:
-    """Members by what has become of them; each is in one list."""
+    """Members by state; each is in one list."""
     found: dict[str, list[Member]] = {kind: [] for kind in MEMBER_STATES}
     for member in sorted(record.members.values(), key=lambda member: member.pod.key):
         found[_kind(member)].append(member)
@@ -128,7 +128,7 @@ def _sorted_members(record: GangRecord) -> dict[str, list[Member]]:
 
 
 def _kind(member: Member) -> str:
-    """The state in the user's words."""
+    """The state as users know it."""
     if member.state is State.ENDED:
         return "succeeded" if member.pod.phase is Phase.SUCCEEDED else "failed"
     return "terminating" if member.state in GOING else member.state.value
@@ -157,7 +157,7 @@ def _member(member: Member, kind: str) -> Json:
 
 
 def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -> Json:
-    """Round, clock and the rest that the gangs of a group share (semantics R4, T1, D1, B6)."""
+    """Round, clock and other values that the gangs of a group share (semantics R4, T1, D1, B6)."""
     if group is None:
         return {"broken": False, "rounds": 0, "lastRound": None, "clock": None, "yieldedTo": "", "avoid": {}}
     verdict = group.verdict
@@ -188,7 +188,7 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
 
 
 def _notes(state: SchedulingState, group: GroupRecord) -> list[Json]:
-    """What the last verdict says of single members, where it differs from what it says of all."""
+    """The last verdict's messages about single members."""
     pods = {pod.uid: pod for gang_id in group.gangs for pod in state.registry.gangs[gang_id].pods}
     notes = group.verdict.notes if group.verdict else ()
     return [

@@ -1,7 +1,7 @@
-"""Event handlers: how messages change what is known.
+"""Event handlers: apply messages to the state.
 
-Law: every message is applied whole, in the order it came, and never fails: what makes no sense (any more) is passed
-over. Nothing is decided here; groups that changed are looked at after the next `Registry.refresh`.
+Law: every message is applied whole and in order, and never fails: an outdated or impossible one is ignored. Nothing is
+decided here; changed groups are planned after the next `Registry.refresh`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EventHandlers:
         self._bind_retry_keep_s = bind_retry_keep_s
 
     def apply(self, message: Event | Outcome, *, now_s: float) -> tuple[RecordEvent, ...]:
-        """Take in one message; returns Events that are due whatever is decided next."""
+        """Apply one message; returns Events that are due whatever is decided next."""
         match message:
             case Applied(item=item):
                 return self._applied(item, now_s)
@@ -142,7 +142,7 @@ class EventHandlers:
             self._registry.touch(member.gang)
 
     def _apply_pod(self, pod: Pod, now_s: float, *, listed: bool = False) -> tuple[RecordEvent, ...]:
-        """A pod is there or has changed; one that a full list shows is not gone, whatever a bind was told."""
+        """A pod exists or has changed; one in a full list is not gone, whatever the answer to its bind was."""
         self._nominate(pod)
         gang_id, plain = self._gang_id(pod)
         member = self._members.get(pod.uid)
@@ -176,7 +176,7 @@ class EventHandlers:
         return (f"{PLAIN}{pod.key}", True) if is_waiting else ("", False)
 
     def _rejection(self, pod: Pod, old: Pod, gang: GangRecord, now_s: float) -> tuple[RecordEvent, ...]:
-        """A kubelet turned a member away for good: say so, and keep off that node for a while (semantics B6)."""
+        """A kubelet rejected a member: report it, and avoid that node for a while (semantics B6)."""
         if not old.live or pod.phase is not Phase.FAILED or not pod.node_name:
             return ()
         if not pod.status_reason.startswith(KUBELET_REJECTIONS) or pod.scheduler_name not in self._names:
@@ -257,7 +257,7 @@ class EventHandlers:
 
 
 def _same(old: Pod, new: Pod) -> bool:
-    """Whether an update changes nothing that a decision or a status looks at (our own condition writes do not)."""
+    """Whether an update is irrelevant to decisions and statuses, such as our own condition writes."""
     return (
         old.shape is new.shape
         and old.node_name == new.node_name

@@ -1,6 +1,6 @@
-"""The Events on a gang: what is wrong with it for as long as it is, and how its binds ended (semantics E2, B5, E4).
+"""The Events on a gang: lasting problems, and the outcome of its binds (semantics E2, B5, E4).
 
-Law: pure sentences; what was said already is remembered in `reports`.
+Law: pure texts; `reports` remembers which were written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan sees of one gang, built from its record.
+"""Builds a plan's view of one gang from its record.
 
 Law: the view is immutable and reads nothing but the record; each member is counted once, by its state.
 """

@@ -19,7 +19,7 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 
 @dataclass(slots=True, kw_only=True)
 class GangRecord:
-    """What is remembered of one gang.
+    """The record of one gang.
 
     `members` are its own, by uid. `spec_of` is what `spec` was made from. `ours`: a member is (or, once none is left,
     was) for us to place; of any other gang nothing is ever told or written.
@@ -37,7 +37,7 @@ class GangRecord:
 
     @property
     def empty(self) -> bool:
-        """Nothing is left to remember (semantics I6)."""
+        """Whether nothing is left to remember (semantics I6)."""
         return not self.members and not self.pod_groups
 
     @property
@@ -60,12 +60,12 @@ class GangRecord:
 
     @property
     def pods(self) -> list[Pod]:
-        """Of all members, in the order in which we learned of them."""
+        """The pods of all members, in the order in which they were first seen."""
         return [member.pod for member in self.members.values()]
 
     @property
     def faults(self) -> list[str]:
-        """Why binds of members failed, since the last verdict."""
+        """The faults of members' binds since the last verdict."""
         return [member.fault for member in self.members.values() if member.fault]
 
     def of(self, *states: State) -> list[Member]:
@@ -73,7 +73,7 @@ class GangRecord:
         return [member for member in self.members.values() if member.state in states]
 
     def oldest(self) -> Pod | None:
-        """The member that speaks for the gang where there is no PodGroup."""
+        """The oldest member, whose values count without a PodGroup."""
         return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
     @property
@@ -142,7 +142,7 @@ def newest(members: Iterable[Member]) -> PermitStamp | None:
 
 
 def _declaration(pod_group: PodGroup | None) -> object:
-    """What of a PodGroup a spec is made from; its status is not."""
+    """The parts of a PodGroup that a spec is made from, without its status."""
     if pod_group is None:
         return None
     return (

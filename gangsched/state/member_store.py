@@ -1,4 +1,4 @@
-"""The members there are, and everything that is counted by what they are: room, claims in use, members of a gang.
+"""All members, and the indexes made from them: room, claims in use, members of a gang.
 
 Law: a member begins in `admit` and changes its state or its node in `_become` and nowhere else; these keep the columns
 of `Cluster` and the users of claims equal to what the members say. `validate` counts them again. A pod without a gang
@@ -54,7 +54,7 @@ class MemberStore:
     # --- what the watch shows ---------------------------------------------------------------------------------------
 
     def admit(self, pod: Pod, gang: GangRecord | None) -> None:
-        """A pod that is new to us."""
+        """Add a new pod."""
         if gang is None and not _is_worth_knowing(pod):
             return
         state = SEEN[seen(pod, self._names)]
@@ -68,7 +68,7 @@ class MemberStore:
             self._enter(member, gang)
 
     def see(self, member: Member, pod: Pod, gang: GangRecord | None) -> None:
-        """A known pod has changed, its gang perhaps too."""
+        """Apply a change of a known pod, and perhaps of its gang."""
         if member.gang != (gang.id if gang is not None else ""):
             self._leave(member)
             if gang is not None:
@@ -98,7 +98,7 @@ class MemberStore:
     # --- what we decide, and how our orders end ---------------------------------------------------------------------
 
     def change(self, member: Member, change: Change, *, node: str = "", selections: tuple[Selection, ...] = ()) -> None:
-        """Something happens to a member; `node` and `selections` are where it is placed and with which volumes."""
+        """Change a member; `node` and `selections` are its node and its volumes."""
         self._become(member, next_state(member, change), member.pod, node, selections)
         if change not in UNSEEN:
             self._registry.touch(member.gang)
@@ -126,7 +126,7 @@ class MemberStore:
     def _become(
         self, member: Member, state: State, pod: Pod | None, node: str = "", selections: tuple[Selection, ...] = ()
     ) -> None:
-        """The one way in which a member changes. `pod` is its newest version, None when it is gone."""
+        """Change a member, here only. `pod` is its newest version, None if it is deleted."""
         old_pod, old_node = member.pod, member.node
         member.node = (pod.node_name or node or old_node) if pod is not None and state in TAKES_ROOM else ""
         member.state = state

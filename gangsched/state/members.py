@@ -1,9 +1,9 @@
-"""Members: what one pod is to us, and how that changes.
+"""Members: the state of each pod, and the table of its changes.
 
 Law: a member is in exactly one state, and `TABLE` is the only way from one to the next. Everything that may happen to a
 pod in a state is a row, also the race between a bind's answer and the watch, which may show the outcome before it. What
-is no row is a bug of ours and ends the process; whatever the API server shows of a pod is a row of every state. The
-table takes no room and keeps no index: `member_store` does, by what is written here.
+is no row is a bug and ends the process; whatever the API server shows of a pod is a row of every state. The table takes
+no room and keeps no index: `member_store` does, by what is written here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gangsched.model.storage import Selection
 
 
 class State(StrEnum):
-    """What a member is to us; the comment says where its room is."""
+    """The state of a member; the comment says whether it takes room."""
 
     GATED = "gated"
     FOREIGN = "foreign"  # another scheduler's, without a node
@@ -38,7 +38,7 @@ class State(StrEnum):
 
 
 class Change(StrEnum):
-    """What happens to a member: what the watch shows of it, what we decide, and how our orders are answered."""
+    """A change of a member: seen in the watch, decided by us, or answered by the API server."""
 
     SEEN_GATED = "seen gated"
     SEEN_FOREIGN = "seen foreign"
@@ -167,7 +167,7 @@ class Member(msgspec.Struct, eq=False, gc=False):
 
 
 def seen(pod: Pod, names: Set[str]) -> Change:
-    """What the API server shows of a pod; `names` are our scheduler names (semantics I1)."""
+    """The change that a version of a pod means; `names` are our scheduler names (semantics I1)."""
     if pod.phase in TERMINAL:
         return Change.SEEN_ENDED
     if pod.deleting:
@@ -180,7 +180,7 @@ def seen(pod: Pod, names: Set[str]) -> Change:
 
 
 def next_state(member: Member, change: Change) -> State:
-    """The state that follows. Raises AssertionError for what cannot happen."""
+    """The state that follows. Raises AssertionError if the table has no row."""
     state = TABLE[member.state].get(change)
     assert state is not None, f"{member.pod.key} is {member.state}, which does not go with: {change}"
     return state

@@ -83,7 +83,7 @@ class Parked:
         return any(map(_minds_pods, self._by_shape))
 
     def add(self, group: str, needs: tuple[Need, ...], rank: Rank, snapshot: Snapshot | None) -> None:
-        """The group was refused, on the room of `snapshot` or what was left of it."""
+        """Add a group that was refused on the room of `snapshot`, or what was left of it."""
         self.remove(group)
         self._needs[group] = needs, rank
         for need in needs:
@@ -93,7 +93,7 @@ class Parked:
                 waiting.told[group] = self._room_facts(need.shape, snapshot)
 
     def remove(self, group: str) -> None:
-        """The group waits for room no more."""
+        """Remove a group that no longer waits for room."""
         needs, rank = self._needs.pop(group, ((), ()))
         for need in needs:
             waiting, count = self._by_shape[need.shape], max(need.count, 1)
@@ -106,7 +106,7 @@ class Parked:
                 del self._by_shape[need.shape]
 
     def pop_all(self) -> set[str]:
-        """Everybody, and nobody waits any more."""
+        """Remove and return all groups."""
         groups = set(self._needs)
         self._needs, self._by_shape, self._woken = {}, {}, {}
         return groups

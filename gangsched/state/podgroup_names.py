@@ -59,7 +59,7 @@ class _Names:
 
 
 class PodGroupNames:
-    """What exists is told by the event handlers, what is missing by the registry."""
+    """The event handlers add existing names, the registry missing ones."""
 
     def __init__(self) -> None:
         self.unserved: set[str] = set()
@@ -85,13 +85,13 @@ class PodGroupNames:
         return list(self._missing[api_group == keys.NATIVE])
 
     def found(self, gang_id: str) -> None:
-        """A gang has its PodGroup, needs none, or is gone."""
+        """A gang no longer misses a PodGroup."""
         native = self._waiting.pop(gang_id, None)
         if native is not None:
             self._missing[native].discard(gang_id)
 
     def missing(self, gang_id: str, *, native: bool) -> str:
-        """A gang needs a PodGroup that does not exist: the sentence to tell."""
+        """A gang needs a PodGroup that does not exist; returns the message."""
         if self._waiting.get(gang_id) is not native:
             self.found(gang_id)
             self._waiting[gang_id] = native

@@ -25,7 +25,7 @@ REVIEWED_GROUPS = 500
 
 
 class Queue:
-    """Which groups are worth a look; `passed` are shapes whose room others were woken for in vain."""
+    """The groups to plan; `passed` are shapes for whose room groups were woken in vain."""
 
     def __init__(self) -> None:
         self._active: set[str] = set()
@@ -52,7 +52,7 @@ class Queue:
         snapshot: Snapshot | None = None,
         in_vain: bool = True,
     ) -> None:
-        """The group was refused (or is done); room matters to it only as `needs` says, empty = not at all.
+        """The group was refused (or is done); only the room of `needs` can help it, empty: none.
 
         `snapshot` is what it was refused on, `rank` its place among others; `in_vain`: it took no room.
         """
@@ -73,7 +73,7 @@ class Queue:
         self._until_s[group] = now_s + delay_s
 
     def forgive(self, group: str) -> None:
-        """The group was formed anew: it is looked at once before it backs off again."""
+        """The group was formed anew: it is planned once before it backs off again."""
         self._until_s.pop(group, None)
 
     def backs_off(self, group: str, now_s: float) -> bool:
@@ -81,11 +81,11 @@ class Queue:
         return self._until_s.get(group, now_s) > now_s
 
     def wake_at(self, group: str, at_s: float) -> None:
-        """Look at the group again at that time at the latest."""
+        """Plan the group again at that time at the latest."""
         self._wake_at_s[group] = min(at_s, self._wake_at_s.get(group, at_s))
 
     def succeeded(self, group: str) -> None:
-        """A bind of the group went through: the next fault backs off from the start again."""
+        """A bind of the group succeeded: the next backoff is the shortest again."""
         self._delay_s.pop(group, None)
 
     def drop(self, group: str) -> None:
@@ -97,7 +97,7 @@ class Queue:
             known.pop(group, None)
 
     def ready(self, now_s: float) -> set[str]:
-        """Groups to look at now. Runs the safety net."""
+        """The groups to plan now. Runs the safety net."""
         if self._swept_s is None or now_s - self._swept_s >= SAFETY_NET_S:
             self._active.update(self.parked.pop_all())
             self._swept_s = now_s
@@ -127,7 +127,7 @@ class Queue:
             self.activate(group)
 
     def room_changed(self, now_s: float) -> None:
-        """What parked groups were told of the room may be false now."""
+        """Messages of parked groups about room may be outdated now."""
         if self._review_s is None and len(self.parked):
             self._review_s = max(now_s + REVIEW_AFTER_S, self._reviewed_s + REVIEW_EVERY_S)
 
@@ -136,7 +136,7 @@ class Queue:
         return self._review_s is not None and now_s >= self._review_s
 
     def review(self, snapshot: Snapshot, now_s: float) -> None:
-        """Activate groups that were told what is true no more, so that they are told anew (semantics E1)."""
+        """Activate groups whose message is outdated, so that it is written again (semantics E1)."""
         self._reviewed_s, self._review_s = now_s, None
         stale = self.parked.told_falsely(snapshot, REVIEWED_GROUPS)
         for group in stale:
@@ -145,7 +145,7 @@ class Queue:
             self.room_changed(now_s)
 
     def next_deadline_s(self) -> float | None:
-        """When `ready` may answer more than now, if nothing else happens."""
+        """When `ready` may return more groups, if nothing else happens."""
         deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
         if self._review_s is not None:
             deadlines.append(self._review_s)
@@ -154,7 +154,7 @@ class Queue:
         return min(deadlines, default=None)
 
     def part(self, group: str) -> str:
-        """Which part of the queue a group is in: active, backoff or parked; "" for one that is not known."""
+        """The part of the queue of a group: active, backoff or parked; "" for an unknown one."""
         if group in self._until_s:
             return "backoff"
         if group in self._active:

@@ -1,4 +1,4 @@
-"""Reports: what was told, and when the next thing is due (semantics E1-E4).
+"""Reports: what was reported, and when the next report is due (semantics E1-E4).
 
 Law: a verdict is told once it stood for `settle_s`, and only where it differs from what was told last; while only facts
 in it move, no more often than the text allows. Telling never changes a decision. What is said is not decided here: see
@@ -43,7 +43,7 @@ class _Moment:
 
 
 class Reports:
-    """Remembers what was told and when the next thing is due."""
+    """Remembers what was reported and when the next report is due."""
 
     def __init__(self, *, settle_s: float) -> None:
         self._settle_s = settle_s
@@ -54,7 +54,7 @@ class Reports:
         self._starts: dict[str, Start] = {}
 
     def note(self, group_id: str, now_s: float) -> None:
-        """Something about the group changed: look at it when it has settled."""
+        """The group changed: report it once it has settled."""
         self._look_at(group_id, now_s + self._settle_s)
 
     def forget(self, gang_ids: set[str]) -> None:
@@ -73,11 +73,11 @@ class Reports:
             start.refused.append(f"pod {member.pod.key}{where}: {outcome.message}")
 
     def next_deadline_s(self) -> float | None:
-        """When `take` has something to say."""
+        """When the next report is due."""
         return min(self._due_s.values(), default=None)
 
     def take(self, registry: Registry, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
-        """All that is due now (with `everything`, all that is waiting), in group order."""
+        """All reports that are due now (with `everything`, all pending ones), in group order."""
         due = sorted(group_id for group_id, due_s in self._due_s.items() if everything or due_s <= now_s)
         reports: list[Report] = []
         for group_id in due:
@@ -88,7 +88,7 @@ class Reports:
         return reports
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
-        """The Event of a verdict that must be told whatever follows it (semantics T2, D1)."""
+        """The Event of a verdict that must be reported whatever follows it (semantics T2, D1)."""
         told = verdict.told
         return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
 
@@ -129,7 +129,7 @@ class Reports:
         told: dict[str, tuple[PodCondition, float]],
         moment: _Moment,
     ) -> Iterator[Report]:
-        """The condition, if it says something new."""
+        """The pod's condition, if it is new."""
         before, at_s = told.get(pod.uid) or (_stored(pod, wanted), -math.inf)
         if before is not None and (before.reason, before.text) == (wanted.reason, wanted.text):
             told.setdefault(pod.uid, (wanted, moment.now_s))
@@ -208,7 +208,7 @@ class Reports:
 
 
 def _stored(pod: Pod, wanted: PodCondition) -> PodCondition | None:
-    """What the pod's condition says already, e.g. after a restart."""
+    """The pod's stored condition, for example after a restart."""
     condition = pod.condition
     if condition is None or condition.status != "False" or condition.reason not in set(Reason):
         return None

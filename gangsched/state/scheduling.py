@@ -48,7 +48,7 @@ WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIEL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an administrator may set; times in seconds."""
+    """The administrator's settings; times in seconds."""
 
     scheduler_names: frozenset[str] = frozenset({"gangsched"})
     defaults: GangDefaults = field(default_factory=GangDefaults)
@@ -58,7 +58,7 @@ class Rules:
 
 
 class SchedulingState:
-    """Everything that is known between two plans."""
+    """All knowledge between two plans."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -88,7 +88,7 @@ class SchedulingState:
         return self._rules.scheduler_names
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
-        """Take in one message; returns Events that are due whatever is decided next."""
+        """Apply one message; returns Events that are due whatever is decided next."""
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
         return self._event_handlers.apply(message, now_s=now_s)
@@ -157,7 +157,7 @@ class SchedulingState:
             self.members.release([member for member in kept if all_of_them or now_s >= member.keeps_until_s])
 
     def _idle(self, groups: set[str], now_s: float) -> set[str]:
-        """Those of which nobody waits."""
+        """The groups without waiting members."""
         return {group_id for group_id in groups if not _waits(self.registry.group(group_id, now_s))}
 
     def _without_holds(self) -> Snapshot:
@@ -203,11 +203,11 @@ class SchedulingState:
         )
 
     def snapshot(self) -> Snapshot:
-        """The cluster as of now."""
+        """The snapshot of the cluster as of now."""
         return self.cluster.snapshot()
 
     def commit(self, plan: Plan, snapshot: Snapshot, *, now_s: float) -> list[Action]:
-        """Make the verdicts of a plan true, and return what the shell must do for it.
+        """Apply the verdicts of a plan, and return the actions that carry them out.
 
         Messages applied since the snapshot count (B2). When anything moved, or a verdict was dropped that later ones
         had counted on, what is committed still holds, but every group is looked at again.
@@ -263,7 +263,7 @@ class SchedulingState:
         return actions
 
     def _after(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> None:
-        """Where the group waits now, and what is told of it."""
+        """Put the group where it waits now, and note its report."""
         moved = bool(verdict.binds or verdict.holds or verdict.releases)
         is_news = moved or group.verdict is None or not group.verdict.tells_the_same(verdict)
         group.verdict = verdict
@@ -292,7 +292,7 @@ class SchedulingState:
         return self.claims.order(member, now_s)
 
     def _place(self, member: Member, placement: Placement, change: Change) -> None:
-        """A member gets its room, unless it holds it already."""
+        """Give a member its room, unless it has it already."""
         self.members.change(member, change, node=placement.node, selections=placement.claims)
         assert self.cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
 
@@ -321,7 +321,7 @@ class SchedulingState:
         return False
 
     def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
-        """Every live unbound pod of every gang of the group (semantics T2)."""
+        """Annotate every live unbound pod of the group (semantics T2)."""
         for gang in group.gangs:
             record = self.registry.gangs[gang]
             self.registry.touch(gang)
@@ -344,7 +344,7 @@ class SchedulingState:
         group.view = None
 
     def _release_yielded(self, beneficiaries: set[str]) -> None:
-        """Groups that gave way to one that was permitted or is gone may try again (semantics D1)."""
+        """Groups that yielded to one that was permitted or is gone may try again (semantics D1)."""
         for group_id in list(self._yielded):
             group = self.registry.groups[group_id]
             if group.yielded_to in beneficiaries:
@@ -362,7 +362,7 @@ class SchedulingState:
     # --- time, and what is told -------------------------------------------------------------------------------------
 
     def next_deadline_s(self, now_s: float) -> float | None:
-        """When something is to be done even if no message comes."""
+        """When a turn is due even if no message comes."""
         clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)
         kept = (
             member.keeps_until_s
@@ -374,7 +374,7 @@ class SchedulingState:
         return min((deadline for deadline in known if deadline is not None), default=None)
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
-        """What is to be told now; `wall` is the present in RFC 3339."""
+        """The reports that are due now; `wall` is the present in RFC 3339."""
         return self.reports.take(self.registry, now_s=now_s, wall=wall, everything=everything)
 
 

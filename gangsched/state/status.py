@@ -36,7 +36,7 @@ DEGRADED, TIMED_OUT, INVALID_GANG = "Degraded", "TimedOut", "InvalidGang"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Members by what has become of them."""
+    """Members by phase."""
 
     live: int
     scheduled: int
@@ -46,7 +46,7 @@ class Counts:
 
 
 def counts(record: GangRecord) -> Counts:
-    """Count the members; `scheduled` are bound ones, whatever has become of them since."""
+    """Count the members; `scheduled` are those that were bound, also if they have ended."""
     pods = record.pods
     return Counts(
         live=sum(pod.live and not pod.deleting for pod in pods),
@@ -58,7 +58,7 @@ def counts(record: GangRecord) -> Counts:
 
 
 def phase(count: Counts, min_member: int) -> PodGroupPhase:
-    """Where the gang is in its life; `Failed` only when its minimum is out of reach."""
+    """The phase of the gang; `Failed` only if its minimum cannot be reached."""
     needed = max(1, min_member)
     if count.succeeded >= needed and count.live == 0:
         return PodGroupPhase.FINISHED

@@ -1,4 +1,4 @@
-"""Claims, volumes and classes as the API server says they are, and who uses them.
+"""Claims, volumes and classes as last read, and the pods that use them.
 
 Law: the last word of the API server on each object is kept as it is; what we decided about a claim is its member's.
 `storage()` shows all of it, the same object until something changes.
@@ -40,7 +40,7 @@ class StorageCache:
     # --- objects ----------------------------------------------------------------------------------------------------
 
     def apply(self, item: StorageObject) -> list[Member]:
-        """An object is there or has changed."""
+        """Add or change an object."""
         key = storage_key(item)
         if self._kinds[type(item)].get(key) == item:
             return []
@@ -59,7 +59,7 @@ class StorageCache:
         return self._helped(kind, key)
 
     def replace(self, kind: type, items: Iterable[StorageObject]) -> list[Member]:
-        """These objects of a kind and no others."""
+        """Replace all objects of a kind."""
         listed = {storage_key(item): item for item in items}
         if listed == self._kinds[kind] and kind not in self._unread:
             return []
@@ -101,7 +101,7 @@ class StorageCache:
         return changed
 
     def _helped(self, kind: type, key: str) -> list[Member]:
-        """A claim matters to the pods that name it, anything else to all that name claims."""
+        """The members that a change may help: those that name the claim, or all with claims for other objects."""
         if kind in {Claim, ResourceClaim}:
             return [member for member in self._users.get(key, {}).values() if not member.node]
         return list(self._unplaced.values())
@@ -130,11 +130,11 @@ class StorageCache:
         return self._users
 
     def unplaced(self) -> Mapping[str, Member]:
-        """Those of them that have no node, by uid."""
+        """The users without a node, by uid."""
         return self._unplaced
 
     def storage(self) -> Storage:
-        """All of it as of now."""
+        """Everything as of now."""
         if self._photo is None:
             self._shown = set(self._kinds)
             placed = {uid: member for users in self._users.values() for uid, member in users.items() if member.node}
@@ -153,5 +153,5 @@ class StorageCache:
 
 
 def _keys(pod: Pod) -> set[str]:
-    """What the claims are known by that a pod names."""
+    """The keys of the claims of a pod."""
     return {use.key(pod.namespace) for use in pod.claims}

@@ -1,4 +1,4 @@
-"""Validation: everything that the state keeps of its members, counted again from the members themselves.
+"""Validation: every index that the state keeps, recounted from its members.
 
 Law: reads and changes nothing, and costs a look at every pod, so it is for tests and for people who debug. It states
 what must hold by itself and asks neither the table nor the code that keeps the indexes. No complaint means that every
@@ -19,7 +19,7 @@ UNPLACED = frozenset({State.GATED, State.FOREIGN, State.PENDING, State.RETRY, St
 
 
 def validate(state: SchedulingState) -> list[str]:
-    """What does not agree, in sentences; nothing when all is well."""
+    """Every disagreement as a sentence; empty if there is none."""
     members = list(state.members.all())
     return [
         *(complaint for member in members for complaint in _of_member(state, member)),

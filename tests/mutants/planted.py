@@ -50,8 +50,8 @@ MUTANTS = (
         "timeout is not written to siblings",
         "T2",
         "state/scheduling.py",
-        '"""Every live unbound pod of every gang of the group (semantics T2)."""\n        for gang in group.gangs:',
-        '"""Every live unbound pod of every gang of the group (semantics T2)."""\n        for gang in group.gangs[:1]:',
+        '"""Annotate every live unbound pod of the group (semantics T2)."""\n        for gang in group.gangs:',
+        '"""Annotate every live unbound pod of the group (semantics T2)."""\n        for gang in group.gangs[:1]:',
         STATE,
     ),
     Mutant(

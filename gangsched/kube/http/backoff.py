@@ -1,4 +1,4 @@
-"""When to try again: `Backoff` after a fault, `Pace` whatever the answer was.
+"""When to try again: `Backoff` after a fault, `Pace` after any answer.
 
 Law: time and jitter are arguments.
 """
@@ -32,12 +32,12 @@ class Backoff:
         return delay_s
 
     def reset(self) -> None:
-        """Start again from the shortest delay."""
+        """Start with the shortest delay again."""
         self._next_s = self._first_s
 
 
 class Pace:
-    """Lets requests of one kind begin `every_s` apart, so that no answer of a server makes a storm of them."""
+    """Lets requests of one kind begin `every_s` apart, so that no answer can cause a storm of requests."""
 
     def __init__(self, every_s: float, *, now: Now, sleep: Sleep) -> None:
         self._every_s = every_s

@@ -91,8 +91,8 @@ class ApiClient:
     ) -> bytes:
         """Send one request; the answer's body. Raises ApiFault, Unreachable or Malformed.
 
-        `path` starts with a slash and is already percent-encoded. After Unreachable the request may have been
-        carried out.
+        `path` starts with a slash and is already percent-encoded. After Unreachable the request may have been carried
+        out.
         """
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         for attempt in (1, 2):
@@ -260,7 +260,7 @@ def _session(
 
 
 async def _expect_headers(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Give a request up whose answer does not begin in time."""
+    """Fail a request whose answer does not begin in time."""
     async with asyncio.timeout(HEADERS_TIMEOUT_S):
         return await handler(request)
 

@@ -27,10 +27,10 @@ NO_CONTENT = frozenset({204, 304})
 
 
 class ConnectionPool:
-    """As many connections as there are requests at a time; up to `IDLE_LANES` are kept for the next."""
+    """One connection per request in flight; up to `IDLE_CONNECTIONS` are kept for the next requests."""
 
     def __init__(self, client: ApiClient) -> None:
-        """Credentials and address are the client's, and so is whatever is out of the ordinary."""
+        """Credentials and address are those of `client`, which also handles unusual cases."""
         self._client = client
         self._idle: list[Connection] = []
         self._tls: object = None
@@ -56,7 +56,7 @@ class ConnectionPool:
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 
     async def warm(self, count: int) -> None:
-        """Open `count` connections for requests to come; a server that refuses them is told of by those requests."""
+        """Open `count` connections for later requests, which report a server that refuses them."""
         if self._client.credentials.proxy:
             return
         self._tls = self._client.credentials.tls
@@ -92,7 +92,7 @@ class ConnectionPool:
         return answer
 
     def _keep(self, connection: Connection) -> None:
-        """Let the next request have it, unless there are enough."""
+        """Keep it for the next request, unless there are enough."""
         if connection.open and len(self._idle) < IDLE_CONNECTIONS:
             connection.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(connection)
@@ -100,7 +100,7 @@ class ConnectionPool:
             connection.close()
 
     async def _connection(self) -> Connection:
-        """The connection used last, so that few are kept busy; a new one when none is idle."""
+        """The connection used last, or a new one if none is idle."""
         credentials = self._client.credentials
         if self._tls is not credentials.tls:  # new credentials: a client certificate belongs to its connection
             self.close()

@@ -1,4 +1,4 @@
-"""Access: where the API server is and who we are.
+"""Credentials: the address of the API server and our identity.
 
 Law: kubernetes_asyncio reads kubeconfigs, service-account files and exec plugins; this module only turns its result
 into what aiohttp needs (address, TLS context, Authorization header), and its many errors into `Misconfigured`.
@@ -81,7 +81,7 @@ class Credentials:
         self._take_token()
 
     async def renew(self) -> None:
-        """Let short-lived tokens be replaced before they end; costs nothing until a minute has passed.
+        """Replace short-lived tokens before they expire; at most once a minute.
 
         Never raises: a token that cannot be renewed is kept, and the server's 401 leads to `load`.
         """

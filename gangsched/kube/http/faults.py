@@ -1,8 +1,8 @@
-"""Faults: what can go wrong between us and the API server.
+"""Faults: errors of the API server and of the network.
 
-Law: everything the transport or the server throws at us leaves `client.py` as one of these, chained; a message is one
-sentence for people. A fault is retried with backoff by whoever asked, except `Misconfigured`, which ends the program
-with exit code 2.
+Law: every error of the transport or the server leaves `client.py` as one of these, chained; a message is one sentence
+for people. A fault is retried with backoff by whoever asked, except `Misconfigured`, which ends the program with exit
+code 2.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Malformed(Fault):
 
 
 class ApiFault(Fault):
-    """Somebody said no: the API server if `is_status`, else whoever stands between us and it."""
+    """A refusal by the API server if `is_status`, else by a proxy or gateway."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class ApiFault(Fault):
 
 
 def is_away(fault: Fault) -> bool:
-    """Whether the server may merely be starting, restarting or overloaded."""
+    """Whether the server may be starting, restarting or overloaded."""
     if isinstance(fault, ApiFault):
         return fault.status >= SERVER_ERROR or fault.status == TOO_MANY_REQUESTS
     return isinstance(fault, Unreachable)
 
 
 def said(error: BaseException) -> str:
-    """What somebody else's exception says, on one line without a full stop; its name where it says nothing."""
+    """The message of a library's exception, on one line without a full stop; its name if it has none."""
     # aiohttp wraps what the system said into a sentence that shows the TLS context's address in memory.
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
     if isinstance(inner, BaseException):

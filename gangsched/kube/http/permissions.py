@@ -1,8 +1,8 @@
-"""What the daemon must be allowed to do, and asking whether it is.
+"""The permissions of the daemon, and the check whether it has them.
 
 Law: the tables are the whole of it; `manifests/rbac.yaml` grants exactly this. Asking is one SelfSubjectAccessReview
-per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES` lists the daemon runs,
-and says so: pods with claims wait. What native PodGroups and ResourceClaims need is not asked for: many clusters do not
+per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES` lists the daemon runs, and
+says so: pods with claims wait. What native PodGroups and ResourceClaims need is not asked for: many clusters do not
 serve them, and without it they count as absent or unread.
 """
 

@@ -28,7 +28,7 @@ _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Ph
 
 
 class DecodeFault(Fault):
-    """An object that cannot be understood; the sentence names it."""
+    """An object that cannot be decoded; the message names it."""
 
 
 def decode_pod(wire: WirePod, shapes: ShapeTable, names: SchedulerNames | None = None) -> Pod | None:
@@ -106,7 +106,7 @@ def decode_namespace(wire: WireNamespace) -> Namespace:
 
 
 def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
-    """`decode_node` that also says, once per node, when one has no allocatable resources."""
+    """`decode_node` that also warns, once per node, of a node without allocatable resources."""
     empty: set[str] = set()
 
     def decode(wire: WireNode) -> Node:
@@ -122,7 +122,7 @@ def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
 
 
 def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:
-    """The claims that the pod's volumes come to; an ephemeral volume's is named after pod and volume."""
+    """The claims of the pod's volumes; an ephemeral volume's is named after pod and volume."""
     return tuple(
         ClaimUse(f"{wire.metadata.name}-{volume.name}", ephemeral=True)
         if volume.persistent_volume_claim is None
@@ -133,7 +133,7 @@ def _claims(wire: WirePod) -> tuple[ClaimUse, ...]:
 
 
 def _devices(wire: WirePod) -> tuple[ClaimUse, ...]:
-    """The pod's ResourceClaims; what a template's comes to is in the pod's status, null when none is needed."""
+    """The pod's ResourceClaims; one from a template is named in the pod's status, null if none is needed."""
     made = {each.name: each for each in wire.status.resource_claim_statuses or ()}
     uses = []
     for source in wire.spec.resource_claims or ():

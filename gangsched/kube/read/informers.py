@@ -1,4 +1,4 @@
-"""Everything that the daemon reads from the API server, and whether all of it was read once.
+"""The informers: everything that the daemon reads, and whether it has been read once.
 
 Law: reading starts before the state exists. Earlier messages are kept in order and delivered first (`deliver_to`).
 Storage never holds up the daemon: what it may not read of that is `Unread`. It does *not* look into messages.
@@ -58,7 +58,7 @@ class Informers:
         self._synced = synced | {"podgroups": self.pod_groups.synced}
 
     def deliver_to(self, sink: Sink) -> None:
-        """Give everything to `sink`, from the first message on."""
+        """Deliver all messages to `sink`, from the first one on."""
         early, self._early = self._early, []
         self._sink = sink
         for message in early:
@@ -69,7 +69,7 @@ class Informers:
         return [name for name, synced in self._synced.items() if not synced.is_set()]
 
     async def synced(self) -> None:
-        """Return when nothing is waited for."""
+        """Return once everything has been read."""
         for synced in self._synced.values():
             await synced.wait()
 

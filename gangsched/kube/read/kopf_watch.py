@@ -27,7 +27,7 @@ SILENCE_S = 180.0
 
 
 class OperatorEnded(Fault):
-    """kopf's operator came to an end that we did not ask for."""
+    """kopf's operator ended without being stopped."""
 
 
 async def follow(

@@ -1,4 +1,4 @@
-"""The PodGroups of every API group that has them, whether it is served yet or not.
+"""The PodGroup informer: every API group, whether it is served yet or not.
 
 Law: kopf brings the events (`kopf_watch`), a full LIST now and then corrects what it missed, and `podgroup_store` keeps
 the newer of the two. An absent API group is looked for again every few seconds; one that disappears takes its PodGroups
@@ -64,8 +64,8 @@ class PodGroupCounts:
 class PodGroupInformer:
     """Follows all API groups. `synced` is set once each was listed or found absent; `run` never returns.
 
-    `restore_signals` installs the program's own signal handlers again each time kopf has taken them.
-    `backlog_bound` is set when what was waiting at the start is bound; None: there is nobody to give way to.
+    `restore_signals` installs the program's own signal handlers again each time kopf has taken them. `backlog_bound` is
+    set when what was waiting at the start is bound; None: there is nobody to give way to.
     """
 
     client: ApiClient

@@ -17,7 +17,7 @@ from gangsched.model.protocol import Applied, Gone, Replaced, Unread
 
 
 class PodGroupStore:
-    """Turns what is heard about one API group's PodGroups into messages."""
+    """Turns events and lists of one API group's PodGroups into messages."""
 
     def __init__(self, api_group: str, sink: Sink, warn: Warn) -> None:
         self.api_group = api_group
@@ -31,7 +31,7 @@ class PodGroupStore:
         return len(self._known)
 
     def applied(self, body: Mapping[str, Any], version: str) -> None:
-        """The stream shows an object, new, changed, or merely listed again."""
+        """The stream shows an object: new, changed, or listed again."""
         pod_group = self.parse(body, version)
         if pod_group is None:
             return

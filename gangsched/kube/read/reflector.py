@@ -1,4 +1,4 @@
-"""LIST, then WATCH, for ever; the store gets every page and every line in order, as in client-go's Reflector.
+"""The reflector: LIST, then WATCH, forever; the store gets every page and line in order, as in client-go.
 
 Law: a relist replaces everything, a stream that merely ends is resumed from the last resourceVersion, and every fault
 is retried with backoff, at most once a second. Work on the loop comes in slices of a few milliseconds. It does *not*
@@ -34,7 +34,7 @@ BAD_REQUEST = 400
 
 
 class Reads(Protocol):
-    """What of the client is needed here."""
+    """The part of the client that a reflector needs."""
 
     async def request(self, method: str, path: str, *, timeout_s: float) -> bytes:
         """Send one request; the answer's body."""
@@ -173,7 +173,7 @@ class Reflector(Generic[W, T]):
             self.synced.set()
 
     async def _watch(self) -> bool:
-        """Follow one stream to its end; true if it was of use, false if it ended at once and said nothing."""
+        """Follow one stream to its end; false if it ended at once without any line."""
         store = self._store
         # Spread over a minute, so that watches do not all end together.
         lasts_s = self._server_timeout_s + self._rng.randrange(60)
@@ -202,7 +202,7 @@ class Reflector(Generic[W, T]):
         return useful
 
     async def _take(self, lines: list[bytes]) -> None:
-        """Hand lines to the store; other tasks run every few milliseconds."""
+        """Pass lines to the store; other tasks run every few milliseconds."""
         slice_ends_s = self._now() + SLICE_S
         for line in lines:
             if not line:
@@ -225,7 +225,7 @@ class Reflector(Generic[W, T]):
         return self._refused_watches >= REFUSED_WATCHES_BEFORE_RELIST
 
     async def _pause(self, fault: Fault | None, *, useful: bool) -> None:
-        """Wait before the next try, and say so once per trouble; a stream that was of use is opened again at once."""
+        """Wait before the next try, and warn once per outage; a useful stream is opened again at once."""
         delay_s = 0.0 if useful else self._backoff.next_s(fault)
         if fault is not None:
             self.counts.faults += 1
@@ -247,7 +247,7 @@ class Reflector(Generic[W, T]):
         return self._refused is not None and isinstance(fault, ApiFault) and fault.status == NOT_FOUND
 
     def _complain(self, fault: Fault, *, denied: bool) -> None:
-        """Warn of a trouble when it begins; one that is a matter of course (410) is not reported."""
+        """Warn when an outage begins; an expected fault (410) is not reported."""
         if self._not_served(fault) or (isinstance(fault, ApiFault) and fault.status == GONE):
             return
         fix = "apply manifests/rbac.yaml or renew the credentials" if denied else "trying again"

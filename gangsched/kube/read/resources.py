@@ -1,4 +1,4 @@
-"""What the daemon reads, one `Resource` each: where it is served, and how its objects become values of the model.
+"""The table of resources that the daemon reads: where each is served, and how it is decoded.
 
 Law: the table is the whole of it, as `permissions` is of what must be allowed. Nothing is read here (see `reflector`).
 """

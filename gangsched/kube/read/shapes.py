@@ -128,8 +128,8 @@ def _pod_level(spec: PodSpec, status: PodStatus) -> ResourceVector:
 def _resized(spec: PodSpec, status: PodStatus) -> tuple[_Vectors, _Vectors] | None:
     """The containers' requests while they are resized in place; None when they have what the spec says.
 
-    The largest of wanted, actual and allocated counts; what can never be given (`Infeasible`) does not count as
-    wanted (kube-scheduler NodeResourcesFit, KEP-1287). Only sidecars among the init containers can be resized.
+    The largest of wanted, actual and allocated counts; what can never be given (`Infeasible`) does not count as wanted
+    (kube-scheduler NodeResourcesFit, KEP-1287). Only sidecars among the init containers can be resized.
     """
     if b'"resources"' not in bytes(status.container_statuses) + bytes(status.init_container_statuses):
         return None
@@ -187,7 +187,7 @@ def conditions(status: PodStatus) -> list[Condition]:
 
 
 def _unsupported(spec: PodSpec) -> Iterable[str]:
-    """What this version cannot honour, in words for people."""
+    """The names of features that this version does not support."""
     if any(_unknown(source) for source in spec.resource_claims or ()):
         yield "resource claims of an unknown kind"
 

@@ -1,4 +1,4 @@
-"""The last version of each object of one resource, and the messages that keep the state equal to it.
+"""The store: the last version of each object of one resource, and the messages about changes.
 
 Law: pages and watch lines in, messages out, no awaits and no clock. A list replaces everything; a line changes one
 object; a line that changes nothing we look at says nothing. A first list of many pages is told page by page, because
@@ -33,7 +33,7 @@ _status = msgspec.json.Decoder(ErrorStatus)
 
 
 class WatchError(ApiFault):
-    """An ERROR line in a stream: what was missed is unknown, so list again."""
+    """An ERROR line in a stream: changes may be missing, so list again."""
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ class Store(Generic[W, T]):
             self._untold.append(key)
 
     def _add_page_loosely(self, raw: bytes) -> Page[Raw]:
-        """Take a page with an object in it that does not even have the right types, the others as usual."""
+        """Take a page that contains an object with wrong types, the others as usual."""
         try:
             page = _loose_page.decode(raw)
         except msgspec.DecodeError as error:
@@ -199,7 +199,7 @@ class Store(Generic[W, T]):
             self.resource_version = identity.resource_version or self.resource_version
 
     def _complain_about(self, raw: Raw, error: Exception) -> Identity:
-        """Warn of an object that has wrong types; who it is, as far as that can be read."""
+        """Warn of an object with wrong types; returns its identity as far as that can be read."""
         try:
             found = _identity.decode(raw)
         except msgspec.DecodeError:

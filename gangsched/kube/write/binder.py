@@ -51,7 +51,7 @@ SENDS = 10
 
 
 class Fate(Enum):
-    """What became of a bind, as far as we know."""
+    """The known outcome of a bind."""
 
     PENDING = "pending"
     BOUND = "bound"
@@ -128,7 +128,7 @@ class Binder:
         return len(self._pending)
 
     def fate(self, uid: str) -> Fate | None:
-        """What became of the last bind of this pod; None when it failed, or there was none lately."""
+        """The fate of the last bind of this pod; None if it failed, or there was none lately."""
         if uid in self._pending:
             return Fate.PENDING
         return Fate.BOUND if uid in self._bound else None
@@ -169,7 +169,7 @@ class Binder:
                 self.idle_since_s = self._runtime.now()
 
     async def _decide(self, attempt: _Attempt) -> None:
-        """Go on with a bind that is undecided until it is decided."""
+        """Repeat the steps of a bind until it is decided."""
         backoff = Backoff(0.1, 5.0, rng=self._runtime.rng)
         decided = False
         while not decided:
@@ -222,7 +222,7 @@ class Binder:
         return Bound(bind.uid, bind.node)
 
     async def _read(self, attempt: _Attempt) -> Outcome | None:
-        """What the pod shows; None while it cannot be read, or is unbound and a bind may still be carried out."""
+        """The outcome that the pod shows; None if it cannot be read, or a send may still take effect."""
         bind, asked_s = attempt.bind, self._runtime.now()
         try:
             answer = await self._client.request("GET", pod_path(bind), timeout_s=self._timeout_s)

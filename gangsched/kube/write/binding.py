@@ -1,4 +1,4 @@
-"""A bind on the wire: what is sent, and what a pod that is read back says of it."""
+"""A bind on the wire: the request, and the outcome that a pod read back shows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 
 def pod_path(pod: Any) -> str:
-    """The path of whatever names a pod by `namespace` and `name`."""
+    """The path of the pod with this `namespace` and `name`."""
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
 
 
@@ -53,7 +53,7 @@ def encode_binding(bind: Bind) -> bytes:
 
 
 def outcome_of(bind: Bind, answer: bytes, *, why: str) -> Outcome:
-    """What a pod that was read back says of our bind (semantics B3). Raises msgspec.DecodeError."""
+    """The outcome of our bind that a pod read back shows (semantics B3). Raises msgspec.DecodeError."""
     pod = _decoder.decode(answer)
     if pod.metadata.uid != bind.uid:
         return BindGone(bind.uid, bind.node, "the pod was deleted and another has its name")

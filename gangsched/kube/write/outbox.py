@@ -1,4 +1,4 @@
-"""Outbox: orders waiting to be written, the newest per object, never ahead of a bind.
+"""Outbox: orders of writes, the last one per object, never ahead of a bind.
 
 Law: an order is in exactly one `_Stage`; a newer value of the same key takes the place of an older unsent one; one key
 is written by one worker at a time, in order; a fault is retried with backoff until the order is done, replaced or
@@ -231,7 +231,7 @@ class Outbox(Generic[V]):
         return 0.0 if self._draining else self._budget.wait_s(namespace)
 
     def _admit(self, order: _Order[V], level: int) -> bool:
-        """Whether an order that left its queue is to be written now; else it has got its stage."""
+        """Whether an order that left its queue is to be written now; else its stage is set."""
         if order.stage is not _Stage.QUEUED or order.level != level:
             return False  # it was replaced by one of another level
         due = self._writer.due(order.value)
@@ -282,7 +282,7 @@ class Outbox(Generic[V]):
         self._delay(order, _Stage.BACKING_OFF, order.backoff.next_s(fault))
 
     def _warn(self, fault: Fault, then: str) -> None:
-        """Warn once of each kind of trouble, until something is written again."""
+        """Warn once of each kind of fault, until something is written again."""
         trouble = (type(fault), getattr(fault, "status", 0), getattr(fault, "reason", ""), then)
         if trouble != self._trouble:
             self._trouble = trouble
@@ -290,7 +290,7 @@ class Outbox(Generic[V]):
 
 
 def _is_gone(fault: Fault) -> bool:
-    """Whether the object is gone, another one has its name, or its namespace is going: nobody misses the write."""
+    """Whether the object is gone, replaced under its name, or in a terminating namespace, so that the write is void."""
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return False
     if fault.status in {BAD_REQUEST, CONFLICT, UNPROCESSABLE}:

@@ -17,7 +17,7 @@ INSTANT_S = 1e-6
 
 
 class Binding(Protocol):
-    """Whether anything is being bound: `idle` is set while nothing is, since `idle_since_s`."""
+    """Whether binds are under way: `idle` is set while none is, since `idle_since_s`."""
 
     idle: asyncio.Event
     idle_since_s: float

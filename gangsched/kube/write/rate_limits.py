@@ -1,4 +1,4 @@
-"""Rate limits: how often one object, one namespace and the whole cluster is written to (docs/operations.md, Budgets).
+"""Rate limits of writes per object, per namespace and in all (docs/operations.md, Budgets).
 
 Law: token buckets. Whoever wants to write asks how long it takes until there is a token, and takes it when there is
 one; nothing sleeps here.
@@ -29,8 +29,8 @@ class Rate:
 class WriteLimits:
     """The rates of all writes but binds; the defaults are those of `Settings`.
 
-    `total` and `namespace` hold for conditions and statuses together, and once more for Events; `object`
-    for each pod's condition and each PodGroup's status, `event` for the Events about each object.
+    `total` and `namespace` hold for conditions and statuses together, and once more for Events; `object` for each pod's
+    condition and each PodGroup's status, `event` for the Events about each object.
     """
 
     total: Rate = Rate(5_000, 1 / 400)
@@ -65,7 +65,7 @@ class TokenBuckets(Generic[K]):
         return left_s if left_s > INSTANT_S else 0.0
 
     def take(self, key: K) -> None:
-        """Take a token; one that is not there yet is owed."""
+        """Take a token, also in advance."""
         if not self._rate.every_s:
             return
         now_s = self._now()
@@ -78,7 +78,7 @@ class TokenBuckets(Generic[K]):
 
 
 class Budget:
-    """What all namespaces may write together, and each of them."""
+    """The limits of all namespaces together, and of each."""
 
     def __init__(self, limits: WriteLimits, now: Now) -> None:
         self._total: TokenBuckets[None] = TokenBuckets(limits.total, now)

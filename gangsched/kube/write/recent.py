@@ -1,4 +1,4 @@
-"""What happened last, by key: a memory that does not grow."""
+"""The last entries by key, bounded in number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorder: Events for people (events.k8s.io/v1), last in every queue (semantics E2).
+"""Recorder: writes Events (events.k8s.io/v1), after all other writes (semantics E2).
 
 Law: recording never blocks and never delays a bind. Of what does not fit the queue, Normal ones about pods are dropped
 first, the oldest before the others, and counted. The same text about the same object within ten minutes is one Event

@@ -1,4 +1,4 @@
-"""How times are spelled in API objects."""
+"""The formats of times in API objects."""
 
 from __future__ import annotations
 

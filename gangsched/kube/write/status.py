@@ -36,10 +36,10 @@ IN_A_PAUSE = Level(pause_s=0.2, patience_s=3.0, workers=8)
 
 
 class Binds(Binding, Protocol):
-    """What of the binder is needed here."""
+    """The part of the binder that status writers need."""
 
     def fate(self, uid: str) -> Fate | None:
-        """What became of the last bind of a pod."""
+        """The fate of the last bind of a pod."""
 
 
 class StatusWriter:
@@ -91,7 +91,7 @@ class StatusWriter:
                 self.pod_groups.put((order.api_group, order.namespace, order.name), order)
 
     def answered(self, outcome: Outcome) -> None:
-        """A bind was answered: what is to be said of its pod need not wait any longer."""
+        """A bind was answered: the orders of its pod need not wait any longer."""
         self.conditions.answered(outcome.uid)
 
     async def run(self) -> None:

@@ -27,21 +27,21 @@ PATCH_TRIES = 3
 
 
 class Binds(Protocol):
-    """Where binds go that wait for nothing more."""
+    """The binder, for binds that wait for nothing more."""
 
     def submit(self, binds: Sequence[Bind]) -> None:
         """Enqueue; never blocks."""
 
 
 class Refused(Exception):  # noqa: N818  (a refusal is no error of ours)
-    """A claim cannot be had as decided; `str()` is the reason."""
+    """A claim cannot be written as decided; `str()` is the reason."""
 
 
 class VolumeBinder:
     """`submit` never blocks; `run` never returns."""
 
     def __init__(self, client: RestClient, binds: Binds, sink: Sink, *, request_timeout_s: float = 10.0) -> None:
-        """Claims have a budget of requests of their own: that of `client`."""
+        """Claims have their own budget of requests: that of `client`."""
         self._client = client
         self._binds = binds
         self._sink = sink
@@ -49,7 +49,7 @@ class VolumeBinder:
         self._queue: asyncio.Queue[Bind | BindClaims] = asyncio.Queue()
 
     def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
-        """Pass on binds without claims, and begin to carry out what else there is."""
+        """Pass on binds without claims, and begin to carry out the other orders."""
         self._binds.submit([order for order in orders if isinstance(order, Bind) and not order.claims])
         for order in orders:
             if order.claims:
@@ -82,7 +82,7 @@ class VolumeBinder:
         return await self._select(selection)
 
     async def _give(self, selection: Selection, *, is_free: bool) -> str:
-        """Keep the volume for the claim; the controller does the rest."""
+        """Reserve the volume for the claim; the controller does the rest."""
         metadata: dict[str, Any] = {"resourceVersion": selection.volume_version}
         if is_free:
             metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
@@ -101,8 +101,8 @@ class VolumeBinder:
     async def _select(self, selection: Selection) -> str:
         """Ask for a volume for the node.
 
-        Others write to claims too (finalizers, conditions): a conflict that leaves the claim as we need it is no
-        reason to give up.
+        Others write to claims too (finalizers, conditions): a conflict that leaves the claim as we need it is no reason
+        to give up.
         """
         path = f"/api/v1/namespaces/{selection.namespace}/persistentvolumeclaims/{selection.name}"
         version = selection.resource_version

@@ -1,4 +1,4 @@
-"""What an outbox writes with, and for whom: how urgent, how often, and with which faults it gives up.
+"""The configuration of an outbox: its writer, its levels of urgency, its rates, and its final faults.
 
 Law: types only; `outbox` does what they say.
 """
@@ -16,7 +16,7 @@ UNLIMITED = Rate(1, 0.0)
 
 
 class Namespaced(Protocol):
-    """What is written about, as far as fairness needs it."""
+    """An order with a namespace, for fairness."""
 
     @property
     def namespace(self) -> str:
@@ -35,7 +35,7 @@ class Due(Enum):
 
 
 class Writer(Protocol[C_contra]):
-    """What an outbox writes with."""
+    """Writes the orders of an outbox."""
 
     def due(self, value: C_contra) -> Due:
         """Whether it is to be written; after AFTER_BIND the outbox waits for `answered`."""
@@ -55,7 +55,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What an outbox is for.
+    """One kind of order.
 
     `noun` names it in warnings; `levels` come first to last; `rate` is that of each key; an answer of a `final` status
     is not worth another try; `tries` None: without end; of more than `capacity` orders the last level loses its oldest.
