@@ -6,7 +6,7 @@ happen is judged at the end from everything seen. The player does not know the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import zip_longest
 from typing import Any, Final, Protocol
@@ -19,6 +19,8 @@ from tests.scenarios.view import View, complaints, is_bound, select
 
 #: How long an expectation may take by default; a verdict is told after it stood for 250 ms.
 WITHIN_S: Final = 2.0
+FACTS_WITHIN_S: Final = 6.0
+"""Facts may be 5 s old (semantics E1)."""
 
 
 class Cluster(Protocol):
@@ -100,7 +102,9 @@ class _Player:
             case "wait":
                 self._cluster.wait(float(step.what))
             case _:
-                within_s = WITHIN_S if step.within_s is None else step.within_s
+                moves = any(isinstance(wanted, Mapping) and "facts" in wanted for wanted in step.what.values())
+                usual_s = FACTS_WITHIN_S if moves else WITHIN_S
+                within_s = usual_s if step.within_s is None else step.within_s
                 self._cluster.until(lambda view: complaints(view, step.what, self.maker), within_s=within_s)
 
     def judge_never(self) -> None:
