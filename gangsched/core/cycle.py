@@ -3,12 +3,10 @@
 Law: groups are looked at in queue order and a refused group never stops one behind it (semantics Q4); each sees the
 room that those before it left. The result depends on nothing but the arguments. The steps, numbered where they are:
 
-1. QueueSort: order the groups.
-2. End what cannot go on: holds that timed out, lost their node, or may not be held.
-3. PreFilter: members (P1, P2), then arithmetic (P4).
-4. A round for the gangs that need a minimum: Filter, Score, Reserve and Permit (R1-R3, B1).
-5. Members that no gang rule holds back, one by one (P3, B3).
-6. PostFilter: end a deadlock of holds (D1).
+1. QueueSort: order the groups. 2. End what cannot go on: holds that timed out, lost their node, or may not be held. 3.
+PreFilter: members (P1, P2), then arithmetic (P4). 4. A round for the gangs that need a minimum: Filter, Score, Reserve
+and Permit (R1-R3, B1). 5. Members that no gang rule holds back, one by one (P3, B3). 6. PostFilter: end a deadlock of
+holds (D1).
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one plan looks at, by count and not by clock, so that the caller's loop never stalls (decision 8)."""
+    """The size of one plan, by count and not by clock, so that the caller's loop never stalls (decision 8)."""
 
     groups: int = 400
     pods: int = 5_000

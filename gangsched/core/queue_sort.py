@@ -1,4 +1,4 @@
-"""QueueSort: who is looked at first.
+"""QueueSort: the order of groups and members.
 
 Law: the order is total and depends on nothing but the groups themselves (semantics Q1, Q2, Q5).
 """

@@ -23,7 +23,7 @@ EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 class PodAffinity(StatefulFilter):
-    """Nodes near the pods that the pod's required affinity means."""
+    """Nodes in a domain with the pods that the required affinity selects."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.affinity)
@@ -40,7 +40,7 @@ class PodAffinity(StatefulFilter):
 
 
 class PodAntiAffinity(StatefulFilter):
-    """Nodes away from the pods that the pod's anti-affinity means, and from those whose anti-affinity means the pod."""
+    """Nodes outside the domains of pods that anti-affinity selects, the pod's own and that of existing pods."""
 
     lasting = True
 

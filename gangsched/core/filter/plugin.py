@@ -1,8 +1,8 @@
 """The Filter protocol: for which nodes a plugin refuses a pod, and why.
 
-Law: a filter answers and changes nothing. A reason is the text that kube-scheduler uses. A filter has one of two forms:
-a `StaticFilter` looks at the shape and the node only; a `StatefulFilter` looks at what is on the nodes as well, and so
-sees each reservation and each rollback of the plan.
+Law: a filter only reads. A reason is kube-scheduler's text. A filter has one of two forms: a `StaticFilter` looks at
+the shape and the node only; a `StatefulFilter` looks at what is on the nodes as well, and so sees each reservation and
+each rollback of the plan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable, Refused
 
 
 class Filter(ABC):  # noqa: B024 - the two forms have the abstract methods
-    """What both forms may do."""
+    """The common part of both forms."""
 
     def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
         """Why no node at all can take the pod; None if one may."""
@@ -63,7 +63,7 @@ class StatefulFilter(Filter):
 
 
 class ClaimFilter(StatefulFilter):
-    """What the filters that look at claims have in common."""
+    """The common part of filters that look at claims."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.claims)

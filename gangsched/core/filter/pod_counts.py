@@ -54,7 +54,7 @@ class DomainCounts:
 
 @dataclass(slots=True)
 class ExistingTerms:
-    """Terms of pods that are there which mean the pod at hand, as of the first `seen` term owners.
+    """Terms of existing pods that select the pod at hand, as of the first `seen` term owners.
 
     `anti_affinity` has the topology key of each, `preferred` the weight too, negative for anti-affinity.
     """
@@ -65,7 +65,7 @@ class ExistingTerms:
 
 
 class PodCounts:
-    """Which pods are in which topology domain, as far as one plan has come."""
+    """The pods in each topology domain, with the moves of this plan."""
 
     def __init__(self, table: NodeTable, pods_by_node: PodsByNode) -> None:
         self.table = table
@@ -94,7 +94,7 @@ class PodCounts:
             self._moves.pop()  # nobody has counted yet, so the log is exactly what was not taken back
 
     def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
-        """The label keys by which pods may differ in what concerns other pods; None when nothing does."""
+        """The label keys that inter-pod terms look at; None if there are no terms."""
         shapes = [shape for shape in {pod.shape for pod in pods} if shape.inter_pod is not None]
         if not shapes and not self._term_owners:
             return None
@@ -121,7 +121,7 @@ class PodCounts:
     # --- terms ------------------------------------------------------------------------------------------------------
 
     def existing_terms(self, pod: Pod) -> ExistingTerms:
-        """The terms of pods that are there which mean `pod`; kept, and extended by the owners that came since."""
+        """The terms of existing pods that select `pod`; cached, and extended by the owners that came since."""
         known = self._existing.get(pod.uid)
         if known is None:
             known = self._existing[pod.uid] = ExistingTerms()
@@ -148,7 +148,7 @@ class PodCounts:
         ]
 
     def selected(self, terms: Sequence[PodTerm], pod: Pod) -> Selected:
-        """The pods that each of these terms of `pod`, which is to be placed, means.
+        """The pods that each of these terms of an incoming `pod` selects.
 
         kube-scheduler 1.36 does not look up the labels of other pods' namespaces for it, so that a namespace selector
         which holds for a namespace without labels (NotIn, DoesNotExist) holds for every one.
@@ -161,7 +161,7 @@ class PodCounts:
         return self._resolve(term, namespace)
 
     def _resolve(self, term: PodTerm, namespace: str) -> ResolvedTerm:
-        """A term that a pod of `namespace` states, its namespaces looked up."""
+        """A term of a pod in `namespace`, with its namespaces resolved."""
         known = self._resolved.get((term, namespace))
         if known is None:
             known = self._resolved[term, namespace] = ResolvedTerm(self._namespaces(term, namespace), term.selector)

@@ -30,7 +30,7 @@ class PodTopologySpread(StatefulFilter):
         return bool(pod.shape.constraints.spread)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
-        """Each constraint's complaint, in the order they are stated."""
+        """The reason of each constraint, in their order."""
         for index, constraint in enumerate(pod.shape.constraints.spread):
             yield Refused(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
             matching = matching_pods(pod, index, occupancy)
