@@ -17,7 +17,7 @@ OUT ?= docs/performance
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-fgd kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-fgd kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -102,6 +102,9 @@ bench-memory: install ## Count what is left in memory of thousands of pods that 
 
 bench-writes: install control-plane ## Count the conditions and statuses of gangs that wait; CODE=folder of another checkout
 	@$(RUN)python -m bench.writes $(if $(CODE),--code '$(CODE)')
+
+bench-holders: install control-plane ## Bind young plain pods while NonStrict gangs hold and wait; CODE=folder of another checkout
+	@$(RUN)python -m bench.holders $(if $(CODE),--code '$(CODE)')
 
 bench-completeness: .cache/bench/.installed ## Count which of 2,000 small gangs that fit are placed, against an exhaustive solver
 	@$(BENCH)python -m bench.completeness
