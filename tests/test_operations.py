@@ -21,7 +21,7 @@ from gangsched.kube.read.informers import Informers
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang
-from gangsched.state.status import DEGRADED, INVALID_GANG, TIMED_OUT
+from gangsched.state.reporting.status import DEGRADED, INVALID_GANG, TIMED_OUT
 from tests.builders import members, node
 from tests.world import World
 

@@ -20,7 +20,7 @@ from gangsched.core.filter import may_stay, restricts, static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.pod_counts import PodCounts
-from gangsched.core.filter.storage_use import StorageUse
+from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY

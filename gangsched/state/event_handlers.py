@@ -27,12 +27,12 @@ from gangsched.model.protocol import (
 from gangsched.model.reasons import EventReason
 from gangsched.model.snapshot import Nomination
 from gangsched.state.cluster import Cluster
-from gangsched.state.gang_events import gang_ref, pod_ref
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
-from gangsched.state.queue import Queue
+from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 
 PLAIN = "pod:"
 """Before the "namespace/name" of a pod without a gang; no namespace has a colon, so it is no gang's id."""

@@ -39,8 +39,8 @@ from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
-from gangsched.state.queue import Queue
-from gangsched.state.reports import Reports
+from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.reports import Reports
 
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})

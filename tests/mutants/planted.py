@@ -89,7 +89,7 @@ MUTANTS = (
     Mutant(
         "safety net is gone",
         "Q3",
-        "state/queue.py",
+        "state/queueing/queue.py",
         "if self._swept_s is None or now_s - self._swept_s >= SAFETY_NET_S:",
         "if self._swept_s is None:",
         STATE,
@@ -151,11 +151,18 @@ MUTANTS = (
         "group.clock_s = now_s",
         STATE,
     ),
-    Mutant("facts stand on every pod", "E1", "state/conditions.py", "if pod is place and facts:", "if facts:", STATE),
+    Mutant(
+        "facts stand on every pod",
+        "E1",
+        "state/reporting/conditions.py",
+        "if pod is place and facts:",
+        "if facts:",
+        STATE,
+    ),
     Mutant(
         "facts on the PodGroup are written whenever they move",
         "E1",
-        "state/reports.py",
+        "state/reporting/reports.py",
         "only_facts = written is not None and unchanged(",
         "only_facts = False and unchanged(",
         STATE,
@@ -163,7 +170,7 @@ MUTANTS = (
     Mutant(
         "what was told of the room is not looked at again",
         "E1",
-        "state/parked.py",
+        "state/queueing/parked.py",
         "stale = (group for group, told in waiting.told.items() if told is not facts and told != facts)",
         "stale = (group for group, told in waiting.told.items() if told is None)",
         STATE,
@@ -179,7 +186,7 @@ MUTANTS = (
     Mutant(
         "GangScheduled is said when the binds are sent",
         "E2",
-        "state/reports.py",
+        "state/reporting/reports.py",
         "if start is not None and not record.of(*UNDER_WAY):",
         "if start is not None:",
         STATE,
@@ -187,7 +194,7 @@ MUTANTS = (
     Mutant(
         "those behind a group that was woken in vain sleep on",
         "Q3",
-        "state/parked.py",
+        "state/queueing/parked.py",
         "if waiting is not None and in_vain:",
         "if waiting is not None and not in_vain:",
         STATE,
@@ -203,7 +210,7 @@ MUTANTS = (
     Mutant(
         "told text is not deduplicated",
         "E1",
-        "state/reports.py",
+        "state/reporting/reports.py",
         "if before is not None and (before.reason, before.text) == (wanted.reason, wanted.text):",
         "if False:",
         STATE,
@@ -251,7 +258,7 @@ MUTANTS = (
     Mutant(
         "every failed bind of a plan backs off again",
         "Q3",
-        "state/queue.py",
+        "state/queueing/queue.py",
         "if self.backs_off(group, now_s):\n            return",
         "if False:\n            return",
         STATE,
@@ -358,7 +365,7 @@ MUTANTS = (
     Mutant(
         "spare room is not asked for again at the reservation's time",
         "H8",
-        "core/backfill.py",
+        "core/reservations/backfill.py",
         "allowed[nodes] = np.minimum(allowed[nodes], then)",
         "allowed[nodes] = np.minimum(allowed[nodes], then) if kept.reservation.is_fence else allowed[nodes]",
         CORE,
@@ -366,7 +373,7 @@ MUTANTS = (
     Mutant(
         "what passes a reservation uses up nothing of its spare room",
         "H8",
-        "core/backfill.py",
+        "core/reservations/backfill.py",
         "-= counts[placed] * amount",
         "-= 0 * counts[placed] * amount",
         CORE,
@@ -374,7 +381,7 @@ MUTANTS = (
     Mutant(
         "an unknown run time counts as short",
         "H8",
-        "core/backfill.py",
+        "core/reservations/backfill.py",
         "(kept.reservation.is_fence or ends_s > kept.reservation.at_s)",
         "(kept.reservation.is_fence or 1e300 > ends_s > kept.reservation.at_s)",
         CORE,
@@ -382,7 +389,7 @@ MUTANTS = (
     Mutant(
         "a fence is chosen anew in every plan",
         "H6",
-        "core/reservation.py",
+        "core/reservations/reservation.py",
         "np.where(was_kept, 0, 1), np.where(was_kept, 2, 3)",
         "np.where(was_kept, 1, 1), np.where(was_kept, 3, 3)",
         CORE,
@@ -390,7 +397,7 @@ MUTANTS = (
     Mutant(
         "a reservation does not know those before it",
         "H5",
-        "core/reservation.py",
+        "core/reservations/reservation.py",
         "timeline = timeline.with_reserved(found)",
         "ledger.rollback(checkpoint)",
         CORE,

@@ -11,22 +11,24 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from gangsched.core.filter import (
-    dynamic_resources,
     inter_pod_affinity,
     node_affinity,
     node_name,
     node_ports,
     node_resources_fit,
     node_unschedulable,
-    node_volume_limits,
     pod_topology_spread,
     taint_toleration,
+)
+from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import Filter, StatefulFilter, StaticFilter
+from gangsched.core.filter.volumes import (
+    dynamic_resources,
+    node_volume_limits,
     volume_binding,
     volume_restrictions,
     volume_zone,
 )
-from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import Filter, StatefulFilter, StaticFilter
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Bools, Ints, NodeTable, Refused, StaticFit

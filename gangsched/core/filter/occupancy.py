@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gangsched.core.filter.pod_counts import PodCounts
-from gangsched.core.filter.storage_use import StorageUse
+from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Ints, NodeTable
 

@@ -7,8 +7,8 @@ import pytest
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
 from gangsched.model.plan import Need
 from gangsched.model.protocol import SetPodGroupStatus
-from gangsched.state.parked import Parked
-from gangsched.state.queue import Queue
+from gangsched.state.queueing.parked import Parked
+from gangsched.state.queueing.queue import Queue
 from tests.builders import GPU, members, node, pod, pod_group, shape, snapshot
 from tests.world import World
 

@@ -19,8 +19,8 @@ from operator import itemgetter
 import numpy as np
 
 from gangsched.core.filter.node_resources_fit import room
-from gangsched.core.heads import Head, ReservationLimits
 from gangsched.core.permit import missing
+from gangsched.core.reservations.heads import Head, ReservationLimits
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gangsched.core.heads import Head, ReservationLimits, empty_ledger, needed, waiting_since_s
-from gangsched.core.reservation import Occupant, Reservation, Timeline, make_reservations
+from gangsched.core.reservations.heads import Head, ReservationLimits, empty_ledger, needed, waiting_since_s
+from gangsched.core.reservations.reservation import Occupant, Reservation, Timeline, make_reservations
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints

@@ -12,7 +12,7 @@ import math
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Snapshot
-from gangsched.state.parked import Parked, Rank
+from gangsched.state.queueing.parked import Parked, Rank
 
 SAFETY_NET_S = 60.0
 FIRST_BACK_OFF_S = 1.0

@@ -16,12 +16,12 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import EventReason, Reason
-from gangsched.state.conditions import FACTS_S, PodCondition, pod_conditions
-from gangsched.state.gang_events import LASTING, Start, gang_ref, lasting, pod_ref
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.members import UNDER_WAY, Member
-from gangsched.state.status import condition_types, facts_aside, status, unchanged
+from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
+from gangsched.state.reporting.gang_events import LASTING, Start, gang_ref, lasting, pod_ref
+from gangsched.state.reporting.status import condition_types, facts_aside, status, unchanged
 
 
 @dataclass(frozen=True, slots=True)

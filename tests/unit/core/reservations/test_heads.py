@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from gangsched.core.heads import NotEntitled, ReservationLimits, empty_ledger, find_heads, needed, waiting_since_s
+from gangsched.core.reservations.heads import (
+    NotEntitled,
+    ReservationLimits,
+    empty_ledger,
+    find_heads,
+    needed,
+    waiting_since_s,
+)
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, MatchPolicy
 from gangsched.model.objects import Node

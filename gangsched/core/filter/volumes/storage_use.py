@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 from msgspec.structs import replace
 
-from gangsched.core.filter.claim_needs import ClaimNeeds, Disk, claim_needs, disk_of
-from gangsched.core.filter.volume_matching import candidates, provisionable, reachable
+from gangsched.core.filter.volumes.claim_needs import ClaimNeeds, Disk, claim_needs, disk_of
+from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
 from gangsched.model.objects import NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume

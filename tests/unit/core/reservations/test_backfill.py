@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from gangsched.core.backfill import Backfill, How
-from gangsched.core.heads import Head, ReservationLimits, empty_ledger, needed, waiting_since_s
-from gangsched.core.reservation import Occupant, Reservation, Timeline, make_reservations
+from gangsched.core.reservations.backfill import Backfill, How
+from gangsched.core.reservations.heads import Head, ReservationLimits, empty_ledger, needed, waiting_since_s
+from gangsched.core.reservations.reservation import Occupant, Reservation, Timeline, make_reservations
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from tests.builders import GPU, gang, group, node, pod, running, shape, snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
-from gangsched.state.queue import SAFETY_NET_S, Queue
+from gangsched.state.queueing.queue import SAFETY_NET_S, Queue
 from tests.builders import members, node, pod, shape, snapshot
 from tests.world import World
 

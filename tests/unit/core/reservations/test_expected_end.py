@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gangsched.core.expected_end import expected_end_s
+from gangsched.core.reservations.expected_end import expected_end_s
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from enum import StrEnum
 import numpy as np
 
 from gangsched.core.filter.node_resources_fit import room
-from gangsched.core.reservation import Reservation
+from gangsched.core.reservations.reservation import Reservation
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape

@@ -1,0 +1,1 @@
+"""The Filter plugins about claims: volumes, their limits, and devices; and what they share."""

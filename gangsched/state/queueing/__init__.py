@@ -1,0 +1,1 @@
+"""Which groups are looked at next, and what wakes the others."""

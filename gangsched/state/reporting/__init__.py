@@ -1,0 +1,1 @@
+"""What people are told: conditions, statuses and Events, and when."""
