@@ -8,7 +8,7 @@ by uid, and copied only when they change after a snapshot has shown them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, KeysView, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -130,10 +130,6 @@ class Cluster:
         if old != nomination:
             self._snapshot = None
             self._grown.update(each.node for each in (old, nomination) if each is not None)
-
-    def nominated(self) -> KeysView[str]:
-        """The uids of pods that other schedulers promised room."""
-        return self._nominations.keys()
 
     def residents(self, node: str) -> Residents:
         """The pods that take room on a node, by uid."""

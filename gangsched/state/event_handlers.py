@@ -25,7 +25,6 @@ from gangsched.model.protocol import (
     Unread,
 )
 from gangsched.model.reasons import EventReason
-from gangsched.model.snapshot import Nomination
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
@@ -105,7 +104,6 @@ class EventHandlers:
         kind, key = message.kind, message.key
         if kind is Pod:
             self._members.drop(key)
-            self._cluster.nominate(key, None)
         elif kind is Node:
             self._drop_node(key)
         elif kind is Namespace:
@@ -132,8 +130,6 @@ class EventHandlers:
     def _replace_pods(self, pods: tuple[Pod, ...], now_s: float) -> tuple[RecordEvent, ...]:
         for uid in self._members.uids() - {pod.uid for pod in pods}:
             self._members.drop(uid)
-        for uid in self._cluster.nominated() - {pod.uid for pod in pods}:
-            self._cluster.nominate(uid, None)
         return tuple(event for pod in pods for event in self._apply_pod(pod, now_s, listed=True))
 
     def _helped(self, members: Iterable[Member]) -> None:
@@ -143,7 +139,6 @@ class EventHandlers:
 
     def _apply_pod(self, pod: Pod, now_s: float, *, listed: bool = False) -> tuple[RecordEvent, ...]:
         """A pod exists or has changed; one in a full list is not gone, whatever the answer to its bind was."""
-        self._nominate(pod)
         gang_id, plain = self._gang_id(pod)
         member = self._members.get(pod.uid)
         is_back = listed and member is not None and member.state is State.DELETED
@@ -158,14 +153,6 @@ class EventHandlers:
             old = member.pod if gang is not None and member.gang == gang_id else None
             self._members.see(member, pod, gang)
         return self._rejection(pod, old, gang, now_s) if old is not None and gang is not None else ()
-
-    def _nominate(self, pod: Pod) -> None:
-        """Keep the node that another scheduler promised its pod, while the pod waits for it (semantics F1)."""
-        if pod.nominated_node and pod.live and not pod.deleting and pod.scheduler_name not in self._names:
-            stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
-            self._cluster.nominate(pod.uid, Nomination(pod.nominated_node, stand_in))
-        elif pod.uid in self._cluster.nominated():
-            self._cluster.nominate(pod.uid, None)
 
     def _gang_id(self, pod: Pod) -> tuple[str, bool]:
         """(the gang a pod is of, whether it is a plain pod's); "" for one that is of none."""
@@ -267,6 +254,7 @@ def _same(old: Pod, new: Pod) -> bool:
         and old.timed_out == new.timed_out
         and old.gang_metadata == new.gang_metadata
         and old.scheduler_name == new.scheduler_name
+        and old.nominated_node == new.nominated_node
         and old.priority == new.priority
         and old.native_group == new.native_group
         and old.labels == new.labels

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, KeysView
 
 from gangsched.model.objects import Pod
+from gangsched.model.snapshot import Nomination
 from gangsched.model.storage import Selection
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
@@ -64,6 +65,8 @@ class MemberStore:
             self._cluster.occupy(pod, pod.node_name)
         if pod.claims:
             self._cluster.storage_cache.keep(member, pod, known=True)
+        if pod.nominated_node:
+            self._cluster.nominate(pod.uid, _nomination(member))
         if gang is not None:
             self._enter(member, gang)
 
@@ -140,8 +143,19 @@ class MemberStore:
             member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
             member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
             self._cluster.storage_cache.keep(member, old_pod, known=pod.uid in self._members)
+        if old_pod.nominated_node or pod.nominated_node:
+            self._cluster.nominate(pod.uid, _nomination(member))
+
+
+def _nomination(member: Member) -> Nomination | None:
+    """The room that another scheduler promised its pod, while the pod waits for it (semantics F1)."""
+    pod = member.pod
+    if member.state is not State.FOREIGN or not pod.nominated_node:
+        return None
+    stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
+    return Nomination(pod.nominated_node, stand_in)
 
 
 def _is_worth_knowing(pod: Pod) -> bool:
-    """Whether a pod of no gang takes room or uses claims."""
-    return pod.live and bool(pod.node_name or pod.claims)
+    """Whether a pod of no gang takes room or uses claims, or was promised room."""
+    return pod.live and bool(pod.node_name or pod.claims or pod.nominated_node)

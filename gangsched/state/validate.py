@@ -49,7 +49,7 @@ def _of_member(state: SchedulingState, member: Member) -> Iterator[str]:
         yield f"{what} and {'has no' if member.wait is None else 'has a'} wait for claims"
     if member.wait is not None and state.claims.waiting().get(pod.uid) is not member:
         yield f"{what} and nobody looks at its claims"
-    if not member.gang and (member.state is State.ENDED or not (member.node or pod.claims)):
+    if not member.gang and (member.state is State.ENDED or not (member.node or pod.claims or pod.nominated_node)):
         yield f"{what}, of no gang, and is remembered"
 
 
@@ -74,6 +74,12 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
             pods[member.node][member.pod.uid] = member.pod
             used[member.node].update(dict(member.pod.shape.requests))
     snapshot, kept = state.snapshot(), state.cluster.used()
+    nominated = {m.pod.uid: m.pod.nominated_node for m in members if m.state is State.FOREIGN and m.pod.nominated_node}
+    if {each.pod.uid: each.node for each in snapshot.nominations} != nominated:
+        yield f"{snapshot.nominations} are kept as promised, and should be {nominated}"
+    owners = {(m.pod.shape, m.pod.namespace) for m in members if m.node and _states_terms(m.pod)}
+    if set(snapshot.pods_by_node.term_owners) != owners:
+        yield f"{len(snapshot.pods_by_node.term_owners)} owners of inter-pod terms are kept, not {len(owners)}"
     for name in pods.keys() | kept.keys() | set(snapshot.table.names):
         if state.cluster.residents(name) != pods.get(name, {}):
             yield f"node {name} has other pods than the members on it"
@@ -85,6 +91,10 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
             free = offered.get(resource, 0) - used[name][resource]
             if snapshot.free[row, index] != free:
                 yield f"of {resource} {snapshot.free[row, index]} is free on node {name}, and should be {free}"
+
+
+def _states_terms(pod: Pod) -> bool:
+    return pod.shape.inter_pod is not None and pod.shape.inter_pod.has_terms
 
 
 def _of_claims(state: SchedulingState, members: list[Member]) -> Iterator[str]:

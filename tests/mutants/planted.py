@@ -413,9 +413,9 @@ MUTANTS = (
     Mutant(
         "nomination outlives its pod",
         "F1",
-        "state/event_handlers.py",
-        "            self._cluster.nominate(key, None)\n",
-        "",
+        "state/member_store.py",
+        "if member.state is not State.FOREIGN or not pod.nominated_node:",
+        "if not pod.nominated_node:",
         STATE,
     ),
     Mutant(
