@@ -6,12 +6,12 @@ the replay (times the speedup: of the trace). GPU use is weighted by time, from 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from bench.replay import Replay
+from gangsched.simulate.figures import percentile
 
 SIZE_CLASSES: Final = ((1, 1), (2, 4), (5, 8), (9, 16), (17, 32), (33, 10**6))
 BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -23,12 +23,6 @@ def size_class(gpus: int) -> str:
         if low <= gpus <= high:
             return str(low) if low == high else f"{low}-{high}" if high < SIZE_CLASSES[-1][1] else f"{low}+"
     raise ValueError(f"A job of {gpus} GPUs has no class.")
-
-
-def percentile(values: Sequence[float], part: float) -> float:
-    """The smallest value that `part` of the values do not exceed (nearest rank); 0 without values."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
 
 
 def waits(replay: Replay) -> dict[str, list[float]]:

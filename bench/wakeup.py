@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import random
 import sys
 import time
@@ -25,6 +24,8 @@ from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
+
+from gangsched.simulate.figures import percentile
 
 PODS = "/api/v1/pods"
 POD = "/api/v1/namespaces/default/pods"
@@ -123,11 +124,6 @@ def measure(*, trials: int, nodes: int, members: int, seed: int) -> Result:
                 cluster.clear(name, node)
         api.close()
     return Result(trials, nodes, members, seed, *(round(percentile(took_ms, share), 1) for share in (0.5, 0.99, 1.0)))
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` of all do not exceed."""
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -43,8 +43,9 @@ class Waits:
         )
 
 
-def percentile(ordered: Sequence[float], part: float) -> float:
-    """The smallest of the sorted values that `part` of them do not exceed (nearest rank); 0 without values."""
+def percentile(values: Sequence[float], part: float) -> float:
+    """The smallest value that `part` of the values do not exceed (nearest rank); 0 without values."""
+    ordered = sorted(values)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
 
 

@@ -118,13 +118,6 @@ def test_gpu_use_is_weighted_by_time() -> None:
     assert figures.use_over_time([(9.0, 4)], begin_s=10.0, end_s=12.0, parts=2) == [4.0, 4.0]
 
 
-def test_percentiles_are_values_that_were_measured() -> None:
-    """Nearest rank: p95 of 1 … 100 is 95, of one value that value, of none 0."""
-    assert figures.percentile([float(value) for value in range(100, 0, -1)], 0.95) == 95.0
-    assert figures.percentile([3.0], 0.95) == 3.0
-    assert figures.percentile([], 0.95) == 0.0
-
-
 @pytest.mark.parametrize(("gpus", "name"), [(1, "1"), (2, "2-4"), (8, "5-8"), (12, "9-16"), (32, "17-32"), (33, "33+")])
 def test_every_size_has_its_class(gpus: int, name: str) -> None:
     """Size classes have no gaps."""

@@ -11,7 +11,7 @@ from control_plane.api import Api
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
-from bench.wakeup import PODS, FullCluster, percentile
+from bench.wakeup import PODS, FullCluster
 
 pytestmark = pytest.mark.e2e
 
@@ -39,9 +39,3 @@ def test_a_deleted_pod_wakes_the_waiting_gang(plane: ControlPlane) -> None:
             cluster.clear(name, node)
         assert ask(daemon, "/debug/gangs/default/none")[0] == 404
     api.close()
-
-
-def test_percentile() -> None:
-    """The p99 of 50 trials is the worst, the p50 the 25th."""
-    assert percentile(range(1, 51), 0.99) == 50
-    assert percentile(range(1, 51), 0.5) == 25

@@ -33,8 +33,10 @@ def test_waits_by_priority() -> None:
 
 
 def test_percentiles_are_values_that_occur() -> None:
-    """Nearest rank, and 0 of nothing."""
-    assert [figures.percentile([1, 2, 3, 4], part) for part in (0.0, 0.5, 0.75, 0.95, 1.0)] == [1, 2, 3, 4, 4]
+    """Nearest rank, in any order, and 0 of nothing; the p99 of 50 values is the largest."""
+    assert figures.percentile(range(50, 0, -1), 0.99) == 50
+    assert figures.percentile(range(1, 51), 0.5) == 25
+    assert [figures.percentile([4, 1, 3, 2], part) for part in (0.0, 0.5, 0.75, 0.95, 1.0)] == [1, 2, 3, 4, 4]
     assert figures.percentile([], 0.5) == 0
 
 
