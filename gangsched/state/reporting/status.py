@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from gangsched.api import keys
 from gangsched.api.podgroup import (
@@ -101,8 +102,14 @@ def status(
         return PodGroupStatus(conditions=tuple(each for each in conditions if each.type in types)).to_dict()
     now = phase(count, gang.min_member)
     started = pod_group.status.get("scheduleStartTime")
-    if started is None and now not in {PodGroupPhase.PENDING}:
+    if started is None and now is not PodGroupPhase.PENDING:
         started = wall
+    return _whole(record, count, now, str(started) if started else None, conditions)
+
+
+def _whole(
+    record: GangRecord, count: Counts, now: PodGroupPhase, started: str | None, conditions: tuple[Condition, ...]
+) -> dict[str, object]:
     owners = sorted({f"{pod.namespace}/{pod.owner}" for pod in record.pods if pod.owner})
     return PodGroupStatus(
         phase=now,
@@ -111,14 +118,39 @@ def status(
         running=count.running,
         succeeded=count.succeeded,
         failed=count.failed,
-        schedule_start_time=str(started) if started else None,
+        schedule_start_time=started,
         conditions=conditions,
     ).to_dict()
+
+
+Fact: TypeAlias = tuple[bool, str, str]
+"""Whether a condition is true, its reason and its message."""
 
 
 def _conditions(
     record: GangRecord, pod_group: PodGroup, gang: Gang, verdict: Verdict | None, count: Counts, wall: str
 ) -> list[Condition]:
+    facts = {
+        scheduled_condition(pod_group.api_group, pod_group.version): _scheduled(record, gang, verdict, count),
+        DEGRADED: _degraded(gang),
+        TIMED_OUT: _timed_out(gang),
+        INVALID_GANG: _invalid(record, gang, verdict),
+    }
+    return [
+        Condition(
+            type=kind,
+            status="True" if is_true else "False",
+            reason=reason,
+            message=cut(message),
+            last_transition_time=wall,
+            observed_generation=pod_group.generation or None,
+        )
+        for kind, (is_true, reason, message) in facts.items()
+    ]
+
+
+def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: Counts) -> Fact:
+    """Whether the minimum is bound; why not, which binds failed, and what the last round did (semantics R4, E1)."""
     needed = max(1, gang.min_member)
     scheduled = count.scheduled >= needed and count.scheduled > count.failed
     refusal = verdict.of_gang(gang.id) if verdict else None
@@ -139,42 +171,27 @@ def _conditions(
         message += f"; {named(faults)}"
     if not scheduled and verdict is not None and verdict.round is not None:
         message += f" (round {verdict.round.number}: {verdict.round.placed} of {verdict.round.present} placed)"
-    is_broken = broken(gang)
-    timed_out = bool(gang.timed_out)
+    return scheduled, reason, message
+
+
+def _degraded(gang: Gang) -> Fact:
+    if not broken(gang):
+        return False, "Complete", ""
+    return True, "BelowMinimum", f"{gang.bound + gang.succeeded} of {gang.min_member} members run or are bound"
+
+
+def _timed_out(gang: Gang) -> Fact:
+    if not gang.timed_out:
+        return False, "NotTimedOut", ""
+    return True, Reason.TIMED_OUT.value, "the gang waited longer than its wait time and waits for the user now"
+
+
+def _invalid(record: GangRecord, gang: Gang, verdict: Verdict | None) -> Fact:
     problems = [problem.text for problem in record.spec.problems] if record.spec else []
-    if verdict is not None:
-        problems += [
-            refusal.message
-            for gang_id, refusal in verdict.gangs
-            if gang_id == gang.id and refusal.reason is Reason.INVALID_GANG
-        ]
-    entries = [
-        (scheduled_condition(pod_group.api_group, pod_group.version), scheduled, reason, message),
-        (
-            DEGRADED,
-            is_broken,
-            "BelowMinimum" if is_broken else "Complete",
-            f"{gang.bound + gang.succeeded} of {gang.min_member} members run or are bound" if is_broken else "",
-        ),
-        (
-            TIMED_OUT,
-            timed_out,
-            Reason.TIMED_OUT.value if timed_out else "NotTimedOut",
-            "the gang waited longer than its wait time and waits for the user now" if timed_out else "",
-        ),
-        (INVALID_GANG, bool(problems), Reason.INVALID_GANG.value if problems else "Valid", " ".join(problems)),
-    ]
-    return [
-        Condition(
-            type=kind,
-            status="True" if is_true else "False",
-            reason=reason,
-            message=cut(message),
-            last_transition_time=wall,
-            observed_generation=pod_group.generation or None,
-        )
-        for kind, is_true, reason, message in entries
-    ]
+    for gang_id, refusal in verdict.gangs if verdict is not None else ():
+        if gang_id == gang.id and refusal.reason is Reason.INVALID_GANG:
+            problems.append(refusal.message)
+    return bool(problems), Reason.INVALID_GANG.value if problems else "Valid", " ".join(problems)
 
 
 def _bound(count: Counts, needed: int) -> str:
