@@ -153,7 +153,8 @@ class Loop:
         return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
-        self._ports.binds.submit([action for action in actions if isinstance(action, Bind | BindClaims)])
+        if binds := [action for action in actions if isinstance(action, Bind | BindClaims)]:
+            self._ports.binds.submit(binds)
         for action in actions:
             if not isinstance(action, Bind | BindClaims):
                 self._ports.tell(action)
