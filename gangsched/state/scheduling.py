@@ -6,26 +6,20 @@ it rests on has changed since its snapshot, not at all (semantics B2). Time is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
-from gangsched.model.gang import Group, Placement
-from gangsched.model.objects import PermitStamp
-from gangsched.model.plan import Plan, Verdict
+from gangsched.model.gang import Group
+from gangsched.model.plan import Plan
 from gangsched.model.protocol import (
     Action,
     Bind,
-    BindClaims,
     BindFailed,
     BindGone,
     Bound,
     ClaimsWritten,
-    MarkTimedOut,
     Message,
     Outcome,
     RecordEvent,
@@ -33,17 +27,17 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
-from gangsched.state.claim_binding import ClaimBinding, waits
+from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
+from gangsched.state.committer import Committer
 from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.members import Change, Member, State
+from gangsched.state.members import State
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
-WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +72,15 @@ class SchedulingState:
         )
         self.claims = ClaimBinding(self.members, self.cluster)
         self._clocked: set[str] = set()
-        self._yielded: set[str] = set()
+        self._committer = Committer(
+            self.members,
+            self.cluster,
+            self.registry,
+            self.queue,
+            self.reports,
+            self.claims,
+            names=rules.scheduler_names,
+        )
         self._keeping: set[str] = set()
         self._looked_at: set[str] = set()  # in the plans since one looked at every group that was ready
 
@@ -124,9 +126,10 @@ class SchedulingState:
         for group_id in refreshed.gone:
             self.queue.drop(group_id)
         self._clocked -= refreshed.gone
-        self._yielded -= refreshed.gone
+        self._committer.forget(refreshed.gone)
         self.reports.forget(refreshed.forgotten)
-        self._release_yielded(refreshed.gone | self._idle(refreshed.changed if self._yielded else set(), now_s))
+        idle = self._idle(refreshed.changed, now_s) if self._committer.has_yielded() else set()
+        self._committer.release_yielded(refreshed.gone | idle)
         for group_id in refreshed.changed:
             group = self.registry.groups[group_id]
             self._keep_clock(group, now_s)
@@ -219,10 +222,10 @@ class SchedulingState:
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
             changed = group is None or group.generation != verdict.generation
-            if group is None or changed or not (newest is None or self._still_fits(verdict, newest)):
+            if group is None or changed or not (newest is None or self._committer.still_fits(verdict, newest)):
                 newest = newest if newest is not None else Ledger(self.cluster.snapshot())
             else:
-                actions += self._commit(group, verdict, snapshot, now_s)
+                actions += self._committer.commit(group, verdict, snapshot, now_s)
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
         self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
@@ -239,98 +242,12 @@ class SchedulingState:
             for group_id in (holding | refused) & self.registry.groups.keys():
                 self.queue.activate(group_id)
 
-    def _commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
-        self.members.release(self.members[uid] for uid in verdict.releases)
-        for placement in verdict.holds:
-            self._place(self.members[placement.pod.uid], placement, Change.HOLD)
-        stamps = {gang: self.registry.gangs[gang].stamp() for gang in group.gangs}
-        actions: list[Action] = [
-            order for each in verdict.binds if (order := self._bind(each, stamps, now_s)) is not None
-        ]
-        if verdict.expired:
-            actions += self._mark_timed_out(group)
-        if verdict.round is not None:
-            group.rounds += 1
-        if verdict.yields_to in self.registry.groups:
-            group.yielded_to = verdict.yields_to
-            self._yielded.add(group.id)
-        records = [self.registry.gangs[gang] for gang in group.gangs]
-        if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
-            self._release_yielded({group.id})
-        if verdict.expired or verdict.yields_to:  # the next verdict comes before this one has settled
-            actions += [event for record in records for event in self.reports.announce(record, verdict)]
-        self._after(group, verdict, snapshot, now_s)
-        return actions
-
-    def _after(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> None:
-        """Put the group where it waits now, and note its report."""
-        moved = bool(verdict.binds or verdict.holds or verdict.releases)
-        is_news = moved or group.verdict is None or not group.verdict.tells_the_same(verdict)
-        group.verdict = verdict
-        for gang in group.gangs:
-            for member in self.registry.gangs[gang].members.values():
-                is_news = is_news or bool(member.fault)
-                member.fault = ""
-        rank = group_key(self.registry.group(group.id, now_s)) if verdict.needs else ()
-        if moved:
-            for gang in group.gangs:
-                self.registry.touch(gang)
-        self.registry.changed(group.id)
-        self.queue.park(group.id, verdict.needs, rank=rank, snapshot=snapshot, in_vain=not moved)
-        if verdict.releases and not verdict.yields_to and not verdict.expired:
-            self.queue.activate(group.id)  # holds were lost: place the members anew at once
-        if is_news:
-            self.reports.note(group.id, now_s)
-
-    def _bind(self, placement: Placement, stamps: Mapping[str, PermitStamp], now_s: float) -> Bind | BindClaims | None:
-        """Send a member's bind, or have its claims bound first."""
-        member = self.members[placement.pod.uid]
-        selections = placement.claims or member.selections
-        self._place(member, placement, Change.SEND_CLAIMS if waits(selections) else Change.SEND_BIND)
-        if not self.registry.gangs[member.gang].plain:
-            member.permit = stamps[member.gang]
-        return self.claims.order(member, now_s)
-
-    def _place(self, member: Member, placement: Placement, change: Change) -> None:
-        """Give a member its room, unless it has it already."""
-        self.members.change(member, change, node=placement.node, selections=placement.claims)
-        assert self.cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
-
     def may_send(self, bind: Bind) -> bool:
         """Whether a bind may be sent, or sent again: its node exists, is schedulable and holds the pod's room (B2)."""
         member = self.members.get(bind.uid)
         if member is None or member.node != bind.node:  # the pod is gone or bound elsewhere, as the server will say
             return bind.node in self.cluster.nodes
         return self.cluster.takes(member.pod, member.node)
-
-    def _still_fits(self, verdict: Verdict, newest: Ledger) -> bool:
-        """The last check: every placement is still allowed, has room and no conflict (B2).
-
-        `newest` has what is known now and what was committed since; it takes the placements, or is left as found.
-        """
-        placements = (*verdict.binds, *verdict.holds)
-        newest.respect_nominations(min((placement.pod.priority for placement in placements), default=0))
-        checkpoint = newest.checkpoint()
-        for placement in placements:
-            index = newest.table.index.get(placement.node)
-            if index is not None and not self.members.node_of(placement.pod.uid):
-                newest.reserve((placement.pod,), np.array([index]), np.array([1]))
-        if all(newest.fits_still(placement.pod, placement.node) for placement in placements):
-            return True
-        newest.rollback(checkpoint)
-        return False
-
-    def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
-        """Annotate every live unbound pod of the group (semantics T2)."""
-        for gang in group.gangs:
-            record = self.registry.gangs[gang]
-            self.registry.touch(gang)
-            for member in record.members.values():
-                pod = member.pod
-                ours = pod.scheduler_name in self._rules.scheduler_names
-                if ours and pod.live and not pod.node_name and not pod.timed_out:
-                    member.marking = True
-                    yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
 
     def _keep_clock(self, group: GroupRecord, now_s: float) -> None:
         """The clock runs while the group holds anything (semantics T1)."""
@@ -342,16 +259,6 @@ class SchedulingState:
             group.clock_s = None
             self._clocked.discard(group.id)
         group.view = None
-
-    def _release_yielded(self, beneficiaries: set[str]) -> None:
-        """Groups that yielded to one that was permitted or is gone may try again (semantics D1)."""
-        for group_id in list(self._yielded):
-            group = self.registry.groups[group_id]
-            if group.yielded_to in beneficiaries:
-                group.yielded_to = ""
-                self._yielded.discard(group_id)
-                self.registry.changed(group_id)
-                self.queue.activate(group_id)
 
     def _expiry_s(self, group_id: str, now_s: float) -> float:
         """When the clock of a group that holds runs out (semantics T1)."""

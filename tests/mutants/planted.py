@@ -49,7 +49,7 @@ MUTANTS = (
     Mutant(
         "timeout is not written to siblings",
         "T2",
-        "state/scheduling.py",
+        "state/committer.py",
         '"""Annotate every live unbound pod of the group (semantics T2)."""\n        for gang in group.gangs:',
         '"""Annotate every live unbound pod of the group (semantics T2)."""\n        for gang in group.gangs[:1]:',
         STATE,
@@ -277,7 +277,7 @@ MUTANTS = (
     Mutant(
         "a yield is not told",
         "D1",
-        "state/scheduling.py",
+        "state/committer.py",
         "if verdict.expired or verdict.yields_to:",
         "if verdict.expired:",
         STATE,

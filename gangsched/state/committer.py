@@ -1,0 +1,158 @@
+"""Committing: what a verdict makes of members, their group and the queue.
+
+Law: one verdict is committed whole. Whether it still may be is asked before (`still_fits`, and the group's generation,
+which `SchedulingState.commit` compares); nothing here refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+
+import numpy as np
+
+from gangsched.core.queue_sort import group_key
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Placement
+from gangsched.model.objects import PermitStamp
+from gangsched.model.plan import Verdict
+from gangsched.model.protocol import Action, Bind, BindClaims, MarkTimedOut
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.claim_binding import ClaimBinding, waits
+from gangsched.state.cluster import Cluster
+from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import Change, Member, State
+from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.reports import Reports
+
+WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
+
+
+class Committer:
+    """Commits verdicts to parts of the state that it does not own; `_yielded` are the groups that have yielded (D1)."""
+
+    def __init__(
+        self,
+        members: MemberStore,
+        cluster: Cluster,
+        registry: Registry,
+        queue: Queue,
+        reports: Reports,
+        claims: ClaimBinding,
+        *,
+        names: Set[str],
+    ) -> None:
+        self._members = members
+        self._cluster = cluster
+        self._registry = registry
+        self._queue = queue
+        self._reports = reports
+        self._claims = claims
+        self._names = names
+        self._yielded: set[str] = set()
+
+    def still_fits(self, verdict: Verdict, newest: Ledger) -> bool:
+        """The last check: every placement is still allowed, has room and no conflict (B2).
+
+        `newest` has what is known now and what was committed since; it takes the placements, or is left as found.
+        """
+        placements = (*verdict.binds, *verdict.holds)
+        newest.respect_nominations(min((placement.pod.priority for placement in placements), default=0))
+        checkpoint = newest.checkpoint()
+        for placement in placements:
+            index = newest.table.index.get(placement.node)
+            if index is not None and not self._members.node_of(placement.pod.uid):
+                newest.reserve((placement.pod,), np.array([index]), np.array([1]))
+        if all(newest.fits_still(placement.pod, placement.node) for placement in placements):
+            return True
+        newest.rollback(checkpoint)
+        return False
+
+    def commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
+        """Make a verdict true; returns the actions that carry it out."""
+        self._members.release(self._members[uid] for uid in verdict.releases)
+        for placement in verdict.holds:
+            self._place(self._members[placement.pod.uid], placement, Change.HOLD)
+        stamps = {gang: self._registry.gangs[gang].stamp() for gang in group.gangs}
+        actions: list[Action] = [
+            order for each in verdict.binds if (order := self._bind(each, stamps, now_s)) is not None
+        ]
+        if verdict.expired:
+            actions += self._mark_timed_out(group)
+        if verdict.round is not None:
+            group.rounds += 1
+        if verdict.yields_to in self._registry.groups:
+            group.yielded_to = verdict.yields_to
+            self._yielded.add(group.id)
+        records = [self._registry.gangs[gang] for gang in group.gangs]
+        if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
+            self.release_yielded({group.id})
+        if verdict.expired or verdict.yields_to:  # the next verdict comes before this one has settled
+            actions += [event for record in records for event in self._reports.announce(record, verdict)]
+        self._after(group, verdict, snapshot, now_s)
+        return actions
+
+    def forget(self, groups: set[str]) -> None:
+        """These groups are gone."""
+        self._yielded -= groups
+
+    def has_yielded(self) -> bool:
+        """Whether any group waits for one that it yielded to."""
+        return bool(self._yielded)
+
+    def release_yielded(self, beneficiaries: set[str]) -> None:
+        """Groups that yielded to one that was permitted or is gone may try again (semantics D1)."""
+        for group_id in list(self._yielded):
+            group = self._registry.groups[group_id]
+            if group.yielded_to in beneficiaries:
+                group.yielded_to = ""
+                self._yielded.discard(group_id)
+                self._registry.changed(group_id)
+                self._queue.activate(group_id)
+
+    def _after(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> None:
+        """Put the group where it waits now, and note its report."""
+        moved = bool(verdict.binds or verdict.holds or verdict.releases)
+        is_news = moved or group.verdict is None or not group.verdict.tells_the_same(verdict)
+        group.verdict = verdict
+        for gang in group.gangs:
+            for member in self._registry.gangs[gang].members.values():
+                is_news = is_news or bool(member.fault)
+                member.fault = ""
+        rank = group_key(self._registry.group(group.id, now_s)) if verdict.needs else ()
+        if moved:
+            for gang in group.gangs:
+                self._registry.touch(gang)
+        self._registry.changed(group.id)
+        self._queue.park(group.id, verdict.needs, rank=rank, snapshot=snapshot, in_vain=not moved)
+        if verdict.releases and not verdict.yields_to and not verdict.expired:
+            self._queue.activate(group.id)  # holds were lost: place the members anew at once
+        if is_news:
+            self._reports.note(group.id, now_s)
+
+    def _bind(self, placement: Placement, stamps: Mapping[str, PermitStamp], now_s: float) -> Bind | BindClaims | None:
+        """Send a member's bind, or have its claims bound first."""
+        member = self._members[placement.pod.uid]
+        selections = placement.claims or member.selections
+        self._place(member, placement, Change.SEND_CLAIMS if waits(selections) else Change.SEND_BIND)
+        if not self._registry.gangs[member.gang].plain:
+            member.permit = stamps[member.gang]
+        return self._claims.order(member, now_s)
+
+    def _place(self, member: Member, placement: Placement, change: Change) -> None:
+        """Give a member its room, unless it has it already."""
+        self._members.change(member, change, node=placement.node, selections=placement.claims)
+        assert self._cluster.fits(member.pod, member.node), f"{member.pod.key} does not fit on {member.node}"
+
+    def _mark_timed_out(self, group: GroupRecord) -> Iterator[MarkTimedOut]:
+        """Annotate every live unbound pod of the group (semantics T2)."""
+        for gang in group.gangs:
+            record = self._registry.gangs[gang]
+            self._registry.touch(gang)
+            for member in record.members.values():
+                pod = member.pod
+                ours = pod.scheduler_name in self._names
+                if ours and pod.live and not pod.node_name and not pod.timed_out:
+                    member.marking = True
+                    yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
