@@ -6,7 +6,7 @@ whose group or nodes have changed since the snapshot (semantics B2).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gangsched.model.gang import Placement, Refusal
@@ -49,7 +49,7 @@ class Verdict:
     `releases` uids of holds given back. `told` is what people are told of the group, `gangs` by gang id and `notes` by
     pod uid where that differs. `needs` are what must have room before trying again, on nodes the named shapes may use;
     empty means that room cannot help. `expired` is true when the wait time ran out just now (T2); `yields_to` names the
-    group that profits from the releases (D1).
+    group that profits from the releases (D1). `sent` is how many binds the state has sent for it.
     """
 
     group: str
@@ -64,6 +64,11 @@ class Verdict:
     gangs: tuple[tuple[str, Refusal], ...] = ()
     expired: bool = False
     yields_to: str = ""
+    sent: int = 0
+
+    def carried_out(self) -> Verdict:
+        """What is remembered of it once it is committed: no copies of the pods that were placed."""
+        return replace(self, binds=(), holds=(), releases=(), sent=len(self.binds))
 
     @property
     def reason(self) -> Reason:

@@ -115,7 +115,7 @@ class Committer:
         """Put the group where it waits now, and note its report."""
         moved = bool(verdict.binds or verdict.holds or verdict.releases)
         is_news = moved or group.verdict is None or not group.verdict.tells_the_same(verdict)
-        group.verdict = verdict
+        group.verdict = verdict.carried_out() if moved else verdict
         for gang in group.gangs:
             for member in self._registry.gangs[gang].members.values():
                 is_news = is_news or bool(member.fault)

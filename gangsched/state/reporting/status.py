@@ -162,7 +162,7 @@ def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: C
             message += f"; {refusal.text}"
     elif refusal is not None:
         reason, message = refusal.reason.value, refusal.text
-    elif count.scheduled or (verdict is not None and verdict.binds):
+    elif count.scheduled or (verdict is not None and verdict.sent):
         reason = "Binding"  # the members are on their way, or some were lost on it
     else:
         lack = waiting_for_members(gang)

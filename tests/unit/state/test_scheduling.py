@@ -380,3 +380,14 @@ def test_last_look_before_each_send() -> None:
     world.remove_node("a")
     assert not world.state.may_send(first)
     assert world.state.may_send(second)
+
+
+def test_nothing_keeps_the_unbound_copies_of_pods_that_run() -> None:
+    """A running gang is remembered once: the verdict that started it does not hold its pods as they were before."""
+    world = World(node("a", 4))
+    world.create(members("g", 3), pod("p"))
+    world.settle()
+    assert len(world.bound()) == 4
+    verdicts = [group.verdict for group in world.state.registry.groups.values() if group.verdict is not None]
+    assert [(verdict.binds, verdict.sent) for verdict in verdicts if verdict.sent == 3] == [((), 3)]
+    assert not any(verdict.binds or verdict.holds for verdict in verdicts)
