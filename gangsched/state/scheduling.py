@@ -229,17 +229,26 @@ class SchedulingState:
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
         self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
-        self._look_for_deadlock(plan, holders)
+        self._look_for_deadlock(plan, holders, now_s)
         return actions
 
-    def _look_for_deadlock(self, plan: Plan, holders: Set[str]) -> None:
-        """After a plan in which a holder progressed, look again: a deadlock shows only in one where none does (D1)."""
+    def _look_for_deadlock(self, plan: Plan, holders: Set[str], now_s: float) -> None:
+        """After a plan in which a holder progressed, look again: a deadlock shows only in one where none does (D1).
+
+        Of those that hold nothing, only a group of higher priority than a holder may profit from it.
+        """
         moved = {each.group: each for each in plan.verdicts if each.binds or each.holds or each.releases}
         holding = {group for group in holders if group not in moved or not moved[group].binds}
         holding |= {group for group, verdict in moved.items() if verdict.holds}
         if holding and any(verdict.holds or group in holders for group, verdict in moved.items()):
-            refused = {verdict.group for verdict in plan.verdicts if verdict.reason is Reason.UNSCHEDULABLE}
-            for group_id in (holding | refused) & self.registry.groups.keys():
+            known = self.registry.groups.keys()
+            rank = {group_id: self.registry.group(group_id, now_s).priority for group_id in holding & known}
+            refused = {each.group for each in plan.verdicts if each.reason is Reason.UNSCHEDULABLE} & known
+            lowest = min(rank.values(), default=None)
+            above = {
+                each for each in refused if lowest is not None and self.registry.group(each, now_s).priority > lowest
+            }
+            for group_id in rank.keys() | above:
                 self.queue.activate(group_id)
 
     def may_send(self, bind: Bind) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from msgspec.structs import replace
 
 from gangsched.core.cycle import plan
@@ -391,3 +392,22 @@ def test_nothing_keeps_the_unbound_copies_of_pods_that_run() -> None:
     verdicts = [group.verdict for group in world.state.registry.groups.values() if group.verdict is not None]
     assert [(verdict.binds, verdict.sent) for verdict in verdicts if verdict.sent == 3] == [((), 3)]
     assert not any(verdict.binds or verdict.holds for verdict in verdicts)
+
+
+@pytest.mark.parametrize(("priority", "times"), [(0, 1), (5, 2)])
+def test_a_holder_that_progresses_wakes_only_refused_gangs_of_higher_priority(priority: int, times: int) -> None:
+    """D1, Q3: of gangs that hold nothing only those of higher priority may profit from a yield."""
+    world = World(node("a", 4))
+    activated: list[str] = []
+    activate = world.state.queue.activate
+
+    def spy(group: str) -> None:
+        activated.append(group)
+        activate(group)
+
+    world.state.queue.activate = spy  # type: ignore[method-assign]
+    refused = members("r", 3, gpus=2, priority=priority)
+    world.create(pod("other", gpus=2, node_name="a"), members("g", 4, mode="NonStrict"), refused)
+    world.settle()
+    assert len(world.held()) == 2
+    assert activated.count("ns/r") == times
