@@ -74,7 +74,8 @@ class Committer:
         self._members.release(self._members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
             self._place(self._members[placement.pod.uid], placement, Change.HOLD)
-        stamps = {gang: self._registry.gangs[gang].stamp() for gang in group.gangs}
+        records = [self._registry.gangs[gang] for gang in group.gangs]
+        stamps = {record.id: record.stamp() for record in records if verdict.binds and not record.plain}
         actions: list[Action] = [
             order for each in verdict.binds if (order := self._bind(each, stamps, now_s)) is not None
         ]
@@ -85,7 +86,6 @@ class Committer:
         if verdict.yields_to in self._registry.groups:
             group.yielded_to = verdict.yields_to
             self._yielded.add(group.id)
-        records = [self._registry.gangs[gang] for gang in group.gangs]
         if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
             self.release_yielded({group.id})
         if verdict.expired or verdict.yields_to:  # the next verdict comes before this one has settled
