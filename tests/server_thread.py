@@ -33,8 +33,9 @@ class ServerThread:
         self.run(self._listen())
 
     def stop(self) -> None:
-        """Close every connection and end the thread."""
+        """Close every connection, end the handlers that still run, and end the thread."""
         self.run(self._runner.cleanup())
+        self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -44,6 +45,14 @@ class ServerThread:
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
         self.url = f"{'https' if self._tls else 'http'}://127.0.0.1:{self._runner.addresses[0][1]}"
+
+
+async def _cancel_others() -> None:
+    """Cancel every task of this loop but the present one, and wait for their ends."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 def tls_of(certificate: object, key: object) -> ssl.SSLContext:

@@ -97,6 +97,7 @@ class RealCluster:
         self._namespaces: set[str] = set()
 
     def create(self, bodies: list[Object]) -> None:
+        """Wait until all have been seen, so that the next step means these pods too."""
         for body in bodies:
             namespace = body["metadata"].get("namespace")
             if namespace is not None:
@@ -104,10 +105,15 @@ class RealCluster:
             if body["kind"] == "PodGroup":
                 self._kinds[f"{namespace}/{body['metadata']['name']}"] = body["apiVersion"]
         if len(bodies) > 20:
-            make.create_all(self._api, bodies, connections=8)
+            created = make.create_all(self._api, bodies, connections=8)
         else:
-            for body in bodies:
-                self._api.post(self._api.path_of(body), body)
+            created = [self._api.post(self._api.path_of(body), body) for body in bodies]
+        pods = {body["metadata"]["uid"]: body["metadata"]["name"] for body in created if body["kind"] == "Pod"}
+
+        def unseen(view: View) -> list[str]:
+            return [f"pod {pods[uid]} is not seen" for uid in pods.keys() - view.created]
+
+        self._board.until(unseen, within_s=SLACK_S)
 
     def delete(self, kind: str, key: str) -> None:
         """Wait until the deletion has been seen, so that no later step counts the pod."""

@@ -24,16 +24,21 @@ _GROUP_WORDS: Final = frozenset({"phase", "scheduled", "running", "succeeded", "
 
 @dataclass(slots=True)
 class View:
-    """Objects by `namespace/name`, Events in the order seen, and pods (`namespace/name`) in the order bound."""
+    """Objects by `namespace/name`, Events in the order seen, and pods (`namespace/name`) in the order bound.
+
+    `created` has the uid of every pod ever seen, also of those that are gone.
+    """
 
     pods: dict[str, Object] = field(default_factory=dict)
     pod_groups: dict[str, Object] = field(default_factory=dict)
     events: list[Object] = field(default_factory=list)
     bound_order: list[str] = field(default_factory=list)
+    created: set[str] = field(default_factory=set)
 
     def pod_changed(self, kind: str, pod: Object) -> None:
         """Take in a change of a pod."""
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        self.created.add(pod["metadata"]["uid"])
         if kind != "DELETED":
             self.pods[key] = pod
         elif self.pods.get(key, pod)["metadata"]["uid"] == pod["metadata"]["uid"]:
