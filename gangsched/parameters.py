@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
+from gangsched.core.reservations.heads import ReservationLimits
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.settings import Settings
 from gangsched.state.scheduling import Rules
@@ -20,6 +21,7 @@ def rules(settings: Settings) -> Rules:
             wait_time_s=min(settings.wait_time_s, settings.hold_max_s),
             hold_max_s=settings.hold_max_s,
             match_policy=settings.match_policy,
+            expected_runtime_s=settings.default_expected_runtime_s,
         ),
         settle_s=settings.settle_ms / 1e3,
         avoid_s=settings.kubelet_rejection_avoid_s,
@@ -30,6 +32,19 @@ def rules(settings: Settings) -> Rules:
 def limits(settings: Settings) -> Limits:
     """How much one plan looks at."""
     return Limits(groups=settings.plan_groups, pods=settings.plan_pods)
+
+
+def reservation_limits(settings: Settings) -> ReservationLimits:
+    """For how many groups room is reserved, for whom and for how long."""
+    return ReservationLimits(
+        reservations=settings.reservations,
+        per_namespace=settings.reservations_per_namespace,
+        share=settings.reserve_share,
+        small_head_after_s=settings.small_head_after_s,
+        fence_after_s=settings.fence_after_s,
+        horizon_s=settings.reserve_horizon_s,
+        order=settings.backfill_order,
+    )
 
 
 def gpu_policy(settings: Settings) -> GpuPolicy:

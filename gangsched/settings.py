@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as UnreadableSetting
 
+from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS
 
@@ -105,6 +106,43 @@ class Settings(BaseSettings):
     event_every_s: float = Field(default=300, ge=0, description="Time for one more after that; others are dropped.")
     plan_groups: int = Field(default=400, ge=1, le=100_000, description="Groups that one plan looks at.")
     plan_pods: int = Field(default=5_000, ge=1, le=1_000_000, description="Pods that one plan tries.")
+    reservations: int = Field(
+        default=8, ge=0, le=64, description="Groups that room is reserved for at a time; 0 turns reservations off (H3)."
+    )
+    reserve_horizon_s: float = Field(
+        default=604_800, gt=0, le=31_536_000, description="How far ahead a reservation with a time may start (H5)."
+    )
+    fence_after_s: float = Field(
+        default=21_600,
+        ge=0,
+        le=31_536_000,
+        description="How long a group waits for room before nodes are kept for it without a time (H6).",
+    )
+    small_head_after_s: float = Field(
+        default=3_600,
+        ge=0,
+        le=31_536_000,
+        description="How long a group that needs less than a node waits before room is reserved for it (H3).",
+    )
+    reservations_per_namespace: int = Field(
+        default=2, ge=1, le=64, description="The most reservations that the groups of one namespace have (H7)."
+    )
+    reserve_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="The most of one kind of accelerator that all reservations but the first may take together (H7).",
+    )
+    default_expected_runtime_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=31_536_000,
+        description="How long a pod is expected to run when nobody says; without it that is unknown (H1).",
+    )
+    backfill_order: BackfillOrder = Field(
+        default=BackfillOrder.SHORTEST,
+        description="Which of equal groups may pass a reservation first: the shortest, or by age (H9).",
+    )
     settle_ms: int = Field(
         default=250, ge=0, le=1_000, description="How long a verdict must stand before it is told (E1)."
     )

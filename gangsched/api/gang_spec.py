@@ -47,11 +47,15 @@ class GangRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangDefaults:
-    """What an administrator set for values that nobody states, and `hold_max_s`, the most that a wait time may be."""
+    """What an administrator set for values that nobody states, and `hold_max_s`, the most that a wait time may be.
+
+    `expected_runtime_s` is the run time of pods that state none (H1), None for unknown.
+    """
 
     wait_time_s: float = 600.0
     hold_max_s: float = 3600.0
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
+    expected_runtime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,6 +134,16 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
         ("scheduler_names: ['a b']", "scheduler_names is ['a b']"),
         ("scheduler_names: ''", 'scheduler_names is ""'),
         ("shutdown_s: 0", "shutdown_s is 0"),
+        ("reservations: -1", "reservations is -1"),
+        ("reservations: 65", "reservations is 65"),
+        ("reservations: off", "reservations is False"),
+        ("reserve_horizon_s: 0", "reserve_horizon_s is 0"),
+        ("fence_after_s: -1", "fence_after_s is -1"),
+        ("small_head_after_s: .inf", "small_head_after_s is inf"),
+        ("reservations_per_namespace: 0", "reservations_per_namespace is 0"),
+        ("reserve_share: 1.1", "reserve_share is 1.1"),
+        ("default_expected_runtime_s: 0", "default_expected_runtime_s is 0"),
+        ("backfill_order: longest", "should be 'shortest' or 'age'"),
     ],
 )
 def test_bad_values_are_refused_by_name(tmp_path: Path, text: str, part: str) -> None:

@@ -22,6 +22,7 @@ from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
+from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
@@ -32,7 +33,7 @@ from gangsched.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationLimits:
-    """What an administrator may set; times in seconds. With 0 `reservations` there are no heads."""
+    """What an administrator may set; times in seconds. With 0 `reservations` there are no heads and no backfill."""
 
     reservations: int = 8
     per_namespace: int = 2
@@ -40,6 +41,7 @@ class ReservationLimits:
     small_head_after_s: float = 3_600.0
     fence_after_s: float = 21_600.0
     horizon_s: float = 7 * 86_400.0
+    order: BackfillOrder = BackfillOrder.SHORTEST
 
 
 class NotEntitled(StrEnum):

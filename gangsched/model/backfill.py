@@ -1,0 +1,15 @@
+"""What an administrator may say about backfill in words; the numbers are `core.reservations.heads.ReservationLimits`.
+
+Law: these are values only; `core` decides by them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class BackfillOrder(StrEnum):
+    """Who goes first among equal groups that may pass a reservation (H9): the shortest class, or the oldest."""
+
+    SHORTEST = "shortest"
+    AGE = "age"

@@ -1,0 +1,42 @@
+"""Parameters: what of the settings decides."""
+
+from __future__ import annotations
+
+from gangsched import parameters
+from gangsched.core.reservations.heads import ReservationLimits
+from gangsched.model.backfill import BackfillOrder
+from gangsched.settings import Settings
+
+
+def test_defaults_of_reservations_are_those_of_the_core() -> None:
+    """Tests and benchmarks of the core decide as a daemon without settings does."""
+    assert parameters.reservation_limits(Settings()) == ReservationLimits()
+
+
+def test_every_setting_of_reservations_is_passed_on() -> None:
+    """H3, H5 to H7, H9: none of the limits is left at its default."""
+    settings = Settings(
+        reservations=1,
+        reservations_per_namespace=3,
+        reserve_share=0.25,
+        small_head_after_s=4,
+        fence_after_s=5,
+        reserve_horizon_s=6,
+        backfill_order=BackfillOrder.AGE,
+    )
+    limits = parameters.reservation_limits(settings)
+    assert limits == ReservationLimits(
+        reservations=1,
+        per_namespace=3,
+        share=0.25,
+        small_head_after_s=4,
+        fence_after_s=5,
+        horizon_s=6,
+        order=BackfillOrder.AGE,
+    )
+
+
+def test_default_run_time_is_passed_on() -> None:
+    """H1: an administrator's default counts for pods that state none."""
+    assert parameters.rules(Settings()).defaults.expected_runtime_s is None
+    assert parameters.rules(Settings(default_expected_runtime_s=60)).defaults.expected_runtime_s == 60
