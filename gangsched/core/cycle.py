@@ -64,7 +64,7 @@ def plan(
             break
         # 2.-5. group by group
         if snapshot.nominations:
-            ledger.respect_nominations(group.lowest_priority)
+            ledger.respect_nominations(group.lowest_priority, but=group.id)
         verdicts[group.id] = verdict = decide(group, ledger, totals, now_s=now_s)
         tried += verdict.round.attempted if verdict.round else 1
     left = tuple(group.id for group in ready if group.id not in verdicts)

@@ -74,7 +74,7 @@ def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger, decide: D
 
 def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Ledger, decide: Decide) -> Verdict | None:
     """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes nothing."""
-    ledger.respect_nominations(beneficiary.lowest_priority)
+    ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
     checkpoint = ledger.checkpoint()
     for group in yielding:
         for placement in _holds(group):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY
-from gangsched.model.snapshot import Bools, Ints, Snapshot
+from gangsched.model.snapshot import Bools, Ints, Nomination, Snapshot
 
 UNIT_BITS = 20
 """The most bits of an amount of accelerators in a cost."""
@@ -81,6 +82,7 @@ class Ledger:
         self._recalled: dict[Hashable, tuple[int, Any]] = {}
         self._snapshot = snapshot
         self._respected = 0  # nominations, from the highest priority on
+        self._spared = ""  # the group whose nominations among them are not
         self._usual: dict[str, dict[str, int]] = {}
         self._packed_by: dict[Shape, tuple[str, int]] = {}
 
@@ -170,20 +172,48 @@ class Ledger:
         if index is not None:
             self.reserve((pod,), np.array([index]), np.array([-1]))
 
-    def respect_nominations(self, priority: int) -> None:
-        """Take the room that pods of other schedulers were promised, as far as theirs is at least `priority` (F1).
+    def respect_nominations(self, priority: int, *, but: str = "") -> None:
+        """Take the room that pods were promised, as far as theirs is at least `priority` and not of group `but`.
 
-        Room taken for a lower priority before is given back. Costs nothing where nothing changes.
+        Other schedulers promised it (F1), or we did (V10). Room taken for a lower priority before is given back. Costs
+        nothing where nothing changes. It is journalled: never call it between a checkpoint and its rollback.
         """
         nominations = self._snapshot.nominations
         respected = bisect_right(nominations, -priority, key=lambda each: -each.pod.priority)
+        spared = but if but in self._nominated else ""
+        if (respected, spared) == (self._respected, self._spared):
+            return
+        self._promise(self._within(self._spared), 1)
         first, last = sorted((self._respected, respected))
-        for each in nominations[first:last]:
+        self._promise(nominations[first:last], 1 if respected > self._respected else -1)
+        self._respected, self._spared = respected, spared
+        self._promise(self._within(spared), -1)
+
+    @cached_property
+    def _nominated(self) -> Mapping[str, Sequence[int]]:
+        """By group id the nominations that we made for it, as positions."""
+        found: dict[str, list[int]] = {}
+        for index, each in enumerate(self._snapshot.nominations):
+            if each.group:
+                found.setdefault(each.group, []).append(index)
+        return found
+
+    def _within(self, group: str) -> Sequence[Nomination]:
+        """The nominations of a group among those respected now."""
+        positions = self._nominated.get(group, ())
+        return [self._snapshot.nominations[index] for index in positions if index < self._respected]
+
+    def _promise(self, nominations: Sequence[Nomination], sign: int) -> None:
+        """Take the room of nominations (+1) or give it back (-1), all of one shape at once."""
+        by_shape: dict[Shape, list[tuple[int, Pod]]] = {}
+        for each in nominations:
             index = self.table.index.get(each.node)
             if index is not None:
-                sign = 1 if respected > self._respected else -1
-                self.reserve((each.pod,), np.array([index]), np.array([sign]))
-        self._respected = respected
+                by_shape.setdefault(each.pod.shape, []).append((index, each.pod))
+        for placed in by_shape.values():
+            placed.sort(key=itemgetter(0))
+            nodes, counts = np.unique([node for node, _ in placed], return_counts=True)
+            self.reserve([pod for _, pod in placed], nodes, sign * counts)
 
     def room(self, shape: Shape) -> Ints:
         """`room[n]`: how many more pods of `shape` node `n` takes now, 0 where Filter refuses. Read-only."""

@@ -130,7 +130,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod. `gang_metadata` are its labels and annotations of `api.keys`, as sorted (key, value) pairs.
 
     `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch;
-    `timed_out` is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name.
+    `timed_out` is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name and
+    `controller_kind` its kind. `start_s` is status.startTime; `deletion_s` is the deletionTimestamp, when the grace
+    period ends; 0 without one. `grace_s` is terminationGracePeriodSeconds. A `mirror` pod is a kubelet's own; a pod
+    that `never_preempts` says preemptionPolicy Never (V2, V5).
     """
 
     uid: str
@@ -154,6 +157,12 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     condition: ScheduledCondition | None = None
     permitted: PermitStamp | None = None
     nominated_node: str = ""
+    start_s: int = 0
+    deletion_s: int = 0
+    grace_s: int = 30
+    controller_kind: str = ""
+    mirror: bool = False
+    never_preempts: bool = False
 
     @property
     def key(self) -> str:

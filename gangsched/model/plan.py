@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from gangsched.model.gang import Placement, Refusal
 from gangsched.model.objects import Shape
+from gangsched.model.preemption import NotHelpful, Preemption
 from gangsched.model.reasons import Reason
 
 
@@ -49,7 +50,8 @@ class Verdict:
     `releases` uids of holds given back. `told` is what people are told of the group, `gangs` by gang id and `notes` by
     pod uid where that differs. `needs` are what must have room before trying again, on nodes the named shapes may use;
     empty means that room cannot help. `expired` is true when the wait time ran out just now (T2); `yields_to` names the
-    group that profits from the releases (D1). `sent` is how many binds the state has sent for it.
+    group that profits from the releases (D1). `sent` is how many binds the state has sent for it. `preemption` is a
+    decision to make room for the group, or why none was made where it was looked for (V1, V21).
     """
 
     group: str
@@ -65,6 +67,7 @@ class Verdict:
     expired: bool = False
     yields_to: str = ""
     sent: int = 0
+    preemption: Preemption | NotHelpful | None = None
 
     def carried_out(self) -> Verdict:
         """What is remembered of it once it is committed: no copies of the pods that were placed."""

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     HOLDING = "Holding"
     YIELDED = "Yielded"
     UNSUPPORTED = "Unsupported"
+    PREEMPTING = "Preempting"
     BACK_OFF = "BackOff"
 
 

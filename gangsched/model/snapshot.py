@@ -95,13 +95,16 @@ class NodeTable:
 
 
 class Nomination(NamedTuple):
-    """Room on a node that another scheduler made for a pod of its own by preemption (semantics F1).
+    """Room on a node that is made for a pod by preemption: by another scheduler (semantics F1), or by us (V10).
 
     `pod` has the pod's shape and priority and nothing else: no labels, namespace or claims that others might look at.
+    `group` is the id of the group that we make room for, which its own nominations do not keep off; "" for a pod of
+    another scheduler.
     """
 
     node: str
     pod: Pod
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

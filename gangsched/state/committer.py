@@ -58,7 +58,7 @@ class Committer:
         `newest` has what is known now and what was committed since; it takes the placements, or is left as found.
         """
         placements = (*verdict.binds, *verdict.holds)
-        newest.respect_nominations(min((placement.pod.priority for placement in placements), default=0))
+        newest.respect_nominations(min((each.pod.priority for each in placements), default=0), but=verdict.group)
         checkpoint = newest.checkpoint()
         for placement in placements:
             index = newest.table.index.get(placement.node)

@@ -1,0 +1,48 @@
+"""The ledger: which promised room it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangsched.core.reserve import Ledger
+from gangsched.model.snapshot import Nomination, Snapshot
+from tests.builders import GPU, node, pod, snapshot
+
+
+def promised(*nominations: Nomination) -> Snapshot:
+    """Two nodes of 8 GPUs with these nominations, the highest priority first."""
+    return replace(snapshot([node("a"), node("b")]), nominations=nominations)
+
+
+def free(ledger: Ledger) -> list[int]:
+    """Free GPUs by node."""
+    found: list[int] = ledger.free[ledger.resources[GPU]].tolist()
+    return found
+
+
+def test_nominated_room_is_kept_from_equal_and_lower_priority() -> None:
+    """V10: room that is made for a group counts as taken, except for higher priority and for the group itself."""
+    ours = [Nomination("a", pod(f"n{i}", gpus=2, priority=5), "ns/g") for i in range(3)]
+    ledger = Ledger(promised(*ours, Nomination("b", pod("other", gpus=1, priority=3))))
+    ledger.respect_nominations(5)
+    assert free(ledger) == [2, 8]
+    ledger.respect_nominations(5, but="ns/g")
+    assert free(ledger) == [8, 8]
+    ledger.respect_nominations(0, but="ns/g")
+    assert free(ledger) == [8, 7]
+    ledger.respect_nominations(0, but="ns/other")
+    assert free(ledger) == [2, 7]
+    ledger.respect_nominations(6, but="ns/g")
+    assert free(ledger) == [8, 8]
+    ledger.respect_nominations(0)
+    assert free(ledger) == [2, 7]
+
+
+def test_nominated_room_beside_its_victims_is_less_than_nothing() -> None:
+    """V10: members are nominated beside the victims that are still there, so room that comes free is theirs."""
+    crowded = snapshot([node("a")], [(pod("victim", gpus=8), "a")])
+    ledger = Ledger(replace(crowded, nominations=(Nomination("a", pod("n", gpus=8, priority=5), "ns/g"),)))
+    ledger.respect_nominations(1)
+    assert free(ledger) == [-8]
+    ledger.release(pod("victim", gpus=8), "a")
+    assert ledger.room(pod("late").shape).tolist() == [0]
