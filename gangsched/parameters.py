@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
-from gangsched.core.reservations.heads import ReservationLimits
 from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
 from gangsched.state.scheduling import Rules
 

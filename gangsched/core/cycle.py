@@ -23,6 +23,7 @@ from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.reservation import Reservations, Reserving
 from gangsched.model.snapshot import Snapshot
 
 Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
@@ -45,11 +46,13 @@ def plan(
     now_s: float,
     limits: Limits | None = None,
     policy: GpuPolicy | None = None,
+    reserving: Reserving | None = None,
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
     Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. Groups that are
     `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8).
+    Without `reserving` nothing is reserved for those that wait.
     """
     limits = limits or Limits()
     ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
@@ -71,7 +74,8 @@ def plan(
     # 6. PostFilter, with all holders whatever the limits
     yields = post_filter.yield_holds(ordered, verdicts, ledger, lambda each: decide(each, ledger, totals, now_s=now_s))
     first = yields | verdicts | yields  # what is released comes before what takes its room
-    return Plan(tuple(first.values()), left, tried)
+    stands = None if reserving is None else Reservations(standing=reserving.standing, stale=reserving.stale)
+    return Plan(tuple(first.values()), left, tried, stands)
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:

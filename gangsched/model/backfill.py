@@ -1,4 +1,4 @@
-"""What an administrator may say about backfill in words; the numbers are `core.reservations.heads.ReservationLimits`.
+"""What an administrator may say about backfill in words; the numbers are `model.reservation.ReservationLimits`.
 
 Law: these are values only; `core` decides by them.
 """

@@ -6,6 +6,7 @@ Law: a `Gang` is an immutable view of one gang's members and settings, a `Group`
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -68,7 +69,8 @@ class Gang:
     `bound` counts bound and being-bound members that are not terminating, `present` all live ungated members of ours or
     bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
     settings yet. `permitted_min` is the minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes
-    of bound members, by name. A `plain` gang is pods that name no gang: each is scheduled alone.
+    of bound members, by name. A `plain` gang is pods that name no gang: each is scheduled alone. `run_time_s` is how
+    long its longest waiting member is expected to run, `math.inf` for unknown (H1).
     """
 
     id: str
@@ -94,6 +96,7 @@ class Gang:
     plain: bool = False
     constraints: PlacementConstraints = NO_CONSTRAINTS
     uninitialised: Refusal | None = None
+    run_time_s: float = math.inf
 
     @property
     def free_running(self) -> bool:
@@ -159,6 +162,11 @@ class Group:
     def holds(self) -> bool:
         """Whether any member is held."""
         return any(gang.held for gang in self.gangs)
+
+    @property
+    def run_time_s(self) -> float:
+        """How long it is expected to run: as long as the longest of its gangs (H1)."""
+        return max(gang.run_time_s for gang in self.gangs)
 
     @property
     def wait_time_s(self) -> float:

@@ -13,6 +13,7 @@ from gangsched.model.gang import Placement, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.preemption import NotHelpful, Preemption
 from gangsched.model.reasons import Reason
+from gangsched.model.reservation import How, KeptFor, Reservations
 
 
 class RoundOutcome(StrEnum):
@@ -51,7 +52,8 @@ class Verdict:
     pod uid where that differs. `needs` are what must have room before trying again, on nodes the named shapes may use;
     empty means that room cannot help. `expired` is true when the wait time ran out just now (T2); `yields_to` names the
     group that profits from the releases (D1). `sent` is how many binds the state has sent for it. `preemption` is a
-    decision to make room for the group, or why none was made where it was looked for (V1, V21).
+    decision to make room for the group, or why none was made where it was looked for (V1, V21). `how` says why it could
+    pass reservations, None where none bound it (H8); `kept_for` that it would fit but for them (H14).
     """
 
     group: str
@@ -68,6 +70,8 @@ class Verdict:
     yields_to: str = ""
     sent: int = 0
     preemption: Preemption | NotHelpful | None = None
+    how: How | None = None
+    kept_for: KeptFor | None = None
 
     def carried_out(self) -> Verdict:
         """What is remembered of it once it is committed: no copies of the pods that were placed."""
@@ -89,8 +93,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Verdicts in the order they were reached. `left` are groups not looked at because the cycle was full."""
+    """Verdicts in the order they were reached. `left` are groups not looked at because the cycle was full.
+
+    `reservations` are those that stand now; None where they are off.
+    """
 
     verdicts: tuple[Verdict, ...]
     left: tuple[str, ...] = ()
     pods_tried: int = 0
+    reservations: Reservations | None = None

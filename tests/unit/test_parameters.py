@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gangsched import parameters
-from gangsched.core.reservations.heads import ReservationLimits
 from gangsched.model.backfill import BackfillOrder
+from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
@@ -21,15 +20,8 @@ from gangsched.core.reservations.reservation import Reservation
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
+from gangsched.model.reservation import How
 from gangsched.model.snapshot import Ints
-
-
-class How(StrEnum):
-    """Why a group could pass: on nodes that nobody reserved, in what reservations leave, or by ending in time."""
-
-    BESIDE = "beside"
-    SPARE = "spare"
-    SHORT = "short"
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
@@ -22,35 +21,13 @@ from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
-from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.pods_by_node import PodsByNode
+from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.model.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReservationLimits:
-    """What an administrator may set; times in seconds. With 0 `reservations` there are no heads and no backfill."""
-
-    reservations: int = 8
-    per_namespace: int = 2
-    share: float = 0.5
-    small_head_after_s: float = 3_600.0
-    fence_after_s: float = 21_600.0
-    horizon_s: float = 7 * 86_400.0
-    order: BackfillOrder = BackfillOrder.SHORTEST
-
-
-class NotEntitled(StrEnum):
-    """Why a group that waits for room is no head."""
-
-    IMPOSSIBLE = "more than the empty cluster has"
-    TOO_YOUNG = "less than a node, and not waiting for long enough"
-    NAMESPACE = "its namespace has as many reservations as it may"
-    LATER = "others wait for longer"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,27 +20,18 @@ import numpy as np
 
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.permit import missing
-from gangsched.core.reservations.heads import Head, ReservationLimits
+from gangsched.core.reservations.heads import Head
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
 from gangsched.model.gang import Placement
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import RoundOutcome
+from gangsched.model.reservation import Occupant, ReservationLimits
 from gangsched.model.snapshot import Bools, Ints
 
 ROUNDS = 3
 """Rounds that look for the time of one head."""
-
-
-@dataclass(frozen=True, slots=True)
-class Occupant:
-    """A pod that takes room on a node; `ends_s` is its expected end, `math.inf` for unknown (`core.expected_end`)."""
-
-    pod: Pod
-    node: str
-    started_s: float
-    ends_s: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

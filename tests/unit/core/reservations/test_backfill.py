@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from gangsched.core.reservations.backfill import Backfill, How
-from gangsched.core.reservations.heads import Head, ReservationLimits, empty_ledger, needed, waiting_since_s
-from gangsched.core.reservations.reservation import Occupant, Reservation, Timeline, make_reservations
+from gangsched.core.reservations.backfill import Backfill
+from gangsched.core.reservations.heads import Head, empty_ledger, needed, waiting_since_s
+from gangsched.core.reservations.reservation import Reservation, Timeline, make_reservations
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
+from gangsched.model.reservation import How, Occupant, ReservationLimits
 from tests.builders import GPU, gang, group, node, pod, running, shape, snapshot
 
 FOUR = [node(name) for name in "abcd"]

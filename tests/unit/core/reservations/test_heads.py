@@ -6,17 +6,11 @@ from typing import Any
 
 import pytest
 
-from gangsched.core.reservations.heads import (
-    NotEntitled,
-    ReservationLimits,
-    empty_ledger,
-    find_heads,
-    needed,
-    waiting_since_s,
-)
+from gangsched.core.reservations.heads import empty_ledger, find_heads, needed, waiting_since_s
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, MatchPolicy
 from gangsched.model.objects import Node
+from gangsched.model.reservation import NotEntitled, ReservationLimits
 from tests.builders import GPU, gang, group, node, pod, running, snapshot
 
 TWO_NODES = [node("a"), node("b")]

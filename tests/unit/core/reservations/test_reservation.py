@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gangsched.core.reservations.heads import Head, ReservationLimits, empty_ledger, needed, waiting_since_s
-from gangsched.core.reservations.reservation import Occupant, Reservation, Timeline, make_reservations
+from gangsched.core.reservations.heads import Head, empty_ledger, needed, waiting_since_s
+from gangsched.core.reservations.reservation import Reservation, Timeline, make_reservations
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node
+from gangsched.model.reservation import Occupant, ReservationLimits
 from tests.builders import GPU, gang, group, node, pod, running, snapshot
 
 NOW_S = 100_000.0

@@ -1,0 +1,157 @@
+"""Reservations: what a plan is told of room that is kept for groups that wait, and what it answers.
+
+Law: these are values only. The state keeps the `Reserved` of one plan and gives them to the next, so that a plan that
+does not look at a head keeps off its room too (semantics H12). Times ending in `_s` are seconds since the epoch unless
+they are said to be spans; `math.inf` is a time that nobody knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from gangsched.model.backfill import BackfillOrder
+from gangsched.model.gang import Group, Placement
+from gangsched.model.objects import Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationLimits:
+    """What an administrator may set; spans in seconds. With 0 `reservations` there are no heads."""
+
+    reservations: int = 8
+    per_namespace: int = 2
+    share: float = 0.5
+    small_head_after_s: float = 3_600.0
+    fence_after_s: float = 21_600.0
+    horizon_s: float = 7 * 86_400.0
+    order: BackfillOrder = BackfillOrder.SHORTEST
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A pod that takes room on a node; `ends_s` is its expected end (H2), `group` its group's id or its own key."""
+
+    pod: Pod
+    node: str
+    started_s: float
+    ends_s: float
+    group: str = ""
+
+
+class Blocker(NamedTuple):
+    """Who must end before a reservation starts: a group's id, or the key of a pod that is of none of our groups."""
+
+    id: str
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """Room that stands reserved for a group from one plan to the next, in the order of heads.
+
+    It is for pods of `namespaces`, binds groups of `priority` or lower, and starts at `at_s`, `math.inf` for a fence,
+    which keeps `nodes` whole. The group waits since `since_s` (H4) and is expected to run for `run_time_s` seconds.
+    `placements` are the places of the pods that it needs, none for a fence. The `first` of the queue is a promise:
+    `promised_s` is what was told when it became that. `empty` nodes of a fence have no pod. `waits_for` are those whose
+    pods must end on these nodes, the last to end first.
+    """
+
+    group: str
+    namespaces: frozenset[str]
+    priority: int
+    since_s: int
+    run_time_s: float
+    at_s: float
+    nodes: tuple[str, ...]
+    placements: tuple[Placement, ...] = ()
+    first: bool = False
+    promised_s: float = math.inf
+    empty: int = 0
+    waits_for: tuple[Blocker, ...] = ()
+
+    @property
+    def is_fence(self) -> bool:
+        """Whether it has no time."""
+        return self.at_s == math.inf
+
+
+class How(StrEnum):
+    """Why a group could pass: on nodes that nobody reserved, in what reservations leave, or by ending in time (H8)."""
+
+    BESIDE = "beside"
+    SPARE = "spare"
+    SHORT = "short"
+
+
+class NotEntitled(StrEnum):
+    """Why a group that waits for room has no reservation (H3, H5, H7)."""
+
+    IMPOSSIBLE = "more than the empty cluster has"
+    TOO_YOUNG = "less than a node, and not waiting for long enough"
+    NAMESPACE = "its namespace has as many reservations as it may"
+    LATER = "others wait for longer"
+    NO_TIME = "nobody knows when room for it will be free, and it does not wait for long enough to have nodes fenced"
+    SHARE = "all reservations but the first together have as much as they may"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReserved:
+    """Why a group that was refused for room has no reservation, and the facts of it (H14).
+
+    `until_s` is when waiting alone may entitle it. Of IMPOSSIBLE `needs` and `offers` count nodes (0 where that says
+    nothing); of NAMESPACE, `namespace` has `offers` reservations.
+    """
+
+    why: NotEntitled
+    until_s: float = math.inf
+    needs: int = 0
+    offers: int = 0
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFor:
+    """A group would fit but for reservations (H14).
+
+    Room is kept until `until_s`, `math.inf` for a fence; a group that is expected to run for at most `run_time_s` could
+    start now, 0 where none could.
+    """
+
+    until_s: float
+    run_time_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Reserving:
+    """What `plan` knows of reservations; None in its place turns them off and costs nothing.
+
+    `wall_s` is the present. `occupants` is asked at most once a plan, and only when a reservation stands or is made: it
+    gives every pod that takes room. `standing` is what the last plan kept, in order; those of the groups in `stale` are
+    to be made anew. `waiting` are groups refused for room in earlier plans, those that have a reservation and others
+    that may be heads. `known` says by group id why one has none, while nothing that this rests on has changed.
+    """
+
+    limits: ReservationLimits
+    wall_s: float
+    occupants: Callable[[], Sequence[Occupant]]
+    standing: tuple[Reserved, ...] = ()
+    stale: frozenset[str] = frozenset()
+    waiting: tuple[Group, ...] = ()
+    known: Mapping[str, NotReserved] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservations:
+    """What stands reserved after a plan, in the order of heads.
+
+    `stale` are the groups of those that should be made anew and were not, for a plan makes few (H17). `not_reserved`
+    says of the groups that this plan looked at why they have none.
+    """
+
+    standing: tuple[Reserved, ...] = ()
+    stale: frozenset[str] = frozenset()
+    not_reserved: Mapping[str, NotReserved] = field(default_factory=dict)
