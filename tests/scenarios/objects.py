@@ -15,6 +15,8 @@ from typing import Any, Final
 from control_plane import objects as make
 from control_plane.api import Object
 
+from gangsched.api.keys import EXPECTED_RUNTIME
+
 SCENARIO: Final = "gangsched.dev/scenario"
 K: Final = make.KOORDINATOR
 SIGS: Final = "pod-group.scheduling.sigs.k8s.io"
@@ -54,8 +56,13 @@ _POD_WORDS: Final = frozenset(
         "gang",
         "style",
         "affinity",
+        "runtime",
+        "runs",
+        "deadline",
     }
 )
+#: What a pod's owner states that it will run, and after how many seconds its kubelet ends it (kwok reads that one).
+_TIMES: Final = {"runtime": EXPECTED_RUNTIME, "runs": make.RUN_SECONDS}
 _GROUP_WORDS: Final = frozenset({"min", "min_resources", "timeout", "group_annotations", "style"})
 _NODE_WORDS: Final = frozenset({"count", "cpu", "memory", "gpus", "pods", "labels", "taints", "unschedulable"})
 
@@ -151,6 +158,8 @@ class Maker:
             spec["priorityClassName"] = words["priority"]
         if words.get("affinity"):
             spec["affinity"] = words["affinity"]
+        if words.get("deadline"):
+            spec["activeDeadlineSeconds"] = words["deadline"]
         body = make.pod(
             bare(name),
             self.namespace(name),
@@ -158,7 +167,11 @@ class Maker:
             cpu=words.get("cpu", "100m"),
             memory=words.get("memory", "64Mi"),
             labels={**gang_metadata["labels"], **words.get("labels", {})},
-            annotations={**gang_metadata["annotations"], **self._filled(words.get("annotations", {}))},
+            annotations={
+                **gang_metadata["annotations"],
+                **{key: str(words[word]) for word, key in _TIMES.items() if word in words},
+                **self._filled(words.get("annotations", {})),
+            },
             scheduler_name=words.get("scheduler", "gangsched"),
             node_selector={SCENARIO: self.slug, **words.get("node_selector", {})},
             spec=spec,

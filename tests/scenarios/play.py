@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from itertools import zip_longest
+from itertools import count, zip_longest
 from typing import Any, Final, Protocol
 
 from control_plane.api import Object
@@ -56,6 +56,9 @@ class Cluster(Protocol):
     def wait(self, seconds: float) -> None:
         """Let time pass."""
 
+    def every(self, seconds: float, deed: Callable[[], bool]) -> None:
+        """Do this now and then every so many seconds, as long as it returns True and the scenario lasts."""
+
 
 def play(scenario: Scenario, cluster: Cluster) -> None:
     """Play all steps. Raises AssertionError naming the step that failed."""
@@ -74,6 +77,7 @@ class _Player:
         self.maker = Maker(scenario.slug)
         self._scenario = scenario
         self._cluster = cluster
+        self._streams: set[str] = set()
 
     def step(self, step: Step) -> None:
         match step.verb:
@@ -101,6 +105,11 @@ class _Player:
                 self._cluster.restart()
             case "wait":
                 self._cluster.wait(float(step.what))
+            case "stream":
+                for name, words in step.what.items():
+                    self._stream(name, dict(words))
+            case "stop":
+                self._streams -= set(step.what)
             case _:
                 moves = any(isinstance(wanted, Mapping) and "facts" in wanted for wanted in step.what.values())
                 usual_s = FACTS_WITHIN_S if moves else WITHIN_S
@@ -117,6 +126,18 @@ class _Player:
             if fnmatchcase(key, name) or fnmatchcase(key, f"{name}-*")
         ]
         assert not bound, f"{self._scenario.name!r}: {', '.join(bound)} was bound"
+
+    def _stream(self, name: str, words: dict[str, Any]) -> None:
+        """Create one pod after the other, until the stream is stopped."""
+        every_s, numbers = words.pop("every"), count()
+        self._streams.add(name)
+
+        def one_more() -> bool:
+            if name in self._streams:
+                self._cluster.create(self.maker.entry({"pod": f"{name}-{next(numbers)}", **words}))
+            return name in self._streams
+
+        self._cluster.every(every_s, one_more)
 
     def _target(self, name: str) -> tuple[str, str]:
         kind, _, rest = name.rpartition(" ")

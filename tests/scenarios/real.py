@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from tests.scenarios.objects import PRIORITIES, SCENARIO
+from tests.scenarios.play import play
 from tests.scenarios.table import Scenario
 from tests.scenarios.view import View
 from tests.scenarios.virtual import AVOID_S
@@ -29,6 +31,8 @@ from tests.scenarios.virtual import AVOID_S
 SLACK_S: Final = 45.0
 #: "At once", with everybody's scenarios on two cores; far from the minute of the safety net.
 AT_ONCE_S: Final = 20.0
+STREAMS: Final = 4
+"""Streams of pods in one scenario."""
 POLICY: Final = "admissionregistration.k8s.io/v1"
 PATHS: Final = (
     "/api/v1/pods",
@@ -69,7 +73,7 @@ class Board:
             if "regarding" in body:
                 self.view.events.append(body)
             elif "containers" in body["spec"]:
-                self.view.pod_changed(kind, body)
+                self.view.pod_changed(kind, body, time.time())
             else:
                 self.view.pod_group_changed(kind, body)
             self._changed.notify_all()
@@ -95,6 +99,9 @@ class RealCluster:
         self._kinds: dict[str, str] = {}
         self._policy = ""
         self._namespaces: set[str] = set()
+        self._closing = threading.Event()
+        self._repeating: list[Future[None]] = []
+        self._repeater = ThreadPoolExecutor(STREAMS)
 
     def create(self, bodies: list[Object]) -> None:
         """Wait until all have been seen, so that the next step means these pods too."""
@@ -132,6 +139,8 @@ class RealCluster:
 
     def until(self, look: Callable[[View], list[str]], *, within_s: float) -> None:
         self._stage.daemon.check()
+        for done in [each for each in self._repeating if each.done()]:
+            done.result()
         self._board.until(look, within_s=within_s + (SLACK_S if within_s else AT_ONCE_S))
 
     def seen(self) -> View:
@@ -158,8 +167,19 @@ class RealCluster:
     def wait(self, seconds: float) -> None:
         raise AssertionError("real time is not waited for")
 
+    def every(self, seconds: float, deed: Callable[[], bool]) -> None:
+        """In a thread of its own, which `until` and `close` hear of if it fails."""
+
+        def repeat() -> None:
+            while not self._closing.is_set() and deed():
+                self._closing.wait(seconds)
+
+        self._repeating.append(self._repeater.submit(repeat))
+
     def close(self) -> None:
         """Leave no pod, PodGroup, node or policy behind."""
+        self._closing.set()
+        self._repeater.shutdown()
         self.refuse_binds([])
         for namespace in self._namespaces:
             root = f"/api/v1/namespaces/{namespace}/pods"
@@ -233,9 +253,15 @@ def _policy(name: str, pods: list[str]) -> list[Object]:
     ]
 
 
+def environment(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of the daemon as variables."""
+    given = {"kubelet_rejection_avoid_s": AVOID_S, **settings}
+    return {f"GANGSCHED_{name.upper()}": f"{value}" for name, value in given.items()}
+
+
 @contextmanager
-def stage() -> Iterator[Stage]:
-    """A control plane with kwok, our CRDs, the daemon with its own rights, and the watches."""
+def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
+    """A control plane with kwok, our CRDs, the daemon with its own rights, and the watches; some settings differ."""
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
         api = Api.of(plane)
@@ -243,11 +269,39 @@ def stage() -> Iterator[Stage]:
         for name, value in PRIORITIES.items():
             body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
             api.post(api.path_of(body), {**body, "value": value})
-        environment = {"GANGSCHED_KUBELET_REJECTION_AVOID_S": f"{AVOID_S:g}"}
-        daemon = stack.enter_context(Daemon(plane, environment=environment))
+        daemon = stack.enter_context(Daemon(plane, environment=environment(settings or {})))
         built = Stage(api, daemon)
         for path in PATHS:
             stack.enter_context(Following(api, path, on_change=built.heard))
         stack.enter_context(Following(api, "/api/v1/nodes", on_change=built.checks.node_changed))
         yield built
         assert not built.checks.violations, built.checks.violations
+
+
+@contextmanager
+def playing(scenarios: Sequence[Scenario], built: Stage, *, width: int) -> Iterator[dict[str, Future[float]]]:
+    """By name a future of each: its seconds, or what it failed of. Those that restart the daemon come last, alone."""
+    with ThreadPoolExecutor(width) as pool, ThreadPoolExecutor(1) as alone:
+        futures = {each.name: pool.submit(_played, each, built) for each in scenarios if not each.restarts}
+        others = list(futures.values())
+        for each in scenarios:
+            if each.restarts:
+                futures[each.name] = alone.submit(_played_after, others, each, built)
+        yield futures
+
+
+def _played(scenario: Scenario, built: Stage) -> float:
+    started_s = time.monotonic()
+    cluster = RealCluster(built, scenario)
+    try:
+        play(scenario, cluster)
+    finally:
+        cluster.close()
+    return time.monotonic() - started_s
+
+
+def _played_after(others: list[Future[float]], scenario: Scenario, built: Stage) -> float:
+    """A restart would disturb the others."""
+    for other in others:
+        other.exception()
+    return _played(scenario, built)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,10 +37,12 @@ VERBS: Final = frozenset(
         "while_binding",
         "restart",
         "wait",
+        "stream",
+        "stop",
         "expect",
     }
 )
-KEYS: Final = frozenset({"scenario", "rules", "nodes", "steps", "never_bound", "virtual_only"})
+KEYS: Final = frozenset({"scenario", "rules", "nodes", "steps", "never_bound", "virtual_only", "settings"})
 SHORTEST, LONGEST = 8, 100
 LONGEST_SLUG = 40
 
@@ -60,7 +62,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario. `virtual_only` is the reason why it cannot be played for real; "" when it can."""
+    """One scenario. `virtual_only` is the reason why it cannot be played for real; "" when it can.
+
+    `settings` are those of the scheduler that differ from the defaults, by name.
+    """
 
     name: str
     file: str
@@ -69,6 +74,7 @@ class Scenario:
     steps: tuple[Step, ...]
     never_bound: tuple[str, ...] = ()
     virtual_only: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def slug(self) -> str:
@@ -116,6 +122,7 @@ def _read(path: Path) -> Iterator[Scenario]:
             tuple(_steps(entry.get("steps", ()), where)),
             tuple(entry.get("never_bound", ())),
             entry.get("virtual_only", ""),
+            entry.get("settings", {}),
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.scenarios.play import play
 from tests.scenarios.table import Scenario, TableError, load
+from tests.scenarios.view import promised_s
 from tests.scenarios.virtual import VirtualCluster
 
 FITS = """
@@ -59,6 +60,10 @@ def test_bad_table(tmp_path: Path, text: str, complaint: str) -> None:
         ("{events podgroup a: {GangScheduled: 3 pods}}", "no Event GangScheduled says"),
         ("{podgroup a: {phase: Running}, events podgroup a: {GangScheduled: false}}", "there is an Event Gang"),
         ("{order: [a-1, a-0]}", "a-0 was bound before"),
+        ("{start a: {by: promise}}", "no latest start was told"),
+        ("{start a: {after: [a], within: 1}}", "a-0, .*a-1 has not ended"),
+        ("{start b: {by: promise}}", "not all is bound"),
+        ("{podgroup a: {phase: Running}, writes podgroup a: {Scheduled: 0}}", "was written . times"),
     ],
 )
 def test_false_expectation(tmp_path: Path, expected: str, complaint: str) -> None:
@@ -82,3 +87,36 @@ def test_unknown_words(tmp_path: Path) -> None:
         (scenario,) = read(tmp_path, text)
         with pytest.raises(ValueError, match="unknown"):
             play(scenario, VirtualCluster(one_by_one=False))
+
+
+STREAM = """
+- scenario: pods that come and go
+  rules: [R1]
+  nodes: {n: {gpus: 2}}
+  steps:
+    - stream: {s: {every: 1, gpus: 1, runs: 3}}
+    - expect: {s-1: bound, s-0: {bound: 1}}
+      within: 1.5
+"""
+
+
+def test_stream(tmp_path: Path) -> None:
+    """A pod comes every second and ends after three, so that the third waits for the end of the first."""
+    steps = """
+    - expect: {s-2: bound, start s-2: {after: [s-0], within: 0.1}}
+      within: 3
+    - stop: [s]
+    - wait: 10
+    - expect: {s-4: {gone: true}}
+"""
+    (scenario,) = read(tmp_path, STREAM + steps)
+    play(scenario, VirtualCluster(one_by_one=False))
+    (late,) = read(tmp_path, STREAM + "    - expect: {start s-1: {after: [s-0], within: 0}}\n      within: 3\n")
+    with pytest.raises(AssertionError, match=r"it started -2\.0 s after"):
+        play(late, VirtualCluster(one_by_one=False))
+
+
+def test_latest_starts_are_read() -> None:
+    """Only the time of a promise counts, in epoch seconds."""
+    said = ["True Timed starts at 2026-01-01T00:01Z at the latest, when", "True Timed expected at about 2026-01-01"]
+    assert promised_s(said) == [1_767_225_660.0]

@@ -15,7 +15,7 @@ SCENARIOS = load()
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.slug for scenario in SCENARIOS])
 def test_scenario(scenario: Scenario, one_by_one: bool) -> None:
     """The table holds, whatever the order in which changes arrive."""
-    play(scenario, VirtualCluster(one_by_one=one_by_one))
+    play(scenario, VirtualCluster(one_by_one=one_by_one, settings=scenario.settings))
 
 
 def test_every_rule_is_proven() -> None:

@@ -7,8 +7,9 @@ table are pods (`a-0`, also with `*`), gangs (`a`: all pods made as `a-…`), or
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ from tests.scenarios.objects import Maker
 
 _COUNTED: Final = re.compile(r"(\d+) bound")
 _POD_WORDS: Final = frozenset({"bound", "pending", "reason", "message", "on", "nodes", "timed_out", "gone"})
+_START_WORDS: Final = frozenset({"by", "after", "within", "slack"})
+_PROMISE: Final = re.compile(r"starts at (\S+) at the latest")
+RESERVED: Final = "Reserved"
 _GROUP_WORDS: Final = frozenset({"phase", "scheduled", "running", "succeeded", "failed", "occupiedBy", "conditions"})
 
 
@@ -26,7 +30,8 @@ _GROUP_WORDS: Final = frozenset({"phase", "scheduled", "running", "succeeded", "
 class View:
     """Objects by `namespace/name`, Events in the order seen, and pods (`namespace/name`) in the order bound.
 
-    `created` has the uid of every pod ever seen, also of those that are gone.
+    `created` has the uid of every pod ever seen, also of those that are gone. `bound_s` and `ended_s` are when a pod
+    was seen bound and ended, in epoch seconds. `said` has the texts that a condition of an object has had.
     """
 
     pods: dict[str, Object] = field(default_factory=dict)
@@ -34,9 +39,12 @@ class View:
     events: list[Object] = field(default_factory=list)
     bound_order: list[str] = field(default_factory=list)
     created: set[str] = field(default_factory=set)
+    bound_s: dict[str, float] = field(default_factory=dict)
+    ended_s: dict[str, float] = field(default_factory=dict)
+    said: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
-    def pod_changed(self, kind: str, pod: Object) -> None:
-        """Take in a change of a pod."""
+    def pod_changed(self, kind: str, pod: Object, wall_s: float) -> None:
+        """Take in a change of a pod, seen at `wall_s`."""
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         self.created.add(pod["metadata"]["uid"])
         if kind != "DELETED":
@@ -45,14 +53,31 @@ class View:
             self.pods.pop(key, None)
         if is_bound(pod) and key not in self.bound_order:
             self.bound_order.append(key)
+            self.bound_s[key] = wall_s
+        if kind == "DELETED" or pod["status"].get("phase") in {"Succeeded", "Failed"}:
+            self.ended_s.setdefault(key, wall_s)
+        self._note(f"pod {key}", pod)
 
     def pod_group_changed(self, kind: str, group: Object) -> None:
         """Take in a change of a PodGroup."""
         key = f"{group['metadata']['namespace']}/{group['metadata']['name']}"
+        self._note(f"podgroup {key}", group)
         if kind == "DELETED":
             self.pod_groups.pop(key, None)
         else:
             self.pod_groups[key] = group
+
+    def _note(self, name: str, body: Object) -> None:
+        """Keep what its conditions say, if that is new."""
+        for entry in (body.get("status") or {}).get("conditions") or ():
+            texts = self.said.setdefault((name, str(entry["type"])), [])
+            if not texts or texts[-1] != _text(entry):
+                texts.append(_text(entry))
+
+
+def _text(entry: Object) -> str:
+    """A condition as one text."""
+    return f"{entry['status']} {entry.get('reason', '')} {entry.get('message', '')}"
 
 
 def is_bound(pod: Object) -> bool:
@@ -78,6 +103,10 @@ def complaints(view: View, expected: Mapping[str, Any], maker: Maker) -> list[st
             found += _order(view, wanted, maker)
         elif kind == "podgroup" and rest:
             found += [f"{name}: {text}" for text in _pod_group(view, maker.key(rest), wanted, maker)]
+        elif kind == "start" and rest:
+            found += [f"{name}: {text}" for text in _start(view, rest, wanted, maker)]
+        elif kind == "writes" and rest:
+            found += [f"{name}: {text}" for text in _writes(view, rest, wanted, maker)]
         elif kind == "events" and rest:
             found += [f"{name}: {text}" for text in _events(view, rest, wanted, maker)]
         else:
@@ -187,7 +216,7 @@ def _pod_group(view: View, key: str, wanted: Mapping[str, Any], maker: Maker) ->
     conditions = {entry["type"]: entry for entry in status.get("conditions", ())}
     for kind, text in wanted.get("conditions", {}).items():
         entry = conditions.get(kind)
-        said = f"{entry['status']} {entry['reason']} {entry['message']}" if entry else "absent"
+        said = _text(entry) if entry else "absent"
         for fragment in _list(text):
             if _fill(fragment, maker) not in said:
                 yield f"condition {kind} is {said!r}, not {_fill(fragment, maker)!r}"
@@ -195,6 +224,54 @@ def _pod_group(view: View, key: str, wanted: Mapping[str, Any], maker: Maker) ->
     for kind in wanted.get("conditions", {}):
         if kind in conditions and conditions[kind].get("observedGeneration", 0) != generation:
             yield f"condition {kind} is of generation {conditions[kind].get('observedGeneration')}, not {generation}"
+
+
+def _start(view: View, name: str, wanted: Mapping[str, Any], maker: Maker) -> Iterator[str]:
+    """All of it is bound: by the time that was promised (`by: promise`), or soon after others had ended."""
+    if unknown := wanted.keys() - _START_WORDS:
+        raise ValueError(f"unknown expectation of a start: {', '.join(sorted(unknown))}")
+    pods = select(view, name, maker)
+    if not pods or any(key not in view.bound_s for key in pods):
+        yield "not all is bound"
+        return
+    started_s = max(view.bound_s[key] for key in pods)
+    if "by" in wanted:
+        promises = promised_s(view.said.get((f"podgroup {maker.key(name)}", RESERVED), ()))
+        if not promises:
+            yield "no latest start was told"
+        elif started_s > promises[0] + wanted.get("slack", 0.0):
+            yield f"it started {started_s - promises[0]:.1f} s after the time that was told"
+    if "after" in wanted:
+        of = [key for each in wanted["after"] for key in _ever(view, each, maker)]
+        left = [key for key in of if key not in view.ended_s]
+        late_s = started_s - max((view.ended_s[key] for key in of if key in view.ended_s), default=started_s)
+        if left or not of:
+            yield f"{', '.join(left) or wanted['after']} has not ended"
+        elif not 0 <= late_s <= wanted["within"]:
+            yield f"it started {late_s:.1f} s after these had ended"
+
+
+def promised_s(texts: Iterable[str]) -> list[float]:
+    """The latest starts that a condition has named, in epoch seconds."""
+    times = (match[1] for text in texts if (match := _PROMISE.search(text)))
+    return [datetime.fromisoformat(time).timestamp() for time in times]
+
+
+def _ever(view: View, name: str, maker: Maker) -> list[str]:
+    """The pods of a name that were ever bound."""
+    key = maker.key(name)
+    return [each for each in view.bound_s if each == key or fnmatchcase(each, f"{key}-*")]
+
+
+def _writes(view: View, name: str, wanted: Mapping[str, int], maker: Maker) -> Iterator[str]:
+    """How many different texts a condition had at most, on an object named `podgroup a`, or each pod of `a`."""
+    kind, _, bare = name.rpartition(" ")
+    keys = [maker.key(bare)] if kind else list(select(view, bare, maker))
+    for condition, most in wanted.items():
+        for key in keys:
+            texts = view.said.get((f"{kind or 'pod'} {key}", condition), [])
+            if len(texts) > most:
+                yield f"{condition} of {key} was written {len(texts)} times: {texts}"
 
 
 def _events(view: View, about: str, wanted: Mapping[str, Any], maker: Maker) -> Iterator[str]:

@@ -8,19 +8,23 @@ only when nothing else is left to do. Kubelets run bound pods at once.
 from __future__ import annotations
 
 import copy
+import heapq
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from itertools import count
 from typing import Any, Final
 
+from control_plane import objects as make
 from control_plane.api import Object
 from control_plane.checks import Checks
 from structlog.testing import capture_logs
 
+from gangsched import parameters
 from gangsched.api.keys import PERMITTED, SIGS, TIMEOUT, X_K8S
 from gangsched.api.values import format_permit
-from gangsched.core.cycle import Limits
 from gangsched.kube.read import resources, store
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.shapes import ShapeTable
@@ -38,13 +42,13 @@ from gangsched.model.protocol import (
     SetPodCondition,
     SetPodGroupStatus,
 )
-from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.settings import Settings
+from gangsched.state.scheduling import SchedulingState
 from gangsched.state.validate import validate
 from gangsched.telemetry.metrics import Metrics
 from tests.scenarios.objects import PRIORITIES
 from tests.scenarios.view import View, is_bound
 
-NAMES: Final = frozenset({"gangsched", "scheduler-plugins-scheduler"})
 AVOID_S: Final = 3.0
 EPOCH_S: Final = 1_750_000_000
 TURNS: Final = 10_000
@@ -55,7 +59,9 @@ class VirtualCluster:
     in the watch before its answer; else changes come together, and the answer comes first.
     """
 
-    def __init__(self, *, one_by_one: bool) -> None:
+    def __init__(self, *, one_by_one: bool, settings: Mapping[str, Any] | None = None) -> None:
+        names = ("gangsched", "scheduler-plugins-scheduler")
+        self._settings = Settings(scheduler_names=names, kubelet_rejection_avoid_s=AVOID_S, **(settings or {}))
         self.view = View()
         self.checks = Checks()
         self._one_by_one = one_by_one
@@ -65,11 +71,20 @@ class VirtualCluster:
         self._refused: set[str] = set()
         self._deeds: dict[str, str] = {}
         self._later: deque[Callable[[], None]] = deque()
+        self._numbers = count()
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._start()
 
     def _start(self) -> None:
-        state = SchedulingState(Rules(scheduler_names=NAMES, avoid_s=AVOID_S))
-        self._loop = Loop(state, Ports(self, self._tell, self), metrics=Metrics(), limits=Limits(), ready=lambda: True)
+        state = SchedulingState(parameters.rules(self._settings))
+        self._loop = Loop(
+            state,
+            Ports(self, self._tell, self),
+            metrics=Metrics(),
+            limits=parameters.limits(self._settings),
+            ready=lambda: True,
+            policy=parameters.gpu_policy(self._settings),
+        )
         self._state = state
         sink = self._loop.inbox
         self._pods = store.Store(resources.pods(ShapeTable()), sink, self._report)
@@ -98,8 +113,10 @@ class VirtualCluster:
             metadata |= {"uid": f"uid-{self._version}", "creationTimestamp": self.wall(), "generation": 1}
             body.setdefault("status", {})
             if body["kind"] == "Pod":
-                _admit(body)
+                _admit(body, self.wall())
             self._store("ADDED", body)
+            if body["kind"] == "Pod" and is_bound(body):
+                self._run(body)
 
     def delete(self, kind: str, key: str) -> None:
         body = self._objects[(kind, key)]
@@ -116,13 +133,11 @@ class VirtualCluster:
         while True:
             self._settle()
             found = look(self.view)
-            due_s = self._state.next_deadline_s(self._now_s)
             if not found:
                 assert not self.checks.violations, self.checks.violations
                 return
-            if due_s is None or due_s > deadline_s:
+            if not self._advance(deadline_s):
                 raise AssertionError("; ".join(found))
-            self._now_s = max(self._now_s, due_s)
 
     def seen(self) -> View:
         return self.view
@@ -140,14 +155,47 @@ class VirtualCluster:
 
     def wait(self, seconds: float) -> None:
         end_s = self._now_s + seconds
-        while True:
+        self._settle()
+        while self._advance(end_s):
             self._settle()
-            due_s = self._state.next_deadline_s(self._now_s)
-            if due_s is None or due_s > end_s:
-                break
-            self._now_s = max(self._now_s, due_s)
         self._now_s = end_s
         self._settle()
+
+    def every(self, seconds: float, deed: Callable[[], bool]) -> None:
+        def again() -> None:
+            if deed():
+                self._plan(seconds, again)
+
+        again()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _plan(self, seconds: float, deed: Callable[[], None]) -> None:
+        """Do this so many seconds from now."""
+        heapq.heappush(self._agenda, (self._now_s + seconds, next(self._numbers), deed))
+
+    def _advance(self, until_s: float) -> bool:
+        """Go on to the next moment at which something is due, and do it; False if there is none by `until_s`."""
+        due_s = self._state.next_deadline_s(self._now_s)
+        if self._agenda and (due_s is None or self._agenda[0][0] <= due_s):
+            due_s = self._agenda[0][0]
+        if due_s is None or due_s > until_s:
+            return False
+        self._now_s = max(self._now_s, due_s)
+        while self._agenda and self._agenda[0][0] <= self._now_s:
+            heapq.heappop(self._agenda)[2]()
+        return True
+
+    def _run(self, pod: Object) -> None:
+        """A kubelet runs the pod at once, and ends it when its time is over."""
+        runs_s = pod["metadata"].get("annotations", {}).get(make.RUN_SECONDS)
+        if runs_s is not None:
+            self._plan(float(runs_s), partial(self._end, pod["metadata"]["uid"], ("Pod", _key(pod))))
+
+    def _end(self, uid: str, key: tuple[str, str]) -> None:
+        pod = self._objects.get(key)
+        if pod is not None and pod["metadata"]["uid"] == uid:
+            self._patch(pod, {"status": {"phase": "Succeeded"}})
 
     # --- the scheduler's ports ----------------------------------------------------------------------------------------
 
@@ -203,7 +251,8 @@ class VirtualCluster:
                 self._objects[("Pod", key)],
                 {"metadata": {"annotations": stamp}, "spec": {"nodeName": bind.node}, "status": told},
             )
-            self._patch(self._objects[("Pod", key)], {"status": {"phase": "Running"}})
+            self._patch(self._objects[("Pod", key)], {"status": {"phase": "Running", "startTime": self.wall()}})
+            self._run(self._objects[("Pod", key)])
         if self._one_by_one:
             self._loop.inbox(outcome)
 
@@ -257,7 +306,7 @@ class VirtualCluster:
         match body["kind"]:
             case "Pod":
                 self._pods.take_line(line)
-                self.view.pod_changed(change, body)
+                self.view.pod_changed(change, body, EPOCH_S + self._now_s)
                 self.checks.pod_changed(change, body, self._now_s)
             case "Node":
                 self._nodes.take_line(line)
@@ -282,13 +331,13 @@ def _key(body: Object) -> str:
     return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else str(metadata["name"])
 
 
-def _admit(pod: Object) -> None:
+def _admit(pod: Object, wall: str) -> None:
     """A new pod after defaulting and admission."""
     pod["spec"]["priority"] = PRIORITIES.get(pod["spec"].pop("priorityClassName", ""), 0)
     for container in pod["spec"]["containers"]:
         resources = container["resources"]
         resources["requests"] = {**resources.get("limits", {}), **resources.get("requests", {})}
-    pod["status"]["phase"] = "Running" if pod["spec"].get("nodeName") else "Pending"
+    pod["status"] |= {"phase": "Running", "startTime": wall} if pod["spec"].get("nodeName") else {"phase": "Pending"}
 
 
 def _merged(old: Any, patch: Any) -> Any:
