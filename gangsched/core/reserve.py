@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -76,7 +76,7 @@ class Ledger:
             PodCounts(snapshot.table, snapshot.pods_by_node),
             StorageUse(snapshot.table, snapshot.storage),
         )
-        self._journal: list[tuple[Shape, Ints, Ints, Sequence[Pod], list[int]]] = []
+        self._journal: list[Callable[[], None]] = []  # what undoes each change
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
         self._recalled: dict[Hashable, tuple[int, Any]] = {}
@@ -152,25 +152,33 @@ class Ledger:
     def rollback(self, checkpoint: int) -> None:
         """Undo every reservation and release made since `checkpoint`, newest first."""
         while len(self._journal) > checkpoint:
-            shape, nodes, counts, pods, where = self._journal.pop()
-            self._add(shape, nodes, counts)
-            self.occupancy.take_back(pods, where, int(np.sign(counts[0])))
+            self._journal.pop()()
 
     def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
         """Take room for `pods`, all of one shape, the first `counts[0]` of them on node index `nodes[0]` and so on.
 
         Nodes are distinct. Negative counts give room back.
         """
-        where = np.repeat(nodes, np.abs(counts)).tolist()
-        self._journal.append((pods[0].shape, nodes, counts, pods, where))
+        where, sign = np.repeat(nodes, np.abs(counts)).tolist(), int(np.sign(counts[0]))
+        self._journal.append(partial(self._take_back, pods, nodes, counts, where, sign))
         self._add(pods[0].shape, nodes, -counts)
-        self.occupancy.move(pods, where, int(np.sign(counts[0])))
+        self.occupancy.move(pods, where, sign)
 
     def release(self, pod: Pod, node: str) -> None:
         """Give back the room of one pod, as Unreserve does; a node that is gone has none to give back."""
         index = self.table.index.get(node)
         if index is not None:
             self.reserve((pod,), np.array([index]), np.array([-1]))
+
+    def release_many(self, pods: Sequence[Pod], nodes: Ints, amounts: Ints, *, claiming: Sequence[int] = ()) -> None:
+        """Give back the room of pods of any shapes at once: `pods[i]` on `nodes[i]`, `amounts[r][n]` in sum.
+
+        `claiming` are the indices of those that have claims.
+        """
+        where = nodes.tolist()
+        self._journal.append(partial(self._take_back_many, pods, where, amounts, claiming))
+        self._add_many(amounts)
+        self.occupancy.leave(pods, where, claiming)
 
     def respect_nominations(self, priority: int, *, but: str = "") -> None:
         """Take the room that pods were promised, as far as theirs is at least `priority` and not of group `but`.
@@ -251,6 +259,20 @@ class Ledger:
         stays = may_stay(pod, index, self.occupancy)
         self.occupancy.take_back((pod,), (index,), -1)
         return stays
+
+    def _take_back(self, pods: Sequence[Pod], nodes: Ints, counts: Ints, where: Sequence[int], sign: int) -> None:
+        self._add(pods[0].shape, nodes, counts)
+        self.occupancy.take_back(pods, where, sign)
+
+    def _take_back_many(
+        self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints, claiming: Sequence[int]
+    ) -> None:
+        self._add_many(-amounts)
+        self.occupancy.take_back_leave(pods, where, claiming)
+
+    def _add_many(self, amounts: Ints) -> None:
+        self.free += amounts
+        self._touched.append(np.flatnonzero(amounts.any(axis=0)))
 
     def _add(self, shape: Shape, nodes: Ints, counts: Ints) -> None:
         for name, amount in shape.requests:

@@ -83,6 +83,15 @@ def _required(group: Group) -> tuple[str, tuple[str, ...]]:
     return topology, tuple(dict.fromkeys(key for key in (topology, product) if key))
 
 
+def required_domains(group: Group, ledger: Ledger) -> Codes | None:
+    """`codes[n]`: which of the domains that must hold the group has node `n`, -1 for none; None if nothing is required.
+
+    Pods without an accelerator are bound to a domain of a required topology only.
+    """
+    _, must = _required(group)
+    return _codes(must, ledger.table) if must else None
+
+
 def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:
     """Nodes that are closed to pods of `shape` for a reason of the group."""
     if group.avoid:

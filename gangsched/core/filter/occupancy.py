@@ -31,6 +31,18 @@ class Occupancy:
             if pod.claims:
                 (self.storage.come if sign > 0 else self.storage.go)(pod, node)
 
+    def leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
+        """`pods[i]`, of any shapes, left node `nodes[i]`; those at the indices `claiming` have claims."""
+        self.pods.leave(pods, nodes)
+        for index in claiming:
+            self.storage.go(pods[index], nodes[index])
+
+    def take_back_leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
+        """Undo a leave; the newest are taken back first."""
+        self.pods.take_back(pods, nodes, -1)
+        for index in reversed(claiming):
+            self.storage.come_back(pods[index], nodes[index])
+
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Undo a move; the newest are taken back first."""
         self.pods.take_back(pods, nodes, sign)

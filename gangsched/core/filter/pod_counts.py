@@ -86,6 +86,10 @@ class PodCounts:
             self._term_owners.update(dict.fromkeys((shape, pod.namespace) for pod in pods))
             self._label_keys |= shape.constraints.keys
 
+    def leave(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
+        """`pods[i]`, of any shapes, left node `nodes[i]`."""
+        self._moves.append((pods, nodes, -1))
+
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Undo a move; the newest are taken back first."""
         if self._counts:

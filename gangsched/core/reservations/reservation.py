@@ -12,22 +12,21 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 
 import numpy as np
 
-from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.permit import missing
 from gangsched.core.reservations.heads import Head
+from gangsched.core.reservations.sums import Sums
+from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
 from gangsched.model.gang import Placement
-from gangsched.model.objects import Pod, Shape
+from gangsched.model.objects import Shape
 from gangsched.model.plan import RoundOutcome
-from gangsched.model.reservation import Occupant, ReservationLimits
+from gangsched.model.reservation import ReservationLimits
 from gangsched.model.snapshot import Bools, Ints
 
 ROUNDS = 3
@@ -51,63 +50,6 @@ class Reservation:
     def is_fence(self) -> bool:
         """Whether it has no time."""
         return self.at_s == math.inf
-
-
-class Timeline:
-    """The occupants in the order in which they are expected to end, as columns."""
-
-    def __init__(self, occupants: Iterable[Occupant], ledger: Ledger) -> None:
-        known = [each for each in occupants if each.node in ledger.table.index]
-        self.occupants = sorted(known, key=lambda each: (each.ends_s, each.pod.uid))
-        self.ends_s = np.array([each.ends_s for each in self.occupants], dtype=np.float64)
-        self._ledger = ledger
-        self._node = np.array([ledger.table.index[each.node] for each in self.occupants], dtype=np.int64)
-        self._amounts: Ints = np.zeros((len(ledger.resources), len(self.occupants)), dtype=np.int64)
-        for number, each in enumerate(self.occupants):
-            for name, amount in each.pod.shape.requests:
-                if name in ledger.resources:
-                    self._amounts[ledger.resources[name], number] = amount
-
-    def with_reserved(self, reservation: Reservation) -> Timeline:
-        """The timeline in which the pods of a reservation run from its time on, as long as they are expected to."""
-        at_s, ends_s = reservation.at_s, reservation.at_s + reservation.head.run_time_s
-        more = Timeline([Occupant(each.pod, each.node, at_s, ends_s) for each in reservation.placements], self._ledger)
-        both = copy(self)
-        at = np.searchsorted(self.ends_s, more.ends_s, side="right")
-        both.ends_s = np.insert(self.ends_s, at, more.ends_s)
-        both._node = np.insert(self._node, at, more._node)
-        both._amounts = np.insert(self._amounts, at, more._amounts, axis=1)
-        index = np.insert(np.arange(len(self.occupants)), at, np.arange(len(more.occupants)) + len(self.occupants))
-        every = [*self.occupants, *more.occupants]
-        both.occupants = [every[each] for each in index.tolist()]
-        return both
-
-    def release(self, ended: int, ledger: Ledger) -> None:
-        """Give back on `ledger` what the first `ended` occupants take, shape by shape."""
-        by_shape: defaultdict[Shape, list[tuple[int, Pod]]] = defaultdict(list)
-        for node, each in zip(self._node[:ended].tolist(), self.occupants[:ended], strict=True):
-            by_shape[each.pod.shape].append((node, each.pod))
-        for there in by_shape.values():
-            there.sort(key=itemgetter(0))
-            nodes, counts = np.unique(np.array([node for node, _ in there]), return_counts=True)
-            ledger.reserve([pod for _, pod in there], nodes, -counts)
-
-    def ended(self, at_s: float) -> int:
-        """How many have ended at that time."""
-        return int(np.searchsorted(self.ends_s, at_s, side="right"))
-
-    def free_after(self, free: Ints, ended: int) -> Ints:
-        """`free[r][n]` when the first `ended` occupants are gone."""
-        found = free.copy()
-        for row, amounts in enumerate(self._amounts):
-            np.add.at(found[row], self._node[:ended], amounts[:ended])
-        return found
-
-    def longest_started_s(self, size: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """When the occupant of each node that has run longest started; `math.inf` on a node without any."""
-        started = np.full(size, math.inf)
-        np.minimum.at(started, self._node, [each.started_s for each in self.occupants])
-        return started
 
 
 @dataclass(slots=True)
@@ -147,9 +89,9 @@ def make_reservations(
             standing.reservations.append(replace(found, head=head))
             if found.is_fence:
                 standing.fenced |= {ledger.table.names[node] for node in found.nodes}
-            for placement in found.placements:
-                ledger.reserve((placement.pod,), np.array([ledger.table.index[placement.node]]), np.array([1]))
-            timeline = timeline.with_reserved(found)
+            if found.placements:
+                _reserve(found.placements, ledger)
+                timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s, ledger)
     ledger.rollback(checkpoint)
     return standing.reservations
 
@@ -178,12 +120,8 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
     Sums of room say before which end no round can succeed. Where that one does not, for fragmentation or topology,
     others up to `until_s` are bisected, `ROUNDS` in all, so the time found may be later than the earliest there is.
     """
-    ends_s = np.unique(timeline.ends_s[: timeline.ended(until_s)])
-    low, high = 0, len(ends_s)
-    while low < high:
-        middle = (low + high) // 2
-        free = timeline.free_after(ledger.free, timeline.ended(ends_s[middle]))
-        low, high = (low, middle) if _enough(head, free, empty) else (middle + 1, high)
+    ends_s = timeline.distinct_ends_s(until_s)
+    low = _first_enough(Sums(head, empty), ledger.free, timeline, ends_s)
     best: Reservation | None = None
     at, first, last = low, low, len(ends_s) - 1
     for _ in range(ROUNDS):
@@ -196,16 +134,29 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
     return best
 
 
-def _enough(head: Head, free: Ints, empty: Ledger) -> bool:
-    """Whether room adds up: necessary for a round to permit the head, and sufficient for identical pods."""
-    for gang in head.gangs:
-        fits = 0
-        for shape, count in Counter(pod.shape for pod in gang.pending).items():
-            allowed = usable(shape, head.group, empty) > 0
-            fits += min(count, int(room(shape, free, empty.resources)[allowed].sum()))
-        if fits < missing(gang, 0):
-            return False
-    return True
+def _first_enough(sums: Sums, now: Ints, timeline: Timeline, ends_s: Floats) -> int:
+    """The first of these ends after which room adds up; their number if none is. Sums each occupant about twice."""
+    free, counted, low, high = now.copy(), 0, 0, len(ends_s)
+    while low < high:
+        middle = (low + high) // 2
+        ended = timeline.ended(float(ends_s[middle]))
+        then = free + timeline.freed(counted, ended, free.shape[1], sums.rows)
+        if sums.enough(then):
+            high = middle
+        else:
+            low, free, counted = middle + 1, then, ended
+    return low
+
+
+def _reserve(placements: Sequence[Placement], ledger: Ledger) -> None:
+    """Take room for these placements."""
+    by_shape: defaultdict[Shape, list[Placement]] = defaultdict(list)
+    for placement in placements:
+        by_shape[placement.pod.shape].append(placement)
+    for alike in by_shape.values():
+        alike.sort(key=lambda each: ledger.table.index[each.node])
+        nodes, counts = np.unique([ledger.table.index[each.node] for each in alike], return_counts=True)
+        ledger.reserve([each.pod for each in alike], nodes, counts)
 
 
 def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Reservation | None:

@@ -11,7 +11,8 @@ import pytest
 
 from gangsched.core.reservations.backfill import Backfill
 from gangsched.core.reservations.heads import Head, empty_ledger, needed, waiting_since_s
-from gangsched.core.reservations.reservation import Reservation, Timeline, make_reservations
+from gangsched.core.reservations.reservation import Reservation, make_reservations
+from gangsched.core.reservations.timeline import Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.reservation import How, Occupant, ReservationLimits

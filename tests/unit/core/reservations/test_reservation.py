@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-import numpy as np
-
 from gangsched.core.reservations.heads import Head, empty_ledger, needed, waiting_since_s
-from gangsched.core.reservations.reservation import Reservation, Timeline, make_reservations
+from gangsched.core.reservations.reservation import Reservation, make_reservations
+from gangsched.core.reservations.timeline import Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints
@@ -123,6 +122,14 @@ def test_fragmentation_is_seen_by_the_round() -> None:
     assert (found.at_s, names(found)) == (NOW_S + 20, "ab")
 
 
+def test_a_whole_node_and_a_rest_do_not_share_the_node() -> None:
+    """8 and 4 GPUs as two pods: after the first end each alone would fit, both only after the second."""
+    ends = {"a": 10, "b": 20, "c": 30, "d": 40}
+    occupants = [on(name, ends=NOW_S + end) for name, end in ends.items()]
+    (found,) = reserved([group(gang("ns/m", [pod("whole", gpus=8), pod("rest", gpus=4)]))], occupants)
+    assert (found.at_s, names(found)) == (NOW_S + 20, "ab")
+
+
 def test_a_required_domain_holds_the_reservation() -> None:
     """Two nodes of one rack, though two of different racks are free before."""
     racks = [node(name, labels={"rack": rack}) for name, rack in zip("abcd", "xxyy", strict=True)]
@@ -180,17 +187,3 @@ def test_all_but_the_first_have_a_share() -> None:
     heads = [waiting("f", 1), waiting("s", 2), waiting("t", 1)]
     assert [each.head.group.id for each in reserved(heads, occupants, limits=limits)] == ["ns/f", "ns/s"]
     assert [each.head.group.id for each in reserved([waiting("f", 4)], occupants, limits=limits)] == ["ns/f"]
-
-
-def test_columns_of_the_timeline() -> None:
-    """What is free after the first so many ends, exactly, and when each node's longest-running pod started."""
-    occupants = [on("a", 3, ends=NOW_S + 5, started=7), on("a", 4, ends=NOW_S + 9, started=3), on("b", 2)]
-    ledger = Ledger(snapshot(FOUR, [(each.pod, each.node) for each in occupants]))
-    timeline, row = Timeline(occupants, ledger), ledger.resources[GPU]
-    assert [timeline.ended(NOW_S + at) for at in (4, 5, 8, 9, 10**9)] == [0, 1, 1, 2, 2]
-    assert [timeline.free_after(ledger.free, ended)[row].tolist() for ended in (0, 1, 2)] == [
-        [1, 6, 8, 8],
-        [4, 6, 8, 8],
-        [8, 6, 8, 8],
-    ]
-    assert timeline.longest_started_s(4).tolist() == [3, NOW_S - 100, np.inf, np.inf]

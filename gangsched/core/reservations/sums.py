@@ -1,0 +1,116 @@
+"""Sums: whether room adds up for a head, which must be so before a round can permit it.
+
+Law: what sums refuse no round permits. For identical pods, and for pods whose sizes divide one another, within one
+topology domain if the group requires one, they are exact as far as room goes; what pods ask of each other, and of
+volumes, only a round sees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangsched.core.filter import static_fit
+from gangsched.core.filter.node_resources_fit import room
+from gangsched.core.permit import missing
+from gangsched.core.reservations.heads import Head
+from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import required_domains, usable
+from gangsched.model.gang import Gang
+from gangsched.model.objects import Shape
+from gangsched.model.snapshot import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """Pods of one shape: `counts[gang]` of them wait, the nodes `open[n]` may take them, in one domain if `kept`.
+
+    Of the accelerator in row `row`, all pods of all shapes together take the room of `instead` of them at least.
+    """
+
+    shape: Shape
+    counts: Ints
+    open: Bools
+    kept: bool
+    row: int
+    amount: int
+    instead: int
+
+
+class Sums:
+    """What one head needs, in a form that is quickly held against the room at many times."""
+
+    def __init__(self, head: Head, empty: Ledger) -> None:
+        """`empty` is a ledger without pods."""
+        self._resources = empty.resources
+        self._lacks = [missing(gang, 0) for gang in head.gangs]
+        self._domains = required_domains(head.group, empty)
+        self._asks = _asks(head, empty)
+        self._least = [least for gang in head.gangs for least in _min_resources(gang, empty)]
+
+    @property
+    def rows(self) -> list[int]:
+        """The resources that are looked at."""
+        names = {name for ask in self._asks for name, _ in ask.shape.requests}
+        asked = {self._resources[name] for name in names if name in self._resources}
+        return sorted(asked.union(row for row, _, _ in self._least))
+
+    def enough(self, free: Ints) -> bool:
+        """Whether `free[r][n]` adds up in any one domain; the resources that are not looked at may say anything."""
+        if any(int(np.maximum(free[row][nodes], 0).sum()) < amount for row, amount, nodes in self._least):
+            return False
+        fits = [self._per_domain(ask, room(ask.shape, free, self._resources)) for ask in self._asks]
+        found = np.ones(1, dtype=np.bool_)
+        for gang, lack in enumerate(self._lacks):
+            most = sum(np.minimum(ask.counts[gang], fit) for ask, fit in zip(self._asks, fits, strict=True))
+            found = found & (most >= lack)
+        for ask in self._asks:
+            if ask.instead:
+                found = found & (self._per_domain(ask, np.maximum(free[ask.row], 0) // ask.amount) >= ask.instead)
+        return bool(found.any())
+
+    def _per_domain(self, ask: _Ask, fits: Ints) -> Ints:
+        """The sum of `fits[n]` by domain; one entry for all nodes where the pods may be in different domains."""
+        fits = fits * ask.open
+        if self._domains is None or not ask.kept:
+            return np.array([fits.sum()])
+        inside = self._domains >= 0
+        found = np.zeros(int(self._domains.max(initial=-1)) + 1, dtype=np.int64)
+        np.add.at(found, self._domains[inside], fits[inside])
+        return found
+
+
+def _asks(head: Head, empty: Ledger) -> list[_Ask]:
+    """The pods of the head by shape."""
+    counts = [Counter(pod.shape for pod in gang.pending) for gang in head.gangs]
+    total = Counter(pod.shape for gang in head.gangs for pod in gang.pending)
+    nodes = {shape: usable(shape, head.group, empty) > 0 for shape in total}
+    by_topology = any(gang.constraints.topology for gang in head.group.gangs)
+    all_needed = all(missing(gang, 0) == len(gang.pending) for gang in head.gangs)
+    made = []
+    for shape in total:
+        name, amount = empty.packed_by(shape)
+        instead = 0
+        if name and all_needed and len(total) > 1:
+            inside = (other for other in total if not (nodes[other] & ~nodes[shape]).any())
+            instead = sum(total[other] * (dict(other.requests).get(name, 0) // amount) for other in inside)
+        of_gangs = np.array([count[shape] for count in counts], dtype=np.int64)
+        kept = by_topology or bool(name)
+        made.append(_Ask(shape, of_gangs, nodes[shape], kept, empty.resources.get(name, 0), amount, instead))
+    return made
+
+
+def _min_resources(gang: Gang, empty: Ledger) -> list[tuple[int, int, Bools]]:
+    """What P4 asks of `minResources`: the resource, how much of it must be free in sum, on which nodes."""
+    if not gang.min_resources or not gang.pending:
+        return []
+    nodes = ~empty.table.everywhere()
+    for shape in {pod.shape for pod in gang.pending}:
+        nodes |= static_fit(shape, empty.table).mask
+    held = Counter[str]()
+    for placement in gang.held:
+        held.update(dict(placement.pod.shape.requests))
+    rows = ((empty.resources.get(name), amount - held[name]) for name, amount in gang.min_resources)
+    return [(row, amount, nodes) for row, amount in rows if row is not None]

@@ -1,0 +1,82 @@
+"""Who takes room until when: the columns that reservations are found by."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from msgspec import structs
+
+from gangsched.core.reservations.timeline import Timeline
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Placement
+from gangsched.model.reservation import Occupant
+from gangsched.model.snapshot import Ints
+from tests.builders import GPU, node, pod, running, snapshot
+
+FOUR = [node(name) for name in "abcd"]
+
+
+def on(name: str, gpus: int, *, ends: float = math.inf, started: float = 5, cpu_milli: int = 0) -> Occupant:
+    """A pod on a node."""
+    return Occupant(running(pod(f"on-{name}", gpus=gpus, cpu_milli=cpu_milli), name), name, started, ends)
+
+
+OCCUPANTS = [on("a", 4, ends=19, started=3), on("b", 2), on("a", 3, ends=15, started=7, cpu_milli=9)]
+
+
+def ledger() -> Ledger:
+    """The four nodes with the occupants on them."""
+    return Ledger(snapshot(FOUR, [(each.pod, each.node) for each in OCCUPANTS]))
+
+
+def gpus(columns: Ints) -> list[int]:
+    """The GPUs of these columns."""
+    return [int(count) for count in columns[ledger().resources[GPU]]]
+
+
+def test_in_the_order_of_their_ends() -> None:
+    """What the first so many take of each node, and how many have ended at a time, itself included."""
+    timeline = Timeline(OCCUPANTS, ledger())
+    assert [timeline.ended(at_s) for at_s in (14, 15, 18, 19, 10**9)] == [0, 1, 1, 2, 2]
+    assert [gpus(timeline.freed(0, last, 4)) for last in (0, 1, 2, 3)] == [
+        [0, 0, 0, 0],
+        [3, 0, 0, 0],
+        [7, 0, 0, 0],
+        [7, 2, 0, 0],
+    ]
+    assert gpus(timeline.freed(1, 3, 4)) == [4, 2, 0, 0]
+    assert timeline.freed(0, 3, 4, rows=[]).sum() == 0
+    assert timeline.distinct_ends_s(math.inf).tolist() == [15, 19]
+    assert timeline.distinct_ends_s(18).tolist() == [15]
+
+
+def test_the_longest_running_pod_of_a_node() -> None:
+    """When it started; never on an empty node."""
+    assert Timeline(OCCUPANTS, ledger()).longest_started_s(4).tolist() == [3, 5, np.inf, np.inf]
+
+
+def test_release_gives_room_and_pods_back_and_a_rollback_takes_them_again() -> None:
+    """Room for a shape follows; so does who is counted on a node."""
+    on_it, kind = ledger(), pod("x", gpus=1).shape
+    timeline, before = Timeline(OCCUPANTS, on_it), on_it.free.copy()
+    assert on_it.room(kind).tolist() == [1, 6, 8, 8]
+    checkpoint = on_it.checkpoint()
+    timeline.release(2, on_it)
+    assert on_it.room(kind).tolist() == [8, 6, 8, 8]
+    timeline.release(0, on_it)
+    on_it.rollback(checkpoint)
+    assert on_it.room(kind).tolist() == [1, 6, 8, 8]
+    assert (on_it.free == before).all()
+
+
+def test_a_reservation_runs_from_its_time_on() -> None:
+    """Its pods, one of them of a shape that nobody had, end together after those that end by then."""
+    on_it = ledger()
+    timeline = Timeline(OCCUPANTS, on_it)
+    placements = [Placement(pod("large", gpus=8), "c"), Placement(structs.replace(pod("like"), uid="like"), "d")]
+    both = timeline.with_reserved(placements, 15, 17, on_it)
+    assert both.ends_s.tolist() == [15, 17, 17, 19, math.inf]
+    assert gpus(both.freed(0, 4, 4)) == [7, 0, 8, 1]
+    assert both.longest_started_s(4).tolist() == [3, 5, 15, 15]
+    assert timeline.ends_s.tolist() == [15, 19, math.inf]
