@@ -63,6 +63,10 @@ class Cluster:
         """A time of day that stands still."""
         return "2026-01-01T00:00:00Z"
 
+    def wall_s(self) -> float:
+        """The same in seconds since the epoch."""
+        return 1_767_225_600.0
+
     def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
         """Keep the binds for `run`."""
         self._binds += [order for order in orders if isinstance(order, Bind)]

@@ -53,6 +53,10 @@ class SystemClock:
         """The present in RFC 3339, whole seconds, UTC."""
         return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    def wall_s(self) -> float:
+        """The present in seconds since the epoch."""
+        return time.time()
+
 
 class Daemon:
     """All parts of one scheduler except its informers, made and not started."""

@@ -44,6 +44,9 @@ class Clock(Protocol):
     def wall(self) -> str:
         """The present in RFC 3339, whole seconds, UTC."""
 
+    def wall_s(self) -> float:
+        """The present in seconds since the epoch."""
+
 
 @dataclass(slots=True)
 class Ports:

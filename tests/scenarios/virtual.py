@@ -205,7 +205,11 @@ class VirtualCluster:
 
     def wall(self) -> str:
         """The virtual present in RFC 3339."""
-        return datetime.fromtimestamp(EPOCH_S + self._now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.fromtimestamp(self.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def wall_s(self) -> float:
+        """The same in seconds since the epoch."""
+        return EPOCH_S + self._now_s
 
     def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
         """Answer binds after the turn that ordered them."""

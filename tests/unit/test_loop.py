@@ -44,6 +44,10 @@ class Bench:
         """Any time will do."""
         return "2030-01-01T00:00:00Z"
 
+    def wall_s(self) -> float:
+        """The same in seconds since the epoch."""
+        return 1_893_456_000.0
+
 
 @pytest.fixture
 def bench() -> Bench:
