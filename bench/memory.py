@@ -45,7 +45,7 @@ class Cluster:
         self._now_s = 0.0
         self._version = 1
         state = SchedulingState(Rules())
-        ports = Ports(self, self.tell, self)
+        ports = Ports(self, self.tell, lambda order: None, self)
         policy = GpuPolicy((), frozenset())
         self._loop = Loop(state, ports, metrics=Metrics(), limits=Limits(), ready=lambda: True, policy=policy)
         self._pods = Store(resources.pods(ShapeTable()), self._loop.inbox, silent)

@@ -27,7 +27,7 @@ from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
-from gangsched.model.protocol import Message, Outcome, RecordEvent, Report
+from gangsched.model.protocol import Message, Outcome, PreemptionOrder, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs
 from gangsched.state.members import State
@@ -87,7 +87,7 @@ class Daemon:
         self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,
-            Ports(self.volumes, self._tell, SystemClock()),
+            Ports(self.volumes, self._tell, self._preempt, SystemClock()),
             metrics=self.metrics,
             limits=parameters.limits(settings),
             ready=lambda: not informers.waiting_for(),
@@ -178,6 +178,9 @@ class Daemon:
             self.recorder.record(told)
         else:
             self.status.put(told)
+
+    def _preempt(self, order: PreemptionOrder) -> None:
+        raise AssertionError(f"nobody evicts yet: {order}")
 
     def _publish(self) -> None:
         publish = self.metrics.publish

@@ -17,7 +17,17 @@ import structlog
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan
-from gangsched.model.protocol import Action, Bind, BindClaims, BindFailed, BindGone, Bound, Message, Report
+from gangsched.model.protocol import (
+    Action,
+    Bind,
+    BindClaims,
+    BindFailed,
+    BindGone,
+    Bound,
+    Message,
+    PreemptionOrder,
+    Report,
+)
 from gangsched.model.reasons import Reason
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
@@ -50,10 +60,11 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Ports:
-    """What the loop talks to. `tell` takes reports and never blocks."""
+    """What the loop talks to. `tell` takes reports, `preempt` what is written for preemption; neither blocks."""
 
     binds: Binds
     tell: Callable[[Report], None]
+    preempt: Callable[[PreemptionOrder], None]
     clock: Clock
 
 
@@ -159,7 +170,9 @@ class Loop:
         if binds := [action for action in actions if isinstance(action, Bind | BindClaims)]:
             self._ports.binds.submit(binds)
         for action in actions:
-            if not isinstance(action, Bind | BindClaims):
+            if isinstance(action, PreemptionOrder):
+                self._ports.preempt(action)
+            elif not isinstance(action, Bind | BindClaims):
                 self._ports.tell(action)
 
     def _count(self, proposal: Plan, planned_s: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
 from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
 from gangsched.state.scheduling import Rules
@@ -26,6 +27,7 @@ def rules(settings: Settings) -> Rules:
         settle_s=settings.settle_ms / 1e3,
         avoid_s=settings.kubelet_rejection_avoid_s,
         bind_retry_keep_s=settings.bind_retry_keep_s,
+        preemption=preemption(settings),
     )
 
 
@@ -50,3 +52,16 @@ def reservation_limits(settings: Settings) -> ReservationLimits:
 def gpu_policy(settings: Settings) -> GpuPolicy:
     """What counts as an accelerator, and which nodes are close to each other."""
     return GpuPolicy(settings.topology_keys, frozenset(settings.accelerators))
+
+
+def preemption(settings: Settings) -> PreemptionSettings:
+    """Whether groups may have others evicted, whom, and how many."""
+    return PreemptionSettings(
+        scope=settings.preemption,
+        min_run_s=settings.preempt_min_run_s,
+        budgets=settings.preempt_pdb,
+        work_cap_s=settings.preempt_work_cap_s,
+        per_cycle=settings.preempt_per_cycle,
+        max_pods=settings.preempt_max_pods,
+        names=frozenset(settings.scheduler_names),
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, StringConstraints, ValidationError, field_validator
+from pydantic import Field, StringConstraints, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as UnreadableSetting
@@ -23,6 +23,7 @@ from pydantic_settings import SettingsError as UnreadableSetting
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS
+from gangsched.model.preemption import BudgetRule, VictimScope
 
 ENV_PREFIX = "GANGSCHED_"
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
@@ -168,6 +169,29 @@ class Settings(BaseSettings):
     accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=(), description="Resources that count as accelerators, beside those known by name."
     )
+    preemption: VictimScope = Field(
+        default=VictimScope.OWN,
+        description="Whose pods of lower priority may be evicted: own, all (of every scheduler) or off (V5).",
+    )
+    preempt_min_run_s: int = Field(
+        default=0, ge=0, le=86_400, description="Pods that started less than this ago are not evicted (V5)."
+    )
+    preempt_pdb: BudgetRule = Field(
+        default=BudgetRule.RESPECT,
+        description="respect: PodDisruptionBudgets are kept; last_resort: broken where nothing else helps (V7).",
+    )
+    preempt_work_cap_s: int = Field(
+        default=3600,
+        ge=0,
+        le=604_800,
+        description="Work older than this counts as saved when the least loss is chosen (V8).",
+    )
+    preempt_per_cycle: int = Field(
+        default=4, ge=1, le=1_000, description="Groups for which one plan may evict others (V15)."
+    )
+    preempt_max_pods: int = Field(
+        default=500, ge=1, le=100_000, description="Pods that may be evicted for one group at a time (V15)."
+    )
     shutdown_s: float = Field(default=10.0, gt=0, le=300, description="Time to finish binds and reports after SIGTERM.")
 
     @classmethod
@@ -184,8 +208,10 @@ class Settings(BaseSettings):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_booleans(cls, value: object) -> object:
-        # YAML reads `on` and `yes` as true, and pydantic would read that as the number 1.
+    def _no_booleans(cls, value: object, info: ValidationInfo) -> object:
+        # YAML reads `off` as false, and `on` and `yes` as true, which pydantic would read as the number 1.
+        if value is False and info.field_name == "preemption":
+            return VictimScope.OFF
         if isinstance(value, bool):
             raise ValueError("it is a boolean, and no setting is")
         return value

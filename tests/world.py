@@ -1,11 +1,13 @@
 """A simulation around `SchedulingState`: the API server's pods, a virtual clock, answers to binds.
 
 Law: it does what `loop.Loop` does in a turn, in the same order, without asyncio, and what the API server does with the
-actions (bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when.
+actions (bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when. Evicted
+pods are gone after their grace period.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,10 +24,18 @@ from gangsched.model.protocol import (
     BindFailed,
     BindGone,
     Bound,
+    CancelPreemption,
     ClaimsWritten,
+    Evict,
+    Evicted,
+    EvictionDelayed,
+    EvictionResult,
     Gone,
     MarkTimedOut,
     Message,
+    PreemptionOrder,
+    PreemptionPrepared,
+    PreparePreemption,
     RecordEvent,
     Replaced,
     Report,
@@ -38,6 +48,8 @@ from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.state.validate import validate
 
 WALL = "2030-01-01T00:00:00Z"
+EPOCH_S = 1_893_456_000 - 1_000
+"""`WALL` is the time of day at the beginning of a world."""
 WRITTEN = str(10**9)
 """The version that every write of a claim or a volume makes."""
 MOST_TURNS = 2_000
@@ -56,6 +68,10 @@ class World:
         self.pod_groups: dict[tuple[str, str], PodGroup] = {}
         self.fate: Callable[[Any], str] = lambda _: "bound"
         self.unanswered: list[Bind | BindClaims] = []
+        self.unwritten: list[PreemptionOrder] = []
+        self.ordered: list[PreemptionOrder] = []
+        self.leaving: dict[str, float] = {}
+        self.delayed: set[str] = set()
         self.claims_sent: list[BindClaims] = []
         self.controller = True
         self.sent: list[Bind] = []
@@ -120,6 +136,7 @@ class World:
         for bind in self.unanswered:
             self._carry_out(bind)
         self.unanswered.clear()
+        self.unwritten.clear()
         self.state = SchedulingState(self.rules)
         for api_group in sorted({api_group for api_group, _ in self.pod_groups}):
             listed = tuple(each for (of, _), each in self.pod_groups.items() if of == api_group)
@@ -148,30 +165,38 @@ class World:
         assert validate(self.state) == []
 
     def answer(self) -> None:
-        """Every bind under way ends as `fate` says; "later" leaves it under way."""
+        """Every bind and every order under way ends as `fate` says; "later" leaves it under way."""
         waiting, self.unanswered = self.unanswered, []
         for bind in waiting:
             self._carry_out(bind)
+        unwritten, self.unwritten = self.unwritten, []
+        for order in unwritten:
+            self._preempt(order)
 
     def settle(self) -> World:
         """Turn, answering binds, until nothing is left to do at this moment."""
         for _ in range(MOST_TURNS):
             proposal = self.turn()
-            before = len(self.unanswered)
+            before = len(self.unanswered) + len(self.unwritten)
             self.answer()
-            if proposal is None and len(self.unanswered) == before:
+            if proposal is None and len(self.unanswered) + len(self.unwritten) == before:
                 return self
         raise AssertionError(f"still planning after {MOST_TURNS} turns")
 
     def advance(self, seconds: float) -> World:
-        """Let time pass, waking up at every deadline on the way, as the loop does."""
+        """Let time pass, waking up at every deadline on the way, as the loop does; evicted pods end on the way."""
         until_s = self.now_s + seconds
         self.settle()
         for _ in range(MOST_TURNS):
-            deadline_s = self.state.next_deadline_s(self.now_s)
-            if deadline_s is None or deadline_s > until_s:
+            ends_s = min(self.leaving.values(), default=math.inf)
+            deadline_s = min(self.state.next_deadline_s(self.now_s) or math.inf, ends_s)
+            if deadline_s > until_s:
                 break
             self.now_s = max(self.now_s, deadline_s)
+            for uid in [uid for uid, at_s in self.leaving.items() if at_s <= self.now_s]:
+                del self.leaving[uid]
+                if uid in self.pods:
+                    self.delete(self.pods[uid])
             self.settle()
         else:
             raise AssertionError(f"more than {MOST_TURNS} deadlines in {seconds} s")
@@ -243,6 +268,10 @@ class World:
                     self.update(self.pods[action.uid], condition=condition)
                 case MarkTimedOut() if action.uid in self.pods and self.mark_pods:
                     self.update(self.pods[action.uid], timed_out=True)
+                case PreparePreemption() | Evict() | CancelPreemption():
+                    self.ordered.append(action)
+                    self.unwritten.append(action)
+                    continue
                 case _:
                     pass
             self.reports.append(action)
@@ -258,6 +287,52 @@ class World:
             self.say(ClaimsWritten(order.uid, {each.volume or each.key: WRITTEN for each in order.claims}))
             for selection in order.claims if self.controller else ():
                 self.bind_claim(selection.key, selection.volume)
+
+    def _preempt(self, order: PreemptionOrder) -> None:
+        """`fate` of a PreparePreemption may be "failed"; of an Evict "later", "blocked", "forbidden" or "failed"."""
+        fate = self.fate(order)
+        if fate == "later":
+            self.unwritten.append(order)
+            return
+        match order:
+            case PreparePreemption() if fate == "failed":
+                self.say(PreemptionPrepared(order.id, "the server said 500"))
+            case PreparePreemption():
+                for each in order.members:
+                    if each.uid in self.pods and not self.pods[each.uid].node_name:
+                        self.update(self.pods[each.uid], nominated_node=each.node)
+                for victim in order.victims:
+                    if victim.uid in self.pods:
+                        self.update(self.pods[victim.uid], disruption_target=True)
+                self.say(PreemptionPrepared(order.id))
+            case Evict():
+                self._evict(order, fate)
+            case CancelPreemption():
+                self.unwritten = [each for each in self.unwritten if not isinstance(each, Evict) or each.id != order.id]
+                for each in order.members:
+                    if each.uid in self.pods and not self.pods[each.uid].node_name:
+                        self.update(self.pods[each.uid], nominated_node="")
+
+    def _evict(self, order: Evict, fate: str) -> None:
+        pod = self.pods.get(order.uid)
+        if pod is None:
+            self.say(Evicted(order.id, order.uid, EvictionResult.GONE, "pods not found"))
+        elif fate == "blocked" and self.now_s < order.deadline_s:
+            if order.uid not in self.delayed:
+                self.delayed.add(order.uid)
+                self.say(EvictionDelayed(order.id, order.uid, "The disruption budget w needs 3 healthy pods"))
+            self.unwritten.append(order)
+        elif fate in {"blocked", "forbidden", "failed"}:
+            self.say(Evicted(order.id, order.uid, EvictionResult(fate), "the server does not want it"))
+        else:
+            if not pod.deleting:
+                self.leaving[pod.uid] = self.now_s + pod.grace_s
+                self.update(pod, deleting=True, deletion_s=self.wall_s() + pod.grace_s)
+            self.say(Evicted(order.id, order.uid, EvictionResult.DONE))
+
+    def wall_s(self) -> int:
+        """The present in seconds since the epoch."""
+        return EPOCH_S + int(self.now_s)
 
     def bind_claim(self, key: str, volume: str = "") -> None:
         """The volume controller binds a claim, to a new volume if none is named."""

@@ -133,7 +133,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     `timed_out` is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name and
     `controller_kind` its kind. `start_s` is status.startTime; `deletion_s` is the deletionTimestamp, when the grace
     period ends; 0 without one. `grace_s` is terminationGracePeriodSeconds. A `mirror` pod is a kubelet's own; a pod
-    that `never_preempts` says preemptionPolicy Never (V2, V5).
+    that `never_preempts` says preemptionPolicy Never (V2, V5). A pod is a `disruption_target` while it carries that
+    condition with our message (V24).
     """
 
     uid: str
@@ -163,6 +164,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     controller_kind: str = ""
     mirror: bool = False
     never_preempts: bool = False
+    disruption_target: bool = False
 
     @property
     def key(self) -> str:

@@ -7,14 +7,16 @@ arrive; Actions are carried out by the shell in any order, and answered by Outco
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 import msgspec
 
+from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup
 from gangsched.model.storage import Selection, StorageObject
 
-Object: TypeAlias = Pod | Node | Namespace | PodGroup | StorageObject
+Object: TypeAlias = Pod | Node | Namespace | PodGroup | PodDisruptionBudget | StorageObject
 
 # --- Events: what the API server said ---------------------------------------------------------------------------
 
@@ -28,8 +30,9 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 class Gone(msgspec.Struct, frozen=True, gc=False):
     """An object of that kind was deleted.
 
-    `key` is a pod's uid, a PodGroup's `id`, a claim's `key`, the name of anything else. Of a PodGroup, `api_group` says
-    which API group it was of, and `uid` guards against a late message about one since recreated ("" = any).
+    `key` is a pod's uid, a PodGroup's `id`, the `key` of a claim or a PodDisruptionBudget, the name of anything else.
+    Of a PodGroup, `api_group` says which API group it was of, and `uid` guards against a late message about one since
+    recreated ("" = any).
     """
 
     kind: type[Object]
@@ -92,7 +95,53 @@ class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
 
 
 Outcome: TypeAlias = Bound | BindGone | BindFailed
-Message: TypeAlias = Event | Outcome | ClaimsWritten
+
+
+class PreemptionPrepared(msgspec.Struct, frozen=True, gc=False):
+    """A PreparePreemption is carried out, or not: `failed` is why, "" if every member is nominated (rule V13).
+
+    Victims that are gone or could not be marked are no failure.
+    """
+
+    id: str
+    failed: str = ""
+
+
+class EvictionResult(StrEnum):
+    """How an eviction ended (rule V14)."""
+
+    DONE = "done"  # the pod is being deleted
+    GONE = "gone"  # it does not exist any more
+    BLOCKED = "blocked"  # a PodDisruptionBudget did not allow it until the deadline
+    FORBIDDEN = "forbidden"  # we lack the right; preemption is off until a restart
+    FAILED = "failed"  # no certain answer until the deadline, or the fence did not let it through (any more)
+
+
+class EvictionDelayed(msgspec.Struct, frozen=True, gc=False):
+    """A PodDisruptionBudget does not allow an eviction for now (429); it is sent again. Said once an eviction."""
+
+    id: str
+    uid: str
+    message: str
+
+
+class Evicted(msgspec.Struct, frozen=True, gc=False):
+    """The end of an Evict; `message` is what the API server said, "" for DONE."""
+
+    id: str
+    uid: str
+    result: EvictionResult
+    message: str = ""
+
+
+class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
+    """Preemption lacks a right: it is off until a restart (rule V26); `message` names the right."""
+
+    message: str
+
+
+PreemptionAnswer: TypeAlias = PreemptionPrepared | EvictionDelayed | Evicted | EvictionsForbidden
+Message: TypeAlias = Event | Outcome | ClaimsWritten | PreemptionAnswer
 
 # --- Actions: what the shell must do --------------------------------------------------------------------------------
 
@@ -134,6 +183,61 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
     node: str
     claims: tuple[Selection, ...] = ()
     permitted: PermitStamp | None = None
+
+
+class NominatedMember(msgspec.Struct, frozen=True, gc=False):
+    """A pending member and the node that is kept for it."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+
+
+class PodRef(msgspec.Struct, frozen=True, gc=False):
+    """Which pod is meant."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class PreparePreemption(msgspec.Struct, frozen=True, gc=False):
+    """Write status.nominatedNodeName on every member, then DisruptionTarget=True on every victim (rule V13, 1 and 2).
+
+    Always answered by one PreemptionPrepared. If a member's write fails, no victim is touched. `id` is that of the
+    nomination; no other one of this process has it.
+    """
+
+    id: str
+    members: tuple[NominatedMember, ...]
+    victims: tuple[PodRef, ...]
+
+
+class Evict(msgspec.Struct, frozen=True, gc=False):
+    """Evict this pod, with its own grace period; then write DisruptionTarget once more (rule V13, 4 and 5).
+
+    Always answered by one Evicted, at `deadline_s` at the latest, which is in monotonic seconds; before that by one
+    EvictionDelayed if a PodDisruptionBudget is in the way. With `delete` the pod is deleted instead, which no
+    PodDisruptionBudget prevents (rule V7, last resort).
+    """
+
+    id: str
+    uid: str
+    namespace: str
+    name: str
+    deadline_s: float
+    delete: bool = False
+
+
+class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
+    """A nomination ended: clear nominatedNodeName of these members, and send none of its evictions (again).
+
+    It is not answered, and neither are those evictions. Members that are bound need not be named: a bind clears it.
+    """
+
+    id: str
+    members: tuple[NominatedMember, ...] = ()
 
 
 class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
@@ -180,4 +284,5 @@ class RecordEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 Report: TypeAlias = SetPodCondition | MarkTimedOut | SetPodGroupStatus | RecordEvent
-Action: TypeAlias = BindClaims | Bind | Report
+PreemptionOrder: TypeAlias = PreparePreemption | Evict | CancelPreemption
+Action: TypeAlias = BindClaims | Bind | PreemptionOrder | Report

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from gangsched.api.gang_spec import gang_id
+from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, Phase, Pod, PodGroup
 from gangsched.model.protocol import (
     Applied,
@@ -26,6 +27,7 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import EventReason
 from gangsched.state.cluster import Cluster
+from gangsched.state.disruption_budgets import DisruptionBudgets
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
@@ -45,7 +47,7 @@ KUBELET_REJECTIONS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 
 
 class EventHandlers:
-    """Applies messages to the members, and to a cluster, a registry and a queue that it does not own."""
+    """Applies messages to the members, and to parts of the state that it does not own."""
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class EventHandlers:
         cluster: Cluster,
         registry: Registry,
         queue: Queue,
+        disruption_budgets: DisruptionBudgets,
         *,
         names: frozenset[str],
         avoid_s: float,
@@ -62,6 +65,7 @@ class EventHandlers:
         self._cluster = cluster
         self._registry = registry
         self._queue = queue
+        self._disruption_budgets = disruption_budgets
         self._names = names
         self._avoid_s = avoid_s
         self._bind_retry_keep_s = bind_retry_keep_s
@@ -78,6 +82,8 @@ class EventHandlers:
             case Unread(kind=kind, api_group=api_group):
                 if kind is PodGroup:
                     self._replace_pod_groups(api_group, (), served=False)
+                elif kind is PodDisruptionBudget:
+                    self._disruption_budgets.miss()
                 else:
                     self._helped(self._cluster.storage_cache.miss(kind))
             case Bound() | BindGone() | BindFailed():
@@ -96,6 +102,8 @@ class EventHandlers:
                 self._cluster.apply_namespace(item)
             case PodGroup():
                 self._apply_pod_group(item)
+            case PodDisruptionBudget():
+                self._disruption_budgets.apply(item)
             case _:
                 self._helped(self._cluster.storage_cache.apply(item))
         return ()
@@ -110,6 +118,8 @@ class EventHandlers:
             self._cluster.drop_namespace(key)
         elif kind is PodGroup:
             self._drop_pod_group(message.api_group, key, message.uid)
+        elif kind is PodDisruptionBudget:
+            self._disruption_budgets.drop(key)
         else:
             self._helped(self._cluster.storage_cache.drop(kind, key))
 
@@ -123,6 +133,8 @@ class EventHandlers:
             self._cluster.replace_namespaces(items)
         elif kind is PodGroup:
             self._replace_pod_groups(message.api_group, items)
+        elif kind is PodDisruptionBudget:
+            self._disruption_budgets.replace(items)
         else:
             self._helped(self._cluster.storage_cache.replace(kind, items))
         return ()

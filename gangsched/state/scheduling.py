@@ -13,6 +13,7 @@ from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.plan import Plan
+from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.protocol import (
     Action,
     Bind,
@@ -22,6 +23,7 @@ from gangsched.model.protocol import (
     ClaimsWritten,
     Message,
     Outcome,
+    PreemptionAnswer,
     RecordEvent,
     Report,
 )
@@ -30,6 +32,7 @@ from gangsched.model.snapshot import Snapshot
 from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
 from gangsched.state.committer import Committer
+from gangsched.state.disruption_budgets import DisruptionBudgets
 from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
@@ -49,6 +52,7 @@ class Rules:
     settle_s: float = 0.25
     avoid_s: float = 60.0
     bind_retry_keep_s: float = 30.0
+    preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
 
 
 class SchedulingState:
@@ -59,6 +63,7 @@ class SchedulingState:
         self.cluster = Cluster()
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults)
         self.queue = Queue()
+        self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(settle_s=rules.settle_s)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
         self._event_handlers = EventHandlers(
@@ -66,6 +71,7 @@ class SchedulingState:
             self.cluster,
             self.registry,
             self.queue,
+            self.disruption_budgets,
             names=rules.scheduler_names,
             avoid_s=rules.avoid_s,
             bind_retry_keep_s=rules.bind_retry_keep_s,
@@ -93,6 +99,8 @@ class SchedulingState:
         """Apply one message; returns Events that are due whatever is decided next."""
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
+        if isinstance(message, PreemptionAnswer):
+            return ()
         return self._event_handlers.apply(message, now_s=now_s)
 
     def _answer(self, answer: Outcome | ClaimsWritten, now_s: float) -> tuple[RecordEvent, ...]:

@@ -37,6 +37,7 @@ from gangsched.model.protocol import (
     Bound,
     MarkTimedOut,
     Outcome,
+    PreemptionOrder,
     RecordEvent,
     Report,
     SetPodCondition,
@@ -79,7 +80,7 @@ class VirtualCluster:
         state = SchedulingState(parameters.rules(self._settings))
         self._loop = Loop(
             state,
-            Ports(self, self._tell, self),
+            Ports(self, self._tell, self._preempt, self),
             metrics=Metrics(),
             limits=parameters.limits(self._settings),
             ready=lambda: True,
@@ -217,6 +218,9 @@ class VirtualCluster:
 
     def _tell(self, report: Report) -> None:
         self._later.append(lambda: self._write(report))
+
+    def _preempt(self, order: PreemptionOrder) -> None:
+        raise AssertionError(f"nobody evicts yet: {order}")
 
     # --- the pretended API server -------------------------------------------------------------------------------------
 

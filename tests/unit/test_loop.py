@@ -9,7 +9,16 @@ import pytest
 
 from gangsched.core.cycle import Limits
 from gangsched.loop import MESSAGES_PER_TURN, Loop, Ports
-from gangsched.model.protocol import Applied, Bind, BindClaims, Bound, RecordEvent, Report, SetPodCondition
+from gangsched.model.protocol import (
+    Applied,
+    Bind,
+    BindClaims,
+    Bound,
+    PreemptionOrder,
+    RecordEvent,
+    Report,
+    SetPodCondition,
+)
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.telemetry.metrics import Metrics
 from tests.builders import members, node, pod
@@ -23,10 +32,11 @@ class Bench:
         self.is_ready = True
         self.binds: list[Bind] = []
         self.told: list[Report] = []
+        self.ordered: list[PreemptionOrder] = []
         self.state = SchedulingState(Rules())
         self.loop = Loop(
             self.state,
-            Ports(self, self.told.append, self),
+            Ports(self, self.told.append, self.ordered.append, self),
             metrics=Metrics(),
             limits=Limits(),
             ready=lambda: self.is_ready,

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from gangsched.model.gang import MatchPolicy
+from gangsched.model.preemption import VictimScope
 from gangsched.settings import ENV_PREFIX, LogFormat, Settings, SettingsError, load_settings
 
 
@@ -152,6 +153,13 @@ def test_bad_values_are_refused_by_name(tmp_path: Path, text: str, part: str) ->
     assert part in sentence
     assert sentence.endswith(".")
     assert "\n" not in sentence
+
+
+def test_preemption_is_off_as_yaml_has_it(tmp_path: Path) -> None:
+    """`preemption: off` is a boolean in YAML, and means what it says; `on` is no answer to whose pods."""
+    assert load_settings(write(tmp_path, "preemption: off"), {}).preemption is VictimScope.OFF
+    assert load_settings(write(tmp_path, "preemption: 'off'"), {}).preemption is VictimScope.OFF
+    assert "preemption is True" in refusal(write(tmp_path, "preemption: on"))
 
 
 def test_a_bad_list_is_one_plain_complaint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,75 @@
+"""PodDisruptionBudgets: what is known of them, by namespace.
+
+Law: until they have been listed, or when they cannot be read, `snapshot` is None and nobody may be evicted: a budget
+that nobody sees is broken by the first eviction. Nothing is counted here; the API server does that in their status.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from gangsched.model.disruption import PodDisruptionBudget
+
+Budgets: TypeAlias = Mapping[str, tuple[PodDisruptionBudget, ...]]
+"""The budgets of each namespace that has any, in the order of their names."""
+
+
+class DisruptionBudgets:
+    """The PodDisruptionBudgets there are; `apply`, `drop`, `replace` and `miss` are what the watch shows."""
+
+    def __init__(self) -> None:
+        self._readable = False
+        self._known: defaultdict[str, dict[str, PodDisruptionBudget]] = defaultdict(dict)
+        self._snapshot: dict[str, tuple[PodDisruptionBudget, ...]] = {}
+        self._stale: set[str] = set()  # namespaces that the snapshot shows as they were
+        self._changed = False
+
+    def snapshot(self) -> Budgets | None:
+        """The budgets as of now, the same object until one changes; None while they cannot be read."""
+        if self._stale:
+            shown = {**self._snapshot}
+            for namespace in self._stale:
+                shown.pop(namespace, None)
+                if budgets := self._known.get(namespace):
+                    shown[namespace] = tuple(budgets[key] for key in sorted(budgets))
+            self._snapshot = shown
+            self._stale.clear()
+        return self._snapshot if self._readable else None
+
+    def take_changed(self) -> bool:
+        """Whether one changed since last asked: it may let a group preempt that another one kept from it."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    def apply(self, budget: PodDisruptionBudget) -> None:
+        """Add or change one."""
+        if self._known[budget.namespace].get(budget.key) != budget:
+            self._known[budget.namespace][budget.key] = budget
+            self._touch(budget.namespace)
+
+    def drop(self, key: str) -> None:
+        """One is gone."""
+        namespace = key.partition("/")[0]
+        if self._known[namespace].pop(key, None) is not None:
+            self._touch(namespace)
+
+    def replace(self, budgets: Iterable[PodDisruptionBudget]) -> None:
+        """Replace all of them; they can be read."""
+        listed = {budget.key: budget for budget in budgets}
+        for key in [key for known in self._known.values() for key in known if key not in listed]:
+            self.drop(key)
+        for budget in listed.values():
+            self.apply(budget)
+        self._changed |= not self._readable
+        self._readable = True
+
+    def miss(self) -> None:
+        """They cannot be read (any more)."""
+        self._changed |= self._readable
+        self._readable = False
+
+    def _touch(self, namespace: str) -> None:
+        self._stale.add(namespace)
+        self._changed = True
