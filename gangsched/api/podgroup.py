@@ -6,8 +6,6 @@ sentence, whatever the CRD of this cluster lets through. Nothing here writes, an
 
 from __future__ import annotations
 
-import calendar
-import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
@@ -17,6 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from gangsched.api import keys
 from gangsched.api.problem import quoted
+from gangsched.api.timestamps import parse_timestamp
 from gangsched.api.values import INT32_MAX
 from gangsched.model.objects import PodGroup
 from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
@@ -25,8 +24,6 @@ Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
 PROBLEMS_TOLD: Final = 20
 KEY_SHOWN: Final = 320
-
-_TIMESTAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z", re.ASCII)
 
 
 class _Model(BaseModel):
@@ -234,12 +231,9 @@ class _Reader:
 
     def epoch_s(self, raw: object) -> int:
         """Whole seconds since the epoch of a creationTimestamp; 0 for a text that is none."""
-        match = _TIMESTAMP.fullmatch(raw) if isinstance(raw, str) else None
-        try:
-            if match is not None:
-                return calendar.timegm(tuple(int(part) for part in match.groups()))
-        except ValueError:  # a thirteenth month
-            pass
+        at_s = parse_timestamp(raw) if isinstance(raw, str) else None
+        if at_s is not None:
+            return at_s
         self._left_out("metadata.creationTimestamp", raw, "is not a time")
         return 0
 

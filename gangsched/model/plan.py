@@ -84,7 +84,9 @@ class Verdict:
 
     def tells_the_same(self, other: Verdict) -> bool:
         """Whether people are told the same; that it took another round to say so is no news."""
-        return (self.told, self.gangs, self.notes) == (other.told, other.gangs, other.notes)
+        kept, others = self.kept_for, other.kept_for
+        alike = kept is others or (kept is not None and others is not None and kept.tells_the_same(others))
+        return alike and (self.told, self.gangs, self.notes) == (other.told, other.gangs, other.notes)
 
     def of_gang(self, gang: str) -> Refusal:
         """What is told of one gang of the group."""

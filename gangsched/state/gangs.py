@@ -41,6 +41,11 @@ class GangRecord:
         return not self.members and not self.pod_groups
 
     @property
+    def namespace(self) -> str:
+        """The namespace of its pods."""
+        return self.id.removeprefix("pod:").partition("/")[0]
+
+    @property
     def pod_group(self) -> PodGroup | None:
         """The PodGroup that describes the gang: of the API group its members name, else in a fixed order (I2).
 

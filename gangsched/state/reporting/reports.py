@@ -11,17 +11,21 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gangsched.api.timestamps import parse_timestamp
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import EventReason, Reason
+from gangsched.model.reservation import Reservations
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.members import UNDER_WAY, Member
 from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
 from gangsched.state.reporting.gang_events import LASTING, Start, gang_ref, lasting, pod_ref
-from gangsched.state.reporting.status import condition_types, facts_aside, status, unchanged
+from gangsched.state.reporting.reservations import ReservationReports
+from gangsched.state.reporting.reserved import RESERVED
+from gangsched.state.reporting.status import condition_types, facts_aside, status, stored_condition, unchanged
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,11 @@ class _Written:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """When is told: `wall` in RFC 3339; in a `hurry`, nothing waits for its time."""
+    """When is told: `wall` in RFC 3339, `wall_s` since the epoch; in a `hurry`, nothing waits for its time."""
 
     now_s: float
     wall: str
+    wall_s: int
     hurry: bool
 
 
@@ -52,6 +57,12 @@ class Reports:
         self._events: dict[str, set[tuple[str, str]]] = {}
         self._statuses: dict[str, _Written] = {}
         self._starts: dict[str, Start] = {}
+        self._reservations = ReservationReports()
+
+    def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
+        """These stand after a plan: report what is news of them once it has settled."""
+        for group_id in self._reservations.update(reservations, wall_s=wall_s):
+            self.note(group_id, now_s)
 
     def note(self, group_id: str, now_s: float) -> None:
         """The group changed: report it once it has settled."""
@@ -62,6 +73,7 @@ class Reports:
         for gang_id in gang_ids:
             for known in (self._pods, self._events, self._statuses, self._starts):
                 known.pop(gang_id, None)
+        self._reservations.forget(gang_ids)
 
     def answered(self, member: Member, outcome: Outcome) -> None:
         """The bind of a gang's member ended."""
@@ -80,11 +92,12 @@ class Reports:
         """All reports that are due now (with `everything`, all pending ones), in group order."""
         due = sorted(group_id for group_id, due_s in self._due_s.items() if everything or due_s <= now_s)
         reports: list[Report] = []
+        moment = _Moment(now_s, wall, parse_timestamp(wall) or 0, hurry=everything)
         for group_id in due:
             del self._due_s[group_id]
             group = registry.groups.get(group_id)
             if group is not None:
-                reports += self._group(group, registry, _Moment(now_s, wall, hurry=everything))
+                reports += self._group(group, registry, moment)
         return reports
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
@@ -106,16 +119,18 @@ class Reports:
         faults = [text for gang_id in group.gangs for text in registry.gangs[gang_id].faults]
         for gang_id in group.gangs:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
-            if group.verdict is not None:
+            verdict = group.verdict
+            if verdict is not None:
+                verdict = self._reservations.completed(verdict, record.namespace, wall_s=moment.wall_s)
                 told = self._pods.setdefault(gang.id, {})
-                for pod, wanted in pod_conditions(record, gang, group.verdict, faults):
+                for pod, wanted in pod_conditions(record, gang, verdict, faults):
                     yield from self._tell_pod(group.id, gang, pod, wanted, told, moment)
                 if len(told) > 2 * len(record.members):
                     self._pods[gang.id] = {uid: said for uid, said in told.items() if uid in record.members}
             if record.plain or not record.ours:
                 continue
-            yield from self._tell_gang(record, gang, group.verdict, lasting(record, gang, registry.accusers(gang_id)))
-            yield from self._tell_status(group, record, gang, moment)
+            yield from self._tell_gang(record, gang, verdict, lasting(record, gang, registry.accusers(gang_id)))
+            yield from self._tell_status(group, record, gang, verdict, moment)
         for accused in group.accused:  # the other side of a mismatch (semantics I4)
             assert group.refusal is not None
             yield from self._event(registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message)
@@ -180,7 +195,7 @@ class Reports:
             yield RecordEvent(ref, reason, text or message, warning=warning)
 
     def _tell_status(
-        self, group: GroupRecord, record: GangRecord, gang: Gang, moment: _Moment
+        self, group: GroupRecord, record: GangRecord, gang: Gang, verdict: Verdict | None, moment: _Moment
     ) -> Iterator[SetPodGroupStatus]:
         pod_group = record.pod_group
         if pod_group is None or pod_group.deleting:
@@ -189,7 +204,10 @@ class Reports:
         if written is not None and written.uid != pod_group.uid:
             written = None
         told = condition_types(written.status) if written else frozenset[str]()
-        wanted = status(record, pod_group, gang, group.verdict, wall=moment.wall, told=told)
+        reserved = self._reservations.condition(
+            group.id, gang.id, verdict, stored_condition(pod_group.status, RESERVED), wall_s=moment.wall_s
+        )
+        wanted = status(record, pod_group, gang, verdict, wall=moment.wall, told=told, reserved=reserved)
         if unchanged(wanted, written.status if written else pod_group.status):
             return
         only_facts = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))

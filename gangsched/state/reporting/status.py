@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from gangsched.api import keys
 from gangsched.api.podgroup import (
@@ -30,8 +29,10 @@ from gangsched.model.reasons import Reason
 from gangsched.model.text import cut, named
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import broken
+from gangsched.state.reporting.reservations import Fact
+from gangsched.state.reporting.reserved import RESERVED
 
-SCHEDULED_TYPES = frozenset({SCHEDULED, NATIVE_SCHEDULED, NATIVE_INITIALLY_SCHEDULED})
+FACTUAL_TYPES = frozenset({SCHEDULED, NATIVE_SCHEDULED, NATIVE_INITIALLY_SCHEDULED, RESERVED})
 DEGRADED, TIMED_OUT, INVALID_GANG = "Degraded", "TimedOut", "InvalidGang"
 
 
@@ -82,15 +83,18 @@ def status(
     *,
     wall: str,
     told: frozenset[str] = frozenset(),
+    reserved: Fact | None = None,
 ) -> dict[str, object]:
     """The whole status to store, as the JSON object of a merge patch.
 
     A native PodGroup has no counts, and other writers of conditions (kube-scheduler's DisruptionTarget): it gets those
-    of our own types only, for a strategic merge patch. `told` are types written since `pod_group` was read.
+    of our own types only, for a strategic merge patch. `told` are types written since `pod_group` was read. `reserved`
+    is the condition of that name; without it the stored one stays.
     """
     count = counts(record)
     conditions = stored_conditions(pod_group.status)
-    ours = _conditions(record, pod_group, gang, verdict, count, wall)
+    facts = _facts(record, pod_group, gang, verdict, count) | ({RESERVED: reserved} if reserved is not None else {})
+    ours = _conditions(facts, pod_group, wall)
     for condition in ours:
         old = next((old for old in conditions if old.type == condition.type), None)
         if old is not None and old.status == "True" and old.type == NATIVE_INITIALLY_SCHEDULED:
@@ -123,19 +127,18 @@ def _whole(
     ).to_dict()
 
 
-Fact: TypeAlias = tuple[bool, str, str]
-"""Whether a condition is true, its reason and its message."""
-
-
-def _conditions(
-    record: GangRecord, pod_group: PodGroup, gang: Gang, verdict: Verdict | None, count: Counts, wall: str
-) -> list[Condition]:
-    facts = {
+def _facts(
+    record: GangRecord, pod_group: PodGroup, gang: Gang, verdict: Verdict | None, count: Counts
+) -> dict[str, Fact]:
+    return {
         scheduled_condition(pod_group.api_group, pod_group.version): _scheduled(record, gang, verdict, count),
         DEGRADED: _degraded(gang),
         TIMED_OUT: _timed_out(gang),
         INVALID_GANG: _invalid(record, gang, verdict),
     }
+
+
+def _conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> list[Condition]:
     return [
         Condition(
             type=kind,
@@ -215,9 +218,14 @@ def unchanged(wanted: Mapping[str, object], stored: object) -> bool:
 
 
 def facts_aside(status: Mapping[str, object]) -> dict[str, object]:
-    """The status without the message of the condition that says whether the gang is scheduled."""
-    entries = (entry | {"message": ""} if entry["type"] in SCHEDULED_TYPES else entry for entry in _entries(status))
+    """The status without the messages of the conditions that say whether, and when, the gang is scheduled."""
+    entries = (entry | {"message": ""} if entry["type"] in FACTUAL_TYPES else entry for entry in _entries(status))
     return {**status, "conditions": list(entries)}
+
+
+def stored_condition(status: Mapping[str, object], kind: str) -> Mapping[str, object] | None:
+    """The stored condition of a type, None without one."""
+    return next((entry for entry in _entries(status) if entry.get("type") == kind), None)
 
 
 def condition_types(status: Mapping[str, object]) -> frozenset[str]:

@@ -1,0 +1,37 @@
+"""Times as the API writes them: RFC 3339 in UTC, from and to whole seconds since the epoch.
+
+Law: pure arithmetic on the Gregorian calendar; nothing here knows the present.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from typing import Final
+
+_TIMESTAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z", re.ASCII)
+_DAY_S: Final = 86_400
+
+
+def parse_timestamp(text: str) -> int | None:
+    """The second of a text such as `2026-11-22T14:05:09Z`; None for one that is no time."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        return calendar.timegm(tuple(int(part) for part in match.groups()))
+    except ValueError:
+        return None
+
+
+def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
+    """`2026-11-22T14:05:09Z`; without `seconds` `2026-11-22T14:05Z`. Years 1970 to 9998."""
+    days, left_s = divmod(at_s, _DAY_S)
+    year = 1970 + days // 366
+    while calendar.timegm((year + 1, 1, 1, 0, 0, 0)) <= at_s:
+        year += 1
+    month = next(month for month in range(12, 0, -1) if calendar.timegm((year, month, 1, 0, 0, 0)) <= at_s)
+    day = 1 + days - calendar.timegm((year, month, 1, 0, 0, 0)) // _DAY_S
+    minutes, second = divmod(left_s, 60)
+    text = f"{year:04}-{month:02}-{day:02}T{minutes // 60:02}:{minutes % 60:02}"
+    return f"{text}:{second:02}Z" if seconds else f"{text}Z"

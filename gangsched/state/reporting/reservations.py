@@ -1,0 +1,99 @@
+"""What stands reserved, and what of it people were told last (semantics H13, H14).
+
+Law: a reservation is told anew only where `Told.is_out_of_date` says so, and its end once. Nothing is known of what an
+earlier process told but what is stored on the PodGroup, which stays until this one knows better (H16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.reservation import NotReserved, Reservations
+from gangsched.state.reporting.reserved import LOST, NOT_NEEDED, STARTED, Told, ended, kept_for, not_reserved, with_tail
+
+Fact: TypeAlias = tuple[bool, str, str]
+"""Whether a condition is true, its reason and its message."""
+OVER = frozenset({STARTED, NOT_NEEDED})
+
+
+class ReservationReports:
+    """Remembers by group id what was told of reservations, and by gang id how the condition ended."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Told] = {}
+        self._why: dict[str, NotReserved] = {}
+        self._had: set[str] = set()
+        self._ended: dict[str, Fact] = {}
+
+    def update(self, reservations: Reservations, *, wall_s: float) -> set[str]:
+        """Take what a plan left standing; returns the groups of which there is news."""
+        news: set[str] = set()
+        standing = {reserved.group: reserved for reserved in reservations.standing}
+        for group_id, reserved in standing.items():
+            told = self._told.get(group_id)
+            if told is None or told.is_out_of_date(reserved, wall_s=wall_s):
+                self._told[group_id] = Told(reserved, wall_s)
+                self._had.add(group_id)
+                news.add(group_id)
+        for group_id in self._told.keys() - standing.keys():
+            del self._told[group_id]
+            news.add(group_id)
+        for group_id, why in reservations.not_reserved.items():
+            if self._why.get(group_id) != why:
+                self._why[group_id] = why
+                news.add(group_id)
+        return news
+
+    def forget(self, ids: set[str]) -> None:
+        """These gangs, and the groups that are named after them, are gone."""
+        for each in ids:
+            for known in (self._told, self._why, self._ended):
+                known.pop(each, None)
+        self._had -= ids
+
+    def completed(self, verdict: Verdict, namespace: str, *, wall_s: float) -> Verdict:
+        """The verdict as it is told in this namespace: its refusals end in what is, or is not, reserved."""
+        if verdict.reason is not Reason.UNSCHEDULABLE:
+            return verdict
+        said = self._tail(verdict, namespace, wall_s)
+        return with_tail(verdict, said) if said else verdict
+
+    def _tail(self, verdict: Verdict, namespace: str, wall_s: float) -> str:
+        told = self._told.get(verdict.group)
+        if told is not None:
+            return told.text(namespace)
+        if verdict.kept_for is not None:
+            return kept_for(verdict.kept_for, wall_s=wall_s)
+        why = self._why.get(verdict.group)
+        return not_reserved(why, wall_s=wall_s) if why is not None else ""
+
+    def condition(
+        self,
+        group_id: str,
+        gang_id: str,
+        verdict: Verdict | None,
+        stored: Mapping[str, object] | None,
+        *,
+        wall_s: float,
+    ) -> Fact | None:
+        """The condition `Reserved` of a gang's PodGroup; None leaves it as it is `stored`."""
+        told = self._told.get(group_id)
+        if told is not None:
+            self._ended.pop(gang_id, None)
+            return True, told.reason, told.text(gang_id.partition("/")[0])
+        before = self._ended.get(gang_id)
+        if before is not None and before[1] in OVER:
+            return before
+        if before is None and group_id not in self._had and not self._may_end(group_id, verdict, stored):
+            return None
+        self._ended[gang_id] = fact = ended(verdict, self._why.get(group_id), wall_s=wall_s)
+        return fact
+
+    def _may_end(self, group_id: str, verdict: Verdict | None, stored: Mapping[str, object] | None) -> bool:
+        """Whether a reservation that another process told is known to stand no more."""
+        if stored is None or verdict is None or (stored.get("status") != "True" and stored.get("reason") != LOST):
+            return False
+        return verdict.reason is not Reason.UNSCHEDULABLE or group_id in self._why
