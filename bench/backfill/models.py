@@ -91,12 +91,6 @@ class Model:
             progress(arrived)
         return self.runs
 
-    def late(self) -> list[float]:
-        """Seconds by which jobs started after the time that they were told when they became the oldest."""
-        started = {run.job.key: run.started_s for run in self.runs}
-        waits = ((started[key], told_s) for key, told_s in self.promised_s.items())
-        return [at_s - told_s for at_s, told_s in waits if at_s is not None and at_s > told_s + 1]
-
     def _start_what_may(self) -> None:
         """One pass over the queue, the oldest first; sizes that did not fit are not tried again in it."""
         reservation = Reservation()
@@ -116,7 +110,7 @@ class Model:
                 break
             if self._policy is Policy.EASY and len(left) == 1:
                 reservation = self._reserve(run.job)
-                self.promised_s.setdefault(run.job.key, reservation.at_s)
+                self.promised_s.setdefault(run.job.group, reservation.at_s)
                 refused.clear()
         self._waiting = left
 

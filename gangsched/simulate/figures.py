@@ -6,7 +6,7 @@ Law: pure arithmetic on what became of the jobs. A job that never started is cou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,3 +78,14 @@ def allocated_share(runs: Iterable[Run], gpus: int) -> float:
         if run.started_s is not None and run.started_s < end_s
     )
     return used / (gpus * (end_s - begin_s))
+
+
+def promise_errors_s(told_s: Mapping[str, float], runs: Iterable[Run]) -> list[float]:
+    """How much later than told each job started that was told a time, in seconds; earlier ones are negative."""
+    told = ((run.started_s, told_s.get(run.job.group, math.inf)) for run in runs)
+    return [started_s - at_s for started_s, at_s in told if started_s is not None and at_s < math.inf]
+
+
+def late_s(errors_s: Iterable[float]) -> list[float]:
+    """Those that are late by more than a second."""
+    return [error_s for error_s in errors_s if error_s > 1]

@@ -18,6 +18,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.protocol import Applied, Bind, Bound, Gone, Replaced
 from gangsched.settings import Settings
+from gangsched.simulate.promises import Promises
 from gangsched.simulate.workload import Job
 from gangsched.state.scheduling import SchedulingState
 
@@ -43,6 +44,7 @@ class Simulator:
         """Settings count as they do for the daemon, as far as planning looks at them."""
         settings = settings or Settings()
         self.runs = [Run(job, unbound=len(job.pods)) for job in sorted(jobs, key=lambda job: (job.submit_s, job.name))]
+        self.promises = Promises()
         self._scheduler_name = settings.scheduler_names[0]
         self._limits = parameters.limits(settings)
         self._policy = parameters.gpu_policy(settings)
@@ -60,6 +62,7 @@ class Simulator:
             arrival_s = self.runs[arrived].job.submit_s if arrived < len(self.runs) else float("inf")
             end_s = self._ends[0][0] if self._ends else float("inf")
             self._now_s = min(arrival_s, end_s)
+            self.promises.pass_to(self._now_s)
             while self._ends and self._ends[0][0] <= self._now_s:
                 self._end(heapq.heappop(self._ends)[2])
             while arrived < len(self.runs) and self.runs[arrived].job.submit_s <= self._now_s:
@@ -81,16 +84,20 @@ class Simulator:
 
     def _settle(self) -> None:
         """Plan until there is nothing left to decide at this moment."""
+        stands = None
         while True:
             self._state.refresh(self._now_s)
             queue = self._state.ready(self._now_s)
             if not queue:
-                return
+                break
             snapshot = self._state.snapshot()
             proposal = plan(snapshot, queue, now_s=self._now_s, limits=self._limits, policy=self._policy)
             for action in self._state.commit(proposal, snapshot, now_s=self._now_s):
                 if isinstance(action, Bind):
                     self._bind(action)
+            stands = proposal.reservations
+        if stands is not None:
+            self.promises.look(stands.standing, self._state.snapshot())
 
     def _bind(self, bind: Bind) -> None:
         pod, run = self._pods[bind.uid]

@@ -37,6 +37,11 @@ class Job:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def group(self) -> str:
+        """The id of the group that its pods make."""
+        return self.key if len(self.pods) > 1 else f"pod:{self.key}-0"
+
+    @property
     def gpus(self) -> int:
         """GPUs of all its pods."""
         return sum(gpus_of(shape) for shape in self.pods)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.backfill.__main__ import SMALL_TRACE, main
+from bench.backfill.__main__ import KNOWN, SMALL_TRACE, main, stating
 from bench.backfill.generate import SIZES, generate
 from bench.backfill.models import CLASSES_S, Model, Policy, run_class_s
+from gangsched.simulate.figures import late_s, promise_errors_s
 from gangsched.simulate.simulator import Run
 from gangsched.simulate.traces import make_shape
 from gangsched.simulate.workload import GPU, Job
@@ -70,7 +71,7 @@ def test_easy_keeps_every_promise(seed: int, expected_s: object) -> None:
     runs = model.run()
     assert all(run.started_s is not None for run in runs)
     assert len(model.promised_s) > 20
-    assert model.late() == []
+    assert late_s(promise_errors_s(model.promised_s, model.runs)) == []
     ends = [(run.started_s or 0) + run.job.run_s for run in runs]
     for run in runs:
         at_s = run.started_s or 0
@@ -93,13 +94,24 @@ def test_the_generated_trace_is_what_its_generator_makes() -> None:
     assert share == pytest.approx(SIZES[1] / sum(SIZES.values()), abs=0.002)
 
 
+def test_half_of_the_jobs_state_their_class() -> None:
+    """The same half in every run; all or none in the others."""
+    jobs = [job(f"j{n}", 0, 700, 1) for n in range(1000)]
+    stated = {name: [each.stated_s for each in stating(jobs, who)] for name, who in KNOWN.items()}
+    assert set(stated["class known"]) == {3600}
+    assert set(stated["nothing known"]) == {None}
+    assert 450 < stated["half known"].count(3600) < 550
+    assert stated["half known"] == [each.stated_s for each in stating(jobs, KNOWN["half known"])]
+
+
 def test_the_bench_measures_all_policies_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the first jobs of our trace every policy starts them all; skipping's waits are near the real planner's."""
     main(["--jobs", "400", "--nodes", "4", "--out", str(tmp_path / "figures.json")])
     found = json.loads((tmp_path / "figures.json").read_text())["policies"]
-    assert list(found) == ["FIFO", "skip", "EASY, exact times", "EASY, class known", "gangsched"]
+    ours = [f"gangsched, {name}" for name in ("no reservations", "exact times", *KNOWN)]
+    assert list(found) == ["FIFO", "skip", "EASY, exact times", "EASY, class known", *ours]
     for policy in found.values():
         assert policy["waits"][0]["jobs"] == policy["waits"][0]["started"] == 400
     waits = {name: policy["waits"][0]["mean_s"] for name, policy in found.items()}
-    assert waits["gangsched"] < waits["FIFO"] / 2
+    assert waits["gangsched, no reservations"] < waits["FIFO"] / 2
     assert "400 jobs on 4 nodes of 8 GPUs" in capsys.readouterr().out
