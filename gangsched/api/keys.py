@@ -78,13 +78,17 @@ TOPOLOGY: Final = ("gangsched.dev/topology",)
 EXPECTED_RUNTIME: Final = "gangsched.dev/expected-runtime"
 SLURM_TIME_LIMIT: Final = "slurmjob.slinky.slurm.net/timelimit"
 KUEUE_MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
-"""How long a pod is expected to run (`api.run_time`); no value keys yet, since nothing decides by them."""
+"""How long a pod is expected to run (`api.run_time`, semantics H1); each member's own, so they declare no gang."""
+DEADLINE: Final = "activeDeadlineSeconds"
+"""The field of a pod's spec that the kubelet enforces, beside the keys in `run_time_metadata`."""
 
 VALUE_KEYS: Final = frozenset(
     (*MIN, *TOTAL, *MODE, *WAIT_TIME, *GROUPS, *MATCH_POLICY, *ALLOW_SHARED_GPUS, *GPU_PRODUCT, *TOPOLOGY)
 )
 _NAMES_BEFORE_KUEUES: Final = tuple(identity.key for identity in IDENTITIES if identity.key != KUEUE_NAME)
-_POD_GROUP_KEYS: Final = VALUE_KEYS - {KUEUE_TOTAL}
+_POD_GROUP_KEYS: Final = (VALUE_KEYS - {KUEUE_TOTAL}) | {EXPECTED_RUNTIME}
+RUN_TIME_KEYS: Final = frozenset({EXPECTED_RUNTIME, SLURM_TIME_LIMIT, KUEUE_MAX_EXEC_TIME})
+_RUN_TIME_KEYS_IN_ORDER: Final = tuple(sorted(RUN_TIME_KEYS))
 GANG_LABELS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if identity.label}
 GANG_ANNOTATIONS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if not identity.label}
 
@@ -112,6 +116,21 @@ def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str])
         if text or key in VALUE_KEYS:
             kept.append((key, text))
     return _interned(tuple(kept)) if is_short else tuple(kept)
+
+
+def run_time_metadata(
+    labels: Mapping[str, str], annotations: Mapping[str, str], deadline_s: int | None
+) -> GangMetadata:
+    """What a pod states of its run time: pairs, the deadline first, then sorted by key; equal ones are one object.
+
+    An annotation wins over a label of the same key. Of a longer text so much is kept as shows that it is bad.
+    """
+    stated = [] if deadline_s is None else [(DEADLINE, str(deadline_s))]
+    for key in _RUN_TIME_KEYS_IN_ORDER:
+        text = annotations.get(key, labels.get(key))
+        if text is not None:
+            stated.append((key, text[: SHORT + 1]))
+    return _interned(tuple(stated))
 
 
 def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:

@@ -1,23 +1,27 @@
-"""How long a pod is expected to run, from what its owner states (H1 of the backfill design).
+"""How long a pod is expected to run, from what its owner states (semantics H1).
 
 Law: the first statement that is valid counts; each one before it that is not becomes a `Problem` (E4). The deadline
-that the kubelet enforces caps it, or stands alone. Nothing valid is `math.inf`: unknown.
-
-Not yet read from pods: `kube.read` keeps neither these keys nor `activeDeadlineSeconds`.
+that the kubelet enforces caps it, or stands alone. Nothing valid is `math.inf`: unknown. Whether a statement is true is
+not known here (H2, H11).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gangsched.api import keys
 from gangsched.api.problem import Problem, bad_value
 from gangsched.api.values import BadValue, parse_count, parse_duration
 
-DEADLINE: Final = "activeDeadlineSeconds"
 DEFAULT: Final = "default_expected_runtime_s"
+_ON_PODS: Final = (keys.SLURM_TIME_LIMIT, keys.KUEUE_MAX_EXEC_TIME)
+
+
+PROBLEMS_TOLD: Final = 5
+"""Of a gang: each member may state another bad text, and one condition has to hold them all."""
 
 
 class RunTime(NamedTuple):
@@ -28,49 +32,76 @@ class RunTime(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
+UNKNOWN: Final = RunTime(math.inf)
+
+
 def run_time(
-    pod: Mapping[str, str],
-    pod_group: Mapping[str, str],
+    stated: keys.GangMetadata,
+    of_group: str | None = None,
     *,
-    deadline_s: int | None = None,
     default_s: float | None = None,
-    where: str,
+    where: str = "",
+    group: str = "",
 ) -> RunTime:
-    """The run time of a pod from its labels and annotations and those of its PodGroup; `where` is said in problems."""
-    bad: list[tuple[str, str, BadValue]] = []
-    found = RunTime(math.inf)
-    for key, text, parse in _stated(pod, pod_group):
+    """The run time of a pod from its `run_time_metadata` and the annotation of its PodGroup, None for none.
+
+    Problems call the pod `where` and the PodGroup `group`.
+    """
+    bad: list[tuple[str, str, BadValue, str]] = []
+    found = UNKNOWN
+    of_pod = dict(stated)
+    for key, text, parse, place in _statements(of_pod, of_group, where, group):
         try:
-            found = RunTime(_positive(parse(text)), key)
+            found = RunTime(_positive(text, parse), key)
             break
         except BadValue as error:
-            bad.append((key, text, error))
+            bad.append((key, text, error, place))
     if not found.source and default_s is not None:
         found = RunTime(default_s, DEFAULT)
-    if deadline_s is not None and deadline_s < found.seconds:
-        found = RunTime(float(deadline_s), DEADLINE)
+    if (deadline := of_pod.get(keys.DEADLINE)) is not None and float(deadline) < found.seconds:
+        found = RunTime(float(deadline), keys.DEADLINE)
     used = f"the {found.seconds:g} s of {found.source}" if found.source else "an unknown run time"
-    problems = tuple(bad_value(key=key, value=text, why=str(why), used=used, where=where) for key, text, why in bad)
+    problems = tuple(
+        bad_value(key=key, value=text, why=str(why), used=used, where=place) for key, text, why, place in bad
+    )
     return found._replace(problems=problems)
 
 
-def longest(members: Iterable[RunTime]) -> float:
-    """The run time of a group: its longest member's, unknown if one is, or if there is none."""
-    return max((member.seconds for member in members), default=math.inf)
+@lru_cache(maxsize=4_096)
+def run_time_s(stated: keys.GangMetadata, of_group: str | None, default_s: float | None) -> float:
+    """The seconds of `run_time`, remembered: most pods state what another one stated."""
+    return run_time(stated, of_group, default_s=default_s).seconds
 
 
-def _stated(pod: Mapping[str, str], pod_group: Mapping[str, str]) -> Iterator[tuple[str, str, Callable[[str], float]]]:
-    """(key, text, grammar) of what is stated, in the order of precedence."""
-    for says in (pod, pod_group):
-        if keys.EXPECTED_RUNTIME in says:
-            yield keys.EXPECTED_RUNTIME, says[keys.EXPECTED_RUNTIME], parse_duration
-    if keys.SLURM_TIME_LIMIT in pod:
-        yield keys.SLURM_TIME_LIMIT, pod[keys.SLURM_TIME_LIMIT], lambda text: 60.0 * parse_count(text)
-    if keys.KUEUE_MAX_EXEC_TIME in pod:
-        yield keys.KUEUE_MAX_EXEC_TIME, pod[keys.KUEUE_MAX_EXEC_TIME], parse_count
+def longest(members: Iterable[RunTime]) -> RunTime:
+    """The run time of a gang: its longest member's, unknown if one is, or if there is none; and the first problems."""
+    all_of_them = tuple(members)
+    found = max(all_of_them, key=lambda member: member.seconds, default=UNKNOWN)
+    problems = dict.fromkeys(problem for member in all_of_them for problem in member.problems)
+    return found._replace(problems=tuple(problems)[:PROBLEMS_TOLD])
 
 
-def _positive(seconds: float) -> float:
+def _statements(
+    of_pod: dict[str, str], of_group: str | None, where: str, group: str
+) -> Iterator[tuple[str, str, Callable[[str], float], str]]:
+    """(key, text, grammar, place) of what is stated, in the order of precedence."""
+    if keys.EXPECTED_RUNTIME in of_pod:
+        yield keys.EXPECTED_RUNTIME, of_pod[keys.EXPECTED_RUNTIME], parse_duration, where
+    if of_group is not None:
+        yield keys.EXPECTED_RUNTIME, of_group, parse_duration, group
+    for key in _ON_PODS:
+        if key in of_pod:
+            yield key, of_pod[key], _minutes if key == keys.SLURM_TIME_LIMIT else parse_count, where
+
+
+def _minutes(text: str) -> float:
+    return 60.0 * parse_count(text)
+
+
+def _positive(text: str, parse: Callable[[str], float]) -> float:
+    if len(text) > keys.SHORT:
+        raise BadValue(f"is longer than {keys.SHORT} characters")
+    seconds = parse(text)
     if seconds <= 0:
         raise BadValue("is not more than 0")
     return seconds

@@ -70,7 +70,7 @@ class Gang:
     bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
     settings yet. `permitted_min` is the minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes
     of bound members, by name. A `plain` gang is pods that name no gang: each is scheduled alone. `run_time_s` is how
-    long its longest waiting member is expected to run, `math.inf` for unknown (H1).
+    long its longest member is expected to run, `math.inf` for unknown (H1).
     """
 
     id: str

@@ -129,12 +129,13 @@ class PermitStamp(NamedTuple):
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod. `gang_metadata` are its labels and annotations of `api.keys`, as sorted (key, value) pairs.
 
-    `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch;
-    `timed_out` is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name and
+    `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch; `timed_out`
+    is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name and
     `controller_kind` its kind. `start_s` is status.startTime; `deletion_s` is the deletionTimestamp, when the grace
-    period ends; 0 without one. `grace_s` is terminationGracePeriodSeconds. A `mirror` pod is a kubelet's own; a pod
-    that `never_preempts` says preemptionPolicy Never (V2, V5). A pod is a `disruption_target` while it carries that
-    condition with our message (V24).
+    period ends; 0 without one. `run_time_metadata` is what it states of its run time, as (key, value) pairs. `grace_s`
+    is terminationGracePeriodSeconds. A `mirror` pod is a kubelet's own; a pod that `never_preempts` says
+    preemptionPolicy Never (V2, V5). A pod is a `disruption_target` while it carries that condition with our message
+    (V24).
     """
 
     uid: str
@@ -158,6 +159,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     condition: ScheduledCondition | None = None
     permitted: PermitStamp | None = None
     nominated_node: str = ""
+    run_time_metadata: tuple[tuple[str, str], ...] = ()
     start_s: int = 0
     deletion_s: int = 0
     grace_s: int = 30

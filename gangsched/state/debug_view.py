@@ -56,7 +56,7 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
         "satisfied": record.permit is not None,
         "podGroup": _pod_group(record),
         "spec": _spec(record),
-        "problems": [problem.text for problem in record.spec.problems] if record.spec else [],
+        "problems": [problem.text for problem in record.problems],
         "members": _members(record),
         **_of_group(state, group, now_s),
     }

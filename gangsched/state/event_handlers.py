@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from gangsched.api.gang_spec import gang_id
+from gangsched.api.run_time import run_time
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, Phase, Pod, PodGroup
 from gangsched.model.protocol import (
@@ -25,7 +26,7 @@ from gangsched.model.protocol import (
     Replaced,
     Unread,
 )
-from gangsched.model.reasons import EventReason
+from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.cluster import Cluster
 from gangsched.state.disruption_budgets import DisruptionBudgets
 from gangsched.state.gangs import GangRecord
@@ -158,12 +159,11 @@ class EventHandlers:
             self._members.renew(member, pod)
             return ()
         gang = self._registry.gang(gang_id, plain=plain) if gang_id else None
-        old = None
         if member is None:
             self._members.admit(pod, gang)
-        else:
-            old = member.pod if gang is not None and member.gang == gang_id else None
-            self._members.see(member, pod, gang)
+            return _bad_run_time(pod) if plain and pod.run_time_metadata else ()
+        old = member.pod if gang is not None and member.gang == gang_id else None
+        self._members.see(member, pod, gang)
         return self._rejection(pod, old, gang, now_s) if old is not None and gang is not None else ()
 
     def _gang_id(self, pod: Pod) -> tuple[str, bool]:
@@ -271,6 +271,15 @@ def _same(old: Pod, new: Pod) -> bool:
         and old.native_group == new.native_group
         and old.labels == new.labels
         and old.claims == new.claims
+        and old.run_time_metadata == new.run_time_metadata
+    )
+
+
+def _bad_run_time(pod: Pod) -> tuple[RecordEvent, ...]:
+    """What is wrong with a plain pod's run time; a gang's condition says it of its members (semantics H1, E4)."""
+    problems = run_time(pod.run_time_metadata, where=f"pod {pod.key}").problems
+    return tuple(
+        RecordEvent(pod_ref(pod), Reason.INVALID_GANG.value, problem.text, warning=True) for problem in problems
     )
 
 

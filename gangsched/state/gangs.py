@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec
+from gangsched.api.problem import Problem
+from gangsched.api.run_time import UNKNOWN, RunTime, longest, run_time
 from gangsched.model.objects import TERMINAL, PermitStamp, Pod, PodGroup
 from gangsched.state.members import STARTED, Member, State
 
@@ -21,7 +23,8 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 class GangRecord:
     """The record of one gang.
 
-    `members` are its own, by uid. `spec_of` is what `spec` was made from. `ours`: a member is (or, once none is left,
+    `members` are its own, by uid. `spec_of` is what `spec` was made from. `run_time` is its longest
+    member's (H1), made from `run_time_of`. `ours`: a member is (or, once none is left,
     was) for us to place; of any other gang nothing is ever told or written.
     """
 
@@ -31,6 +34,8 @@ class GangRecord:
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
     spec: GangSpec | None = None
     spec_of: object = None
+    run_time: RunTime = UNKNOWN
+    run_time_of: object = None
     native: bool = False
     named_natively: bool = False
     ours: bool = False
@@ -82,6 +87,17 @@ class GangRecord:
         return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
     @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The bad values that its pods and its PodGroup state (semantics E4)."""
+        return (*(self.spec.problems if self.spec is not None else ()), *self.run_time.problems)
+
+    @property
+    def stated_run_time(self) -> str | None:
+        """What its PodGroup states of its members' run time, None for nothing (semantics H1)."""
+        pod_group = self.pod_group
+        return None if pod_group is None else dict(pod_group.gang_metadata).get(keys.EXPECTED_RUNTIME)
+
+    @property
     def permit(self) -> PermitStamp | None:
         """The Permit that the gang has passed: the newest stamp of members bound or being bound; else None (B4, I6)."""
         return newest(self.of(*STARTED))
@@ -123,6 +139,26 @@ class GangRecord:
         self.spec = spec
         return changed
 
+    def read_run_time(self, default_s: float | None) -> None:
+        """Bring `run_time` up to date (semantics H1)."""
+        of_group, pods = self.stated_run_time, self._living()
+        run_time_of = (frozenset(pod.run_time_metadata for pod in pods), of_group, default_s)
+        if run_time_of == self.run_time_of:
+            return
+        self.run_time_of = run_time_of
+        oldest: dict[keys.GangMetadata, Pod] = {}
+        for pod in sorted(pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid)):
+            oldest.setdefault(pod.run_time_metadata, pod)
+        self.run_time = longest(
+            run_time(stated, of_group, default_s=default_s, where=f"pod {pod.key}", group=f"PodGroup {self.id}")
+            for stated, pod in oldest.items()
+        )
+
+    def _living(self) -> list[Pod]:
+        """The pods of members that neither have ended nor are going; of all, where there are no others."""
+        pods = self.pods
+        return [pod for pod in pods if not (pod.deleting or pod.phase in TERMINAL)] or pods
+
     def _asked(self) -> tuple[Pod, ...]:
         """The oldest pod of each distinct declaration, by age.
 
@@ -131,8 +167,7 @@ class GangRecord:
         """
         declared: dict[tuple[tuple[str, str], ...], Pod] = {}
         known: Pod | None = None
-        pods = self.pods
-        for pod in [pod for pod in pods if not (pod.deleting or pod.phase in TERMINAL)] or pods:
+        for pod in self._living():
             if known is None or pod.gang_metadata is not known.gang_metadata:  # equal metadata is mostly one object
                 known = declared.get(pod.gang_metadata)
             if known is None or (pod.creation_s, pod.name) < (known.creation_s, known.name):

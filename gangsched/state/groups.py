@@ -131,6 +131,7 @@ class Registry:
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
+            record.read_run_time(self._defaults.expected_runtime_s)
             before = self._siblings(gang_id)
             is_new = gang_id not in self._views
             if not record.plain and record.read_spec(defaults=self._defaults):

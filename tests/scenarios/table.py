@@ -23,6 +23,7 @@ RULES: Final = (
     *(f"B{n}" for n in range(1, 7)),
     *(f"T{n}" for n in range(1, 4)),
     "D1",
+    "H1",
     *(f"E{n}" for n in range(1, 5)),
 )
 VERBS: Final = frozenset(

@@ -13,7 +13,14 @@ from functools import lru_cache
 
 import msgspec
 
-from gangsched.api.keys import PERMITTED, GangMetadata, is_timed_out, pod_gang_metadata
+from gangsched.api.keys import (
+    PERMITTED,
+    RUN_TIME_KEYS,
+    GangMetadata,
+    is_timed_out,
+    pod_gang_metadata,
+    run_time_metadata,
+)
 from gangsched.api.values import parse_permit
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.read.scheduler_names import SchedulerNames
@@ -57,12 +64,15 @@ def _pod(
     wire: WirePod, shape: Shape, condition: ScheduledCondition | None, gang_metadata: GangMetadata, native_group: str
 ) -> Pod:
     meta, spec, status = wire.metadata, wire.spec, wire.status
-    annotations = meta.annotations or NOTHING
+    labels, annotations = meta.labels or NOTHING, meta.annotations or NOTHING
+    run_time: GangMetadata = ()
+    if not (RUN_TIME_KEYS.isdisjoint(annotations) and RUN_TIME_KEYS.isdisjoint(labels)) or spec.active_deadline_seconds:
+        run_time = run_time_metadata(labels, annotations, spec.active_deadline_seconds)
     return Pod(
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
-        creation_s=_creation_s(meta),
+        creation_s=_seconds(meta.creation_timestamp) if meta.creation_timestamp else 0,
         shape=shape,
         scheduler_name=spec.scheduler_name,
         node_name=spec.node_name,
@@ -75,11 +85,14 @@ def _pod(
         timed_out=is_timed_out(annotations),
         native_group=native_group,
         owner=_controller(meta) if meta.owner_references else "",
-        labels=meta.labels or NOTHING,
+        labels=labels,
         claims=(*_claims(wire), *_devices(wire)) if spec.volumes or spec.resource_claims else (),
         status_reason=status.reason[:TEXT_KEPT],
         condition=condition,
         permitted=parse_permit(annotations[PERMITTED]) if PERMITTED in annotations else None,
+        run_time_metadata=run_time,
+        start_s=_seconds(status.start_time) if status.start_time else 0,
+        deletion_s=_seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0,
     )
 
 
@@ -155,10 +168,6 @@ def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:
 
 def _controller(meta: Meta) -> str:
     return next((owner.name for owner in meta.owner_references or () if owner.controller), "")
-
-
-def _creation_s(meta: Meta) -> int:
-    return _seconds(meta.creation_timestamp) if meta.creation_timestamp else 0
 
 
 @lru_cache(maxsize=4096)

@@ -215,6 +215,7 @@ class PodSpec(Wire):
     volumes: list[Volume] | None = None
     resource_claims: list[DeviceSource] | None = None
     scheduling_group: SchedulingGroup | None = None
+    active_deadline_seconds: int | None = None
 
 
 class Condition(Wire):
@@ -240,6 +241,7 @@ class PodStatus(Wire):
     phase: str = ""
     reason: str = ""
     nominated_node_name: str = ""
+    start_time: str | None = None
     resources: Resources | None = None
     allocated_resources: Amounts | None = None
     conditions: Raw = EMPTY

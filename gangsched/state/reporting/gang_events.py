@@ -37,7 +37,7 @@ class Start:
 
 def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:
     """(reason, sentence) of bad values, groups tied without consent, foreign members, and being below the minimum."""
-    for problem in record.spec.problems if record.spec else ():
+    for problem in record.problems:
         yield Reason.INVALID_GANG.value, problem.text
     for accuser in accusers:  # told to it when it was accused, unless it has become ours since
         if accuser.refusal is not None:

@@ -190,7 +190,7 @@ def _timed_out(gang: Gang) -> Fact:
 
 
 def _invalid(record: GangRecord, gang: Gang, verdict: Verdict | None) -> Fact:
-    problems = [problem.text for problem in record.spec.problems] if record.spec else []
+    problems = [problem.text for problem in record.problems]
     for gang_id, refusal in verdict.gangs if verdict is not None else ():
         if gang_id == gang.id and refusal.reason is Reason.INVALID_GANG:
             problems.append(refusal.message)

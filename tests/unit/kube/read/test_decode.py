@@ -226,3 +226,29 @@ def test_nominated_node_is_read_while_a_pod_waits() -> None:
     promised = {"nominatedNodeName": "n"}
     assert decoded(pod("a", status=promised)).nominated_node == "n"
     assert decoded(pod("a", node="m", status=promised)).nominated_node == ""
+
+
+def test_run_times_starts_and_deletions() -> None:
+    """H1, H2: what is stated, the deadline, the start that the kubelet reports, and when a pod is to be gone."""
+    plain = decoded(pod("a"))
+    assert (plain.run_time_metadata, plain.start_s, plain.deletion_s) == ((), 0, 0)
+    body = pod(
+        "b",
+        annotations={"gangsched.dev/expected-runtime": "1h"},
+        labels={"kueue.x-k8s.io/max-exec-time-seconds": "60"},
+        spec={"activeDeadlineSeconds": 30},
+        status={"startTime": "1970-01-02T00:00:00Z"},
+    )
+    body["metadata"]["deletionTimestamp"] = "1970-01-02T00:00:30Z"
+    kept = decoded(body)
+    assert (kept.start_s, kept.deletion_s) == (86_400, 86_430)
+    assert dict(kept.run_time_metadata) == {
+        "gangsched.dev/expected-runtime": "1h",
+        "kueue.x-k8s.io/max-exec-time-seconds": "60",
+        "activeDeadlineSeconds": "30",
+    }
+
+
+def test_a_strange_start_is_none() -> None:
+    """H2: a text that is no time is as good as none."""
+    assert decoded(pod("a", status={"startTime": "yesterday"})).start_s == 0

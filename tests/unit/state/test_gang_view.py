@@ -1,0 +1,70 @@
+"""How long gangs are expected to run: what of H1 takes a whole gang."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from gangsched.api import keys
+from gangsched.model.objects import Pod
+from gangsched.model.protocol import Applied, Replaced
+from tests.builders import members, pod, pod_group
+from tests.world import World
+
+
+def stating(text: str, deadline_s: int | None = None) -> tuple[tuple[str, str], ...]:
+    """The metadata of a pod with this run time; "" for none."""
+    return keys.run_time_metadata({}, {keys.EXPECTED_RUNTIME: text} if text else {}, deadline_s)
+
+
+@pytest.mark.parametrize(
+    ("texts", "of_group", "expected"),
+    [
+        (("1h", "2h"), "", 7200.0),
+        (("1h", ""), "", math.inf),
+        (("1h", ""), "3h", 10_800.0),
+        (("", ""), "30m", 1800.0),
+        (("", ""), "", math.inf),
+    ],
+)
+def test_gang_runs_as_long_as_its_longest_member(texts: tuple[str, ...], of_group: str, expected: float) -> None:
+    """H1: a pod's own statement comes before its PodGroup's; one unknown member makes the gang unknown."""
+    world = World()
+    stated = keys.pod_group_metadata({keys.EXPECTED_RUNTIME: of_group} if of_group else {})
+    world.declare(pod_group("g", 2, gang_metadata=stated))
+    pods = members("g", 2, pod_group=True)
+    world.create(
+        *(msgspec.structs.replace(pod, run_time_metadata=stating(text)) for pod, text in zip(pods, texts, strict=True))
+    )
+    world.settle()
+    assert world.state.registry.group("ns/g", world.now_s).run_time_s == expected
+
+
+def test_deadline_caps_a_run_time() -> None:
+    """H1: what the kubelet enforces counts before what the owner states, and an edit counts at once."""
+    world = World()
+    (single,) = world.create(pod("p", run_time_metadata=stating("1h", 30)))
+    world.settle()
+    assert world.state.registry.view("pod:ns/p").run_time_s == 30
+    world.say(Applied(msgspec.structs.replace(single, run_time_metadata=stating("10s", 30))))
+    world.settle()
+    assert world.state.registry.view("pod:ns/p").run_time_s == 10
+
+
+def test_ten_thousand_bad_run_times_are_a_few_problems() -> None:
+    """H1, E4: whatever the members of one gang state, its condition stays short; those that go do not count."""
+    world = World()
+    pods = [
+        msgspec.structs.replace(pod, run_time_metadata=stating(f"x{number}"))
+        for number, pod in enumerate(members("g", 10_000))
+    ]
+    world.create(pods[:1], pods[1:])
+    world.settle()
+    record = world.state.registry.gangs["ns/g"]
+    assert 0 < len(record.problems) <= 5
+    assert record.run_time.seconds == math.inf
+    world.say(Replaced(Pod, (msgspec.structs.replace(pods[0], run_time_metadata=stating("1h")),)))
+    world.settle()
+    assert (record.problems, record.run_time.seconds) == ((), 3600)
