@@ -17,12 +17,16 @@ from gangsched.simulate.workload import GPU, gpus_of
 
 @dataclass(slots=True)
 class Promises:
-    """`told_s` by group id, `math.inf` for a fence; `idle_gpu_s` GPU-seconds were kept idle until `seen_s`."""
+    """`told_s` by group id, `math.inf` for a fence; `idle_gpu_s` GPU-seconds were kept idle until `seen_s`.
+
+    `standing` are the reservations that stand now, which keep `idle_gpus` idle.
+    """
 
     told_s: dict[str, float] = field(default_factory=dict)
     idle_gpu_s: float = 0.0
     seen_s: float = 0.0
     idle_gpus: int = 0
+    standing: tuple[Reserved, ...] = ()
 
     def pass_to(self, now_s: float) -> None:
         """Time passes, and what is reserved stays as it is."""
@@ -31,11 +35,11 @@ class Promises:
 
     def look(self, standing: Iterable[Reserved], snapshot: Snapshot) -> None:
         """These reservations stand now, in this room."""
-        standing = tuple(standing)
-        for each in standing:
+        self.standing = tuple(standing)
+        for each in self.standing:
             if each.first:
                 self.told_s.setdefault(each.group, each.promised_s)
-        self.idle_gpus = idle_gpus(standing, snapshot) if standing else 0
+        self.idle_gpus = idle_gpus(self.standing, snapshot) if self.standing else 0
 
 
 def idle_gpus(standing: Iterable[Reserved], snapshot: Snapshot) -> int:

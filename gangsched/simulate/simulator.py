@@ -101,7 +101,7 @@ class Simulator:
 
     def _bind(self, bind: Bind) -> None:
         pod, run = self._pods[bind.uid]
-        bound = structs.replace(pod, node_name=bind.node, phase=Phase.RUNNING)
+        bound = structs.replace(pod, node_name=bind.node, phase=Phase.RUNNING, start_s=int(self._now_s))
         self._state.apply(Applied(bound), now_s=self._now_s)
         self._state.apply(Bound(bind.uid, bind.node), now_s=self._now_s)
         run.unbound -= 1

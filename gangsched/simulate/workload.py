@@ -6,6 +6,7 @@ scheduler only as far as `stated_s` says. Jobs name their pods' resources; what 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gangsched.api import keys
@@ -51,6 +52,7 @@ class Job:
         gang: keys.GangMetadata = ()
         if len(self.pods) > 1:
             gang = tuple(sorted({GANG_MARK: self.name, keys.MIN[0]: str(len(self.pods))}.items()))
+        stated = () if self.stated_s is None else ((keys.EXPECTED_RUNTIME, f"{math.ceil(self.stated_s)}s"),)
         return [
             Pod(
                 uid=f"{self.key}/{index}",
@@ -61,6 +63,7 @@ class Job:
                 scheduler_name=scheduler_name,
                 priority=self.priority,
                 gang_metadata=gang,
+                run_time_metadata=stated,
             )
             for index, shape in enumerate(self.pods)
         ]

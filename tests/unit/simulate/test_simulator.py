@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from gangsched.api.keys import EXPECTED_RUNTIME
 from gangsched.model.objects import Node
 from gangsched.model.resources import PODS
 from gangsched.settings import Settings
@@ -96,3 +98,10 @@ def test_progress_is_told() -> None:
     Simulator(nodes(1), [job("a", 0, 1, 1), job("b", 5, 1, 1)]).run(told.append)
     assert told == sorted(told)
     assert told[-1] == 2
+
+
+def test_pods_state_what_their_job_states() -> None:
+    """In whole seconds, never less; nothing where the job states nothing."""
+    stating = replace(job("a", 0, 100, 8, 8), stated_s=90.5)
+    assert {pod.run_time_metadata for pod in stating.make_pods("gangsched")} == {((EXPECTED_RUNTIME, "91s"),)}
+    assert job("a", 0, 100, 8).make_pods("gangsched")[0].run_time_metadata == ()
