@@ -40,6 +40,7 @@ class Cluster:
         self._snapshot: Snapshot | None = None
         self._grown: set[str] = set()
         self._stirred = False
+        self._touched: set[str] = set()
         self._residents: dict[str, dict[str, Pod]] = {}
         self._unshown: set[str] = set()  # nodes whose residents no snapshot shows, so that they may be changed in place
         self._rows: list[Residents] = []
@@ -67,6 +68,8 @@ class Cluster:
         self._nodes[node.name] = node
         self._snapshot = None
         self._grown.add(node.name)
+        if old is None:
+            self._touched.add(node.name)
         if old is None or any(name not in self._resources for name, _ in node.allocatable):
             self._stale_columns = self._stale_table = True
             return
@@ -78,6 +81,7 @@ class Cluster:
     def drop_node(self, name: str) -> None:
         """Forget a node; its pods are remembered until they are deleted."""
         if self._nodes.pop(name, None) is not None:
+            self._touched.discard(name)
             self._stale_columns = self._stale_table = True
             self._stirred = True  # a topology domain may be gone
             self._snapshot = None
@@ -121,6 +125,12 @@ class Cluster:
     def renew(self, pod: Pod, node: str) -> None:
         """Replace a pod by a version that filters cannot tell apart; a snapshot may show either."""
         self._residents[node][pod.uid] = pod
+        self.touch(node)
+
+    def touch(self, node: str) -> None:
+        """Something that is known of a node's pods has changed."""
+        if node in self._nodes:
+            self._touched.add(node)
 
     def nominate(self, uid: str, nomination: Nomination | None) -> None:
         """Another scheduler promised a pod of its own room on a node, or none any more (semantics F1)."""
@@ -148,6 +158,11 @@ class Cluster:
         """Whether pods moved or changed labels since last asked; it may help inter-pod constraints (semantics Q3)."""
         stirred, self._stirred = self._stirred, False
         return stirred
+
+    def take_touched(self) -> set[str]:
+        """Nodes on which a pod came, went or changed since last asked; some may be gone."""
+        touched, self._touched = self._touched, set()
+        return touched
 
     def fits(self, pod: Pod, node: str) -> bool:
         """Whether a node has room for all its pods, in the resources of `pod`, which is one of them."""
@@ -224,6 +239,7 @@ class Cluster:
     def _settle(self, pod: Pod, node: str, sign: int, index: int | None) -> None:
         """Update the residents of one node, and which of them have inter-pod terms."""
         self._stirred = True
+        self.touch(node)
         if node not in self._unshown:
             self._residents[node] = dict(self._residents.get(node, NOBODY))
             self._unshown.add(node)

@@ -206,7 +206,7 @@ class EventHandlers:
         if old is None:
             self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))
         if old is None or _declared(old) != _declared(pod_group):
-            self._registry.touch(pod_group.id)
+            self._redeclared(record)
 
     def _drop_pod_group(self, api_group: str, gang: str, uid: str) -> None:
         record = self._registry.gangs.get(gang)
@@ -214,8 +214,14 @@ class EventHandlers:
             return
         if not uid or record.pod_groups[api_group].uid == uid:
             del record.pod_groups[api_group]
-            self._registry.touch(gang)
+            self._redeclared(record)
             self._touch(self._registry.pod_group_names.remove(gang, api_group))
+
+    def _redeclared(self, record: GangRecord) -> None:
+        """The PodGroup of a gang says something else, perhaps of its members' run time."""
+        self._registry.touch(record.id)
+        for member in record.members.values():
+            self._cluster.touch(member.node)
 
     def _touch(self, gangs: Iterable[str]) -> None:
         for gang in gangs:

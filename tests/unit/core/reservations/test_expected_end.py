@@ -1,4 +1,4 @@
-"""When a pod is expected to end: H2 of the backfill design."""
+"""When a pod is expected to end (H2)."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ from gangsched.core.reservations.expected_end import expected_end_s
     ],
 )
 def test_expected_ends(run_time_s: float, now_s: float, end_s: float) -> None:
-    """A pod that started at 1,000."""
+    """H2: of a pod that started at 1,000."""
     assert expected_end_s(1000, run_time_s, now_s) == end_s
