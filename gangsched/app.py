@@ -18,6 +18,7 @@ import structlog
 from gangsched.kube.http.client import ApiClient, connect
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.read.informers import Informers
+from gangsched.model.preemption import VictimScope
 from gangsched.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ async def _run(settings: Settings) -> None:
             restore_signals=handle_signals,
             sweep_every_s=settings.podgroup_sweep_s,
             scheduler_names=settings.scheduler_names,
+            disruption_budgets=settings.preemption is not VictimScope.OFF,
         )
         reading = group.create_task(informers.run(), name="informers")
         connection_pool = ConnectionPool(client)

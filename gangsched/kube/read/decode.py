@@ -23,12 +23,20 @@ from gangsched.api.keys import (
 )
 from gangsched.api.values import parse_permit
 from gangsched.kube.http.faults import Fault
+from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable, conditions
-from gangsched.kube.read.wire import Meta, PodStatus, WireNamespace, WireNode, WirePod
+from gangsched.kube.read.wire import Meta, Owner, PodStatus, WireDisruptionBudget, WireNamespace, WireNode, WirePod
+from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE, PodDisruptionBudget
 from gangsched.model.objects import NOTHING, TERMINAL, ClaimUse, Namespace, Node, Phase, Pod, ScheduledCondition, Shape
 from gangsched.model.resources import QuantityError, parse_resources
 
+MIRROR = "kubernetes.io/config.mirror"
+NEVER = "Never"
+GRACE_S = 30
+"""The grace period of pods that state none; API servers always write one."""
+TARGET_TYPE = DISRUPTION_TARGET.encode()
+NO_CONTROLLER = Owner()
 TEXT_KEPT = 1_100
 """Characters; more than we ever write, so that a longer text is seen to be another's."""
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Phase.PENDING}
@@ -55,19 +63,27 @@ def decode_pod(wire: WirePod, shapes: ShapeTable, names: SchedulerNames | None =
     try:
         shape = shapes.shape(spec, status)
         condition = _scheduled_condition(status) if waits_for_us else None
+        is_target = bool(spec.node_name) and _is_disruption_target(status)
     except (QuantityError, msgspec.DecodeError) as error:
         raise DecodeFault(f"Pod {meta.namespace}/{meta.name} cannot be understood: {error}") from error
-    return _pod(wire, shape, condition, gang_metadata, native_group)
+    return _pod(wire, shape, condition, gang_metadata, native_group, is_target)
 
 
 def _pod(
-    wire: WirePod, shape: Shape, condition: ScheduledCondition | None, gang_metadata: GangMetadata, native_group: str
+    wire: WirePod,
+    shape: Shape,
+    condition: ScheduledCondition | None,
+    gang_metadata: GangMetadata,
+    native_group: str,
+    is_target: bool,
 ) -> Pod:
     meta, spec, status = wire.metadata, wire.spec, wire.status
     labels, annotations = meta.labels or NOTHING, meta.annotations or NOTHING
     run_time: GangMetadata = ()
     if not (RUN_TIME_KEYS.isdisjoint(annotations) and RUN_TIME_KEYS.isdisjoint(labels)) or spec.active_deadline_seconds:
         run_time = run_time_metadata(labels, annotations, spec.active_deadline_seconds)
+    grace_s = spec.termination_grace_period_seconds
+    controller = _controller(meta) if meta.owner_references else NO_CONTROLLER
     return Pod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -84,7 +100,8 @@ def _pod(
         gang_metadata=gang_metadata,
         timed_out=is_timed_out(annotations),
         native_group=native_group,
-        owner=_controller(meta) if meta.owner_references else "",
+        owner=controller.name,
+        controller_kind=controller.kind,
         labels=labels,
         claims=(*_claims(wire), *_devices(wire)) if spec.volumes or spec.resource_claims else (),
         status_reason=status.reason[:TEXT_KEPT],
@@ -93,6 +110,10 @@ def _pod(
         run_time_metadata=run_time,
         start_s=_seconds(status.start_time) if status.start_time else 0,
         deletion_s=_seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0,
+        grace_s=GRACE_S if grace_s is None else grace_s,
+        mirror=MIRROR in annotations,
+        never_preempts=spec.preemption_policy == NEVER,
+        disruption_target=is_target,
     )
 
 
@@ -116,6 +137,20 @@ def decode_node(wire: WireNode) -> Node:
 def decode_namespace(wire: WireNamespace) -> Namespace:
     """The namespace's labels."""
     return Namespace(name=wire.metadata.name, labels=wire.metadata.labels or NOTHING)
+
+
+def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
+    """The PodDisruptionBudget; it allows nothing while its status is that of an older spec, as the API server has it.
+
+    See pkg/registry/core/pod/storage/eviction.go, checkAndDecrement, 1.36.
+    """
+    meta, status = wire.metadata, wire.status
+    return PodDisruptionBudget(
+        namespace=meta.namespace,
+        name=meta.name,
+        selector=label_selector(wire.spec.selector),
+        allowed=max(0, status.disruptions_allowed) if status.observed_generation >= meta.generation else 0,
+    )
 
 
 def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
@@ -166,8 +201,19 @@ def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:
     return None
 
 
-def _controller(meta: Meta) -> str:
-    return next((owner.name for owner in meta.owner_references or () if owner.controller), "")
+def _controller(meta: Meta) -> Owner:
+    return next((owner for owner in meta.owner_references or () if owner.controller), NO_CONTROLLER)
+
+
+def _is_disruption_target(status: PodStatus) -> bool:
+    """Whether we are evicting the pod, or were when somebody last looked (semantics V24)."""
+    if TARGET_TYPE not in bytes(status.conditions):
+        return False
+    return any(
+        (each.type, each.status, each.reason, each.message)
+        == (DISRUPTION_TARGET, "True", PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE)
+        for each in conditions(status)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -1,7 +1,8 @@
 """The informers: everything that the daemon reads, and whether it has been read once.
 
 Law: reading starts before the state exists. Earlier messages are kept in order and delivered first (`deliver_to`).
-Storage never holds up the daemon: what it may not read of that is `Unread`. It does *not* look into messages.
+Storage and PodDisruptionBudgets never hold up the daemon: what it may not read of them is `Unread`. It does *not* look
+into messages.
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ class Informers:
         restore_signals: Callable[[], None],
         sweep_every_s: float,
         scheduler_names: Iterable[str] = (),
+        disruption_budgets: bool = True,
     ) -> None:
-        """For `restore_signals` and `sweep_every_s` see `PodGroupInformer`."""
+        """For `restore_signals` and `sweep_every_s` see `PodGroupInformer`.
+
+        PodDisruptionBudgets are read only with `disruption_budgets`: nobody else than preemption asks for them.
+        """
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
@@ -42,9 +47,10 @@ class Informers:
         self._sink: Sink = self._early.append
         self.scheduler_names = names = SchedulerNames(scheduler_names, warn)
         required: tuple[Any, ...] = (resources.pods(ShapeTable(), names), resources.nodes(warn), resources.NAMESPACES)
-        for resource in (*required, *resources.STORAGE):
+        optional = (*resources.STORAGE, *((resources.DISRUPTION_BUDGETS,) if disruption_budgets else ()))
+        for resource in (*required, *optional):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
-            unread = partial(self._take, Unread(resource.kind)) if resource in resources.STORAGE else None
+            unread = partial(self._take, Unread(resource.kind)) if resource.optional else None
             self.reflectors[resource.name] = Reflector(client, store, warn=warn, refused=unread)
         self.pod_groups = PodGroupInformer(
             client,

@@ -12,18 +12,28 @@ import msgspec
 
 from gangsched.kube.ports import Warn
 from gangsched.kube.read import storage
-from gangsched.kube.read.decode import decode_namespace, decode_pod, node_decoder
+from gangsched.kube.read.decode import decode_disruption_budget, decode_namespace, decode_pod, node_decoder
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
-from gangsched.kube.read.wire import Identity, Line, Page, WireNamespace, WireNode, WirePod
+from gangsched.kube.read.wire import Identity, Line, Page, WireDisruptionBudget, WireNamespace, WireNode, WirePod
+from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import DEVICES, Namespace, Node, Pod
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 
 W = TypeVar(
-    "W", WirePod, WireNode, WireNamespace, WireClaim, WireVolume, WireStorageClass, WireCsiNode, WireResourceClaim
+    "W",
+    WirePod,
+    WireNode,
+    WireNamespace,
+    WireDisruptionBudget,
+    WireClaim,
+    WireVolume,
+    WireStorageClass,
+    WireCsiNode,
+    WireResourceClaim,
 )
-T = TypeVar("T", Pod, Node, Namespace, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
+T = TypeVar("T", Pod, Node, Namespace, PodDisruptionBudget, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
 Key = Callable[[Identity], str]
 
 
@@ -43,10 +53,22 @@ def by_id(identity: Identity) -> str:
 
 
 class Resource(Generic[W, T]):
-    """One resource of the API; `convert` gives None for an object that is not kept, `name` is plural."""
+    """One resource of the API; `convert` gives None for an object that is not kept, `name` is plural.
 
-    def __init__(self, path: str, wire: type[W], kind: type[T], convert: Callable[[W], T | None], key: Key) -> None:
-        self.path = path
+    The daemon runs without an `optional` one, where it may not be read or is not served.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        wire: type[W],
+        kind: type[T],
+        convert: Callable[[W], T | None],
+        key: Key,
+        *,
+        optional: bool = False,
+    ) -> None:
+        self.path, self.optional = path, optional
         self.name = path.rpartition("/")[2]
         self.kind: type[T] = kind
         self.convert: Callable[[W], T | None] = convert
@@ -69,18 +91,38 @@ def nodes(warn: Warn) -> Resource[WireNode, Node]:
 NAMESPACES: Final = Resource("/api/v1/namespaces", WireNamespace, Namespace, decode_namespace, by_name)
 """Their labels decide whom an inter-pod affinity term means."""
 
-CLAIMS: Final = Resource("/api/v1/persistentvolumeclaims", WireClaim, Claim, storage.decode_claim, by_id)
-VOLUMES: Final = Resource("/api/v1/persistentvolumes", WireVolume, Volume, storage.decode_volume, by_name)
-CLASSES: Final = Resource(
-    "/apis/storage.k8s.io/v1/storageclasses", WireStorageClass, StorageClass, storage.decode_class, by_name
+DISRUPTION_BUDGETS: Final = Resource(
+    "/apis/policy/v1/poddisruptionbudgets",
+    WireDisruptionBudget,
+    PodDisruptionBudget,
+    decode_disruption_budget,
+    by_id,
+    optional=True,
 )
-CSI_NODES: Final = Resource("/apis/storage.k8s.io/v1/csinodes", WireCsiNode, CsiNode, storage.decode_csi_node, by_name)
+"""Without them nobody is evicted (semantics V7, V26)."""
+
+CLAIMS: Final = Resource("/api/v1/persistentvolumeclaims", WireClaim, Claim, storage.decode_claim, by_id, optional=True)
+VOLUMES: Final = Resource(
+    "/api/v1/persistentvolumes", WireVolume, Volume, storage.decode_volume, by_name, optional=True
+)
+CLASSES: Final = Resource(
+    "/apis/storage.k8s.io/v1/storageclasses",
+    WireStorageClass,
+    StorageClass,
+    storage.decode_class,
+    by_name,
+    optional=True,
+)
+CSI_NODES: Final = Resource(
+    "/apis/storage.k8s.io/v1/csinodes", WireCsiNode, CsiNode, storage.decode_csi_node, by_name, optional=True
+)
 RESOURCE_CLAIMS: Final = Resource(
     "/apis/resource.k8s.io/v1/resourceclaims",
     WireResourceClaim,
     ResourceClaim,
     storage.decode_resource_claim,
     lambda identity: f"{DEVICES}/{by_id(identity)}",
+    optional=True,
 )
 STORAGE: Final = (CLAIMS, VOLUMES, CLASSES, CSI_NODES, RESOURCE_CLAIMS)
-"""Optional: where one may not be read or is not served, pods with such claims stay pending for it."""
+"""Without one of them pods with such claims stay pending for it."""

@@ -2,9 +2,9 @@
 
 Law: pages and watch lines in, messages out, no awaits and no clock. A list replaces everything; a line changes one
 object; a line that changes nothing we look at says nothing. A first list of many pages is told page by page, because
-taking it in as one message blocks the loop: until `resource_version` is set, what was told is not yet all. One object
-that cannot be understood is reported once and skipped, and if we knew it before, its last good version stands: room
-that is taken must not look free.
+taking it in as one message blocks the loop: until `resource_version` is set, what was told is not yet all. Of an
+optional resource the whole list follows, to say that it can be read. One object that cannot be understood is reported
+once and skipped, and if we knew it before, its last good version stands: room that is taken must not look free.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Store(Generic[W, T]):
             self._items = self._listing
             self._listing = {}
             self._untold.clear()
-            if not all_told:
+            if not all_told or self.resource.optional:
                 self._sink(Replaced(self.resource.kind, tuple(self._items.values())))
         return meta.continue_token
 

@@ -34,6 +34,7 @@ class Identity(Wire):
 class Owner(Wire):
     """metav1.OwnerReference."""
 
+    kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool | None = None
@@ -203,6 +204,8 @@ class PodSpec(Wire):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
+    preemption_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None
@@ -283,6 +286,33 @@ class WireNode(Wire):
     metadata: Meta
     spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+class DisruptionBudgetSpec(Wire):
+    """policy/v1 PodDisruptionBudgetSpec."""
+
+    selector: LabelSelector | None = None
+
+
+class DisruptionBudgetStatus(Wire):
+    """policy/v1 PodDisruptionBudgetStatus."""
+
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+
+
+class GenerationMeta(Meta):
+    """metav1.ObjectMeta, with the generation."""
+
+    generation: int = 0
+
+
+class WireDisruptionBudget(Wire):
+    """policy/v1 PodDisruptionBudget."""
+
+    metadata: GenerationMeta
+    spec: DisruptionBudgetSpec = msgspec.field(default_factory=DisruptionBudgetSpec)
+    status: DisruptionBudgetStatus = msgspec.field(default_factory=DisruptionBudgetStatus)
 
 
 class ListMeta(Wire):

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangsched.kube.read.decode import DecodeFault, decode_node, decode_pod
+from gangsched.kube.read.decode import DecodeFault, decode_disruption_budget, decode_node, decode_pod
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.wire import WireNode, WirePod
+from gangsched.kube.read.wire import WireDisruptionBudget, WireNode, WirePod
+from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import PermitStamp, Phase, Pod, ScheduledCondition, Taint, Toleration
 from tests.unit.kube.fakes import node, pod
@@ -252,3 +253,78 @@ def test_run_times_starts_and_deletions() -> None:
 def test_a_strange_start_is_none() -> None:
     """H2: a text that is no time is as good as none."""
     assert decoded(pod("a", status={"startTime": "yesterday"})).start_s == 0
+
+
+def test_what_preemption_asks_of_a_pod_is_read() -> None:
+    """V2, V5: grace period, controller kind, mirror annotation and preemptionPolicy; plain values without them."""
+    plain = decoded(pod())
+    assert (plain.grace_s, plain.controller_kind, plain.mirror, plain.never_preempts) == (30, "", False, False)
+    body = pod(
+        annotations={"kubernetes.io/config.mirror": "hash"},
+        spec={"terminationGracePeriodSeconds": 0, "preemptionPolicy": "Never"},
+    )
+    body["metadata"]["ownerReferences"] = [
+        {"kind": "Job", "name": "j", "uid": "1"},
+        {"kind": "DaemonSet", "name": "d", "uid": "2", "controller": True},
+    ]
+    kept = decoded(body)
+    assert (kept.grace_s, kept.controller_kind, kept.owner) == (0, "DaemonSet", "d")
+    assert (kept.mirror, kept.never_preempts) == (True, True)
+    assert not decoded(pod(spec={"preemptionPolicy": "PreemptLowerPriority"})).never_preempts
+
+
+OURS = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "PreemptionByScheduler",
+    "message": "gangsched: preempting to accommodate a higher priority pod group",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_target"),
+    [
+        ({}, True),
+        ({"status": "False"}, False),
+        ({"reason": "EvictionByEvictionAPI"}, False),
+        ({"message": "default-scheduler: preempting to accommodate a higher priority pod"}, False),
+        ({"type": "PodScheduled"}, False),
+    ],
+)
+def test_our_victims_are_known_by_their_condition(change: dict[str, str], is_target: bool) -> None:
+    """V24: True, with our reason and our message; anything else is another's eviction, or one given up."""
+    ready = {"type": "Ready", "status": "True", "message": "DisruptionTarget"}
+    body = pod(node="n", status={"conditions": [ready, OURS | change]})
+    assert decoded(body).disruption_target is is_target
+    assert not decoded(pod(status={"conditions": [OURS]})).disruption_target, "nobody evicts what has no node"
+
+
+def budget(selector: Any, **status: int) -> PodDisruptionBudget:
+    """The decoded PodDisruptionBudget `w`, of generation 2."""
+    body = {
+        "metadata": {"name": "w", "namespace": "ns", "uid": "u", "generation": 2},
+        "spec": {"minAvailable": "50%", "selector": selector},
+        "status": {"observedGeneration": 2, "disruptionsAllowed": 3, "conditions": []} | status,
+    }
+    return decode_disruption_budget(msgspec.json.decode(json.dumps(body), type=WireDisruptionBudget))
+
+
+def test_a_budget_selects_as_the_api_has_it() -> None:
+    """V7: null selects nothing, {} every pod of the namespace; labels and expressions must all match."""
+    mine, other = decoded(pod(labels={"a": "b", "c": "d"})), decoded(pod(labels={"a": "x"}))
+    assert not budget(None).covers(mine)
+    assert budget({}).covers(mine)
+    assert budget({}).covers(other)
+    assert not budget({}).covers(msgspec.structs.replace(mine, namespace="elsewhere"))
+    both = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["d", "e"]}]}
+    assert budget(both).covers(mine)
+    assert not budget(both).covers(other)
+    assert not budget({"matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]}).covers(mine)
+
+
+def test_a_budget_allows_what_its_status_says_of_its_newest_spec() -> None:
+    """V7: a status that is behind allows nothing, as the API server then answers 429."""
+    assert budget({}).allowed == 3
+    assert budget({}, disruptionsAllowed=0).allowed == 0
+    assert budget({}, observedGeneration=1).allowed == 0
+    assert budget({}, disruptionsAllowed=-1).allowed == 0

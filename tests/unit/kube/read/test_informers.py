@@ -8,12 +8,14 @@ from pathlib import Path
 
 from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.ports import silent
-from gangsched.kube.read import resources
+from gangsched.kube.read import resources, store
 from gangsched.kube.read.informers import Informers
+from gangsched.kube.read.reflector import Reflector
+from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup
 from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
-from tests.unit.kube.fakes import line, node, page, pod, says, serving, status, streams
+from tests.unit.kube.fakes import FakeTime, line, node, page, pod, says, serving, status, streams
 
 REQUIRED = ("/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces")
 
@@ -52,6 +54,7 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
     forbidden = says(status(403, "Forbidden", "claims are forbidden"), 403)
     async with serving(tmp_path) as (server, client):
         server.will("GET", resources.CLAIMS.path, forbidden)
+        server.will("GET", resources.DISRUPTION_BUDGETS.path, forbidden)
         # ResourceClaims are answered by 404
         for path in (*REQUIRED, *(each.path for each in resources.STORAGE[1:4])):
             server.will("GET", path, says(page()))
@@ -65,12 +68,71 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         assert informers.waiting_for() == []
         assert Unread(Claim) in said
         assert Unread(ResourceClaim) in said
+        assert Unread(PodDisruptionBudget) in said
         read = {message.kind for message in said if isinstance(message, Replaced)}
         assert read == {Pod, Node, Namespace, Volume, StorageClass, CsiNode}
         unserved = {message.api_group for message in said if isinstance(message, Unread) and message.kind is PodGroup}
         assert unserved == {X_K8S, SIGS, NATIVE}
-        (sentence,) = messages  # an API that is not served is no trouble
-        assert sentence.startswith("Cannot follow persistentvolumeclaims")
-        assert "apply manifests/rbac.yaml" in sentence
+        sentences = sorted(messages)  # an API that is not served is no trouble
+        assert [sentence.split(":")[0] for sentence in sentences] == [
+            "Cannot follow persistentvolumeclaims",
+            "Cannot follow poddisruptionbudgets",
+        ]
+        assert all("apply manifests/rbac.yaml" in sentence for sentence in sentences)
         task.cancel()
         await asyncio.wait({task})
+
+
+async def test_budgets_that_may_be_read_later_are_told(tmp_path: Path) -> None:
+    """V26: the right may come while the daemon runs, and a server without policy/v1 may learn it; 404 is no trouble."""
+    said: list[Message] = []
+    messages: list[str] = []
+    path = resources.DISRUPTION_BUDGETS.path
+    clock = FakeTime()
+    async with serving(tmp_path) as (server, client):
+        body = {"metadata": {"name": "w", "namespace": "ns", "generation": 1}, "spec": {"selector": {}}}
+        server.will("GET", path, says(status(404, "NotFound", "no policy/v1"), 404), says(page(body)))
+        server.will("WATCH", path, streams(hold=True))
+        reader = store.Store(resources.DISRUPTION_BUDGETS, said.append, messages.append)
+        unread = Unread(PodDisruptionBudget)
+        reflector = Reflector(
+            client, reader, warn=messages.append, now=clock.now, sleep=clock.sleep, refused=lambda: said.append(unread)
+        )
+        task = asyncio.create_task(reflector.run())
+        async with asyncio.timeout(10):
+            await reflector.synced.wait()
+            assert said == [unread]
+            while len(said) == 1:
+                await clock.advance(1.0)
+                await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.wait({task})
+    assert said[1:] == [Replaced(PodDisruptionBudget, (PodDisruptionBudget(namespace="ns", name="w", selector=()),))]
+    assert messages == []
+
+
+async def test_nobody_reads_budgets_without_preemption(tmp_path: Path) -> None:
+    """V26: `preemption: off` needs no right to them and waits for nothing."""
+    async with serving(tmp_path) as (_, client):
+        reads = [
+            Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0, disruption_budgets=asked)
+            for asked in (True, False)
+        ]
+    with_them, without = (set(informers.stores) for informers in reads)
+    assert with_them - without == {"poddisruptionbudgets"}
+
+
+def test_ten_thousand_budgets_are_listed_page_by_page() -> None:
+    """V7: each is told once before the list is whole, and the list then says that nothing is missing."""
+    said: list[Message] = []
+    reader = store.Store(resources.DISRUPTION_BUDGETS, said.append, silent)
+    bodies = [
+        {"metadata": {"name": f"w{number}", "namespace": f"ns{number % 7}"}, "spec": {"selector": {}}}
+        for number in range(10_000)
+    ]
+    for start in range(0, 10_000, 500):
+        token = "more" if start < 9_500 else ""
+        reader.add_page(json.dumps(page(*bodies[start : start + 500], rv="5", token=token)).encode())
+    assert len(said) == 10_001
+    assert isinstance(said[-1], Replaced)
+    assert len(said[-1].items) == 10_000
