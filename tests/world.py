@@ -149,6 +149,7 @@ class World:
         """One turn of the loop; returns the plan, if there was something to plan."""
         self._do(self.state.claims_due(self.now_s))
         self.state.refresh(self.now_s)
+        self._do(self.state.preemptions.due(self.now_s, self.wall_s()))
         queue = self.state.ready(self.now_s)
         proposal = None
         if queue:

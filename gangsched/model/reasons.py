@@ -37,3 +37,6 @@ class EventReason(StrEnum):
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     FAILED_BINDING = "FailedBinding"
+    PREEMPTED = "Preempted"
+    NOMINATION_LOST = "NominationLost"
+    PREEMPTION_DELAYED = "PreemptionDelayed"

@@ -155,7 +155,7 @@ class EventHandlers:
         gang_id, plain = self._gang_id(pod)
         member = self._members.get(pod.uid)
         is_back = listed and member is not None and member.state is State.DELETED
-        if member is not None and member.gang == gang_id and not is_back and _same(member.pod, pod):
+        if member is not None and member.gang == gang_id and not is_back and self._same(member.pod, pod):
             self._members.renew(member, pod)
             return ()
         gang = self._registry.gang(gang_id, plain=plain) if gang_id else None
@@ -165,6 +165,10 @@ class EventHandlers:
         old = member.pod if gang is not None and member.gang == gang_id else None
         self._members.see(member, pod, gang)
         return self._rejection(pod, old, gang, now_s) if old is not None and gang is not None else ()
+
+    def _same(self, old: Pod, new: Pod) -> bool:
+        """Whether nothing has changed that is counted or decided on; where our own pods are nominated, we know."""
+        return _same(old, new) and (old.nominated_node == new.nominated_node or new.scheduler_name in self._names)
 
     def _gang_id(self, pod: Pod) -> tuple[str, bool]:
         """(the gang a pod is of, whether it is a plain pod's); "" for one that is of none."""
@@ -272,7 +276,6 @@ def _same(old: Pod, new: Pod) -> bool:
         and old.timed_out == new.timed_out
         and old.gang_metadata == new.gang_metadata
         and old.scheduler_name == new.scheduler_name
-        and old.nominated_node == new.nominated_node
         and old.priority == new.priority
         and old.native_group == new.native_group
         and old.labels == new.labels

@@ -25,7 +25,8 @@ class GroupRecord:
     """What a group remembers. `avoid` maps nodes to the monotonic second until which they are avoided (B6).
 
     `accused` are gangs that the group's refusal blames. `generation` changes with every change of the group and is
-    never used twice, so that a plan for a group that was formed anew meanwhile is known as old (B2).
+    never used twice, so that a plan for a group that was formed anew meanwhile is known as old (B2). For a
+    `nominated` group room is made, and its clock waits (V16). `taken` is told while bound members are evicted (V17).
     """
 
     id: str
@@ -35,6 +36,8 @@ class GroupRecord:
     rounds: int = 0
     clock_s: float | None = None
     yielded_to: str = ""
+    nominated: bool = False
+    taken: Refusal | None = None
     avoid: dict[str, float] = field(default_factory=dict)
     generation: int = 0
     verdict: Verdict | None = None
@@ -104,8 +107,8 @@ class Registry:
                 priority=max((pod.priority for pod in pods), default=0),
                 creation_s=min(self.gangs[gang_id].creation_s for gang_id in record.gangs),
                 broken=any(broken(gang) for gang in gangs),
-                refusal=record.refusal,
-                clock_started_s=record.clock_s,
+                refusal=record.taken or record.refusal,
+                clock_started_s=None if record.nominated else record.clock_s,
                 yielded_to=record.yielded_to,
                 avoid=frozenset(record.avoid),
                 generation=record.generation,

@@ -35,6 +35,8 @@ class MemberStore:
         self._cluster = cluster
         self._registry = registry
         self._names = names
+        self._changed: set[str] | None = None  # nobody asks for them yet
+        self._priorities: dict[int, int] = {}
 
     def __getitem__(self, uid: str) -> Member:
         return self._members[uid]
@@ -52,6 +54,16 @@ class MemberStore:
         member = self._members.get(uid)
         return member.node if member is not None else ""
 
+    @property
+    def lowest_priority(self) -> int | None:
+        """The lowest priority of any pod that takes room; None if none does."""
+        return min(self._priorities, default=None)
+
+    def take_changed(self) -> set[str] | None:
+        """The uids of members that changed since last asked; None at first, when anything may have."""
+        changed, self._changed = self._changed, set()
+        return changed
+
     # --- what the watch shows ---------------------------------------------------------------------------------------
 
     def admit(self, pod: Pod, gang: GangRecord | None) -> None:
@@ -63,6 +75,9 @@ class MemberStore:
         if state in TAKES_ROOM:
             member.node, member.permit = pod.node_name, pod.permitted
             self._cluster.occupy(pod, pod.node_name)
+            self._count(pod.priority, +1)
+        if self._changed is not None:
+            self._changed.add(pod.uid)
         if pod.claims:
             self._cluster.storage_cache.keep(member, pod, known=True)
         if pod.nominated_node:
@@ -89,6 +104,8 @@ class MemberStore:
         member.pod = pod
         if member.node:
             self._cluster.renew(pod, member.node)
+            if self._changed is not None:
+                self._changed.add(pod.uid)
 
     def drop(self, uid: str) -> Member | None:
         """A pod is gone; its member, if it had one."""
@@ -137,14 +154,27 @@ class MemberStore:
         member.permit = (member.permit or pod.permitted) if state in KEEPS_STAMP else None
         if state not in KEEPS_TIME:
             member.keeps_until_s = 0.0
+        if self._changed is not None:
+            self._changed.add(pod.uid)
         if old_node or member.node:
             self._cluster.move(old_pod, old_node, pod, member.node)
+            if old_node:
+                self._count(old_pod.priority, -1)
+            if member.node:
+                self._count(pod.priority, +1)
         if old_pod.claims or pod.claims:
             member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
             member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
             self._cluster.storage_cache.keep(member, old_pod, known=pod.uid in self._members)
         if old_pod.nominated_node or pod.nominated_node:
             self._cluster.nominate(pod.uid, _nomination(member))
+
+    def _count(self, priority: int, sign: int) -> None:
+        left = self._priorities.get(priority, 0) + sign
+        if left:
+            self._priorities[priority] = left
+        else:
+            del self._priorities[priority]
 
 
 def _nomination(member: Member) -> Nomination | None:

@@ -6,6 +6,7 @@ it rests on has changed since its snapshot, not at all (semantics B2). Time is a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
@@ -37,6 +38,7 @@ from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
+from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
@@ -87,6 +89,16 @@ class SchedulingState:
             self.claims,
             names=rules.scheduler_names,
         )
+        self.preemptions = Preemptions(
+            self.members,
+            self.cluster,
+            self.registry,
+            self.queue,
+            self.reports,
+            self.disruption_budgets,
+            settings=rules.preemption,
+            avoid_s=rules.avoid_s,
+        )
         self._keeping: set[str] = set()
         self._looked_at: set[str] = set()  # in the plans since one looked at every group that was ready
 
@@ -100,7 +112,7 @@ class SchedulingState:
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
-            return ()
+            return self.preemptions.answer(message)
         return self._event_handlers.apply(message, now_s=now_s)
 
     def _answer(self, answer: Outcome | ClaimsWritten, now_s: float) -> tuple[RecordEvent, ...]:
@@ -135,12 +147,14 @@ class SchedulingState:
             self.queue.drop(group_id)
         self._clocked -= refreshed.gone
         self._committer.forget(refreshed.gone)
+        self.preemptions.forget(refreshed.gone)
         self.reports.forget(refreshed.forgotten)
         idle = self._idle(refreshed.changed, now_s) if self._committer.has_yielded() else set()
         self._committer.release_yielded(refreshed.gone | idle)
         for group_id in refreshed.changed:
             group = self.registry.groups[group_id]
             self._keep_clock(group, now_s)
+            self.preemptions.changed(group_id)
             if group.verdict is None:
                 self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
             self.queue.activate(group_id)
@@ -234,6 +248,7 @@ class SchedulingState:
                 newest = newest if newest is not None else Ledger(self.cluster.snapshot())
             else:
                 actions += self._committer.commit(group, verdict, snapshot, now_s)
+                actions += self.preemptions.planned(group, verdict, now_s)
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
         self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
@@ -278,9 +293,11 @@ class SchedulingState:
         group.view = None
 
     def _expiry_s(self, group_id: str, now_s: float) -> float:
-        """When the clock of a group that holds runs out (semantics T1)."""
+        """When the clock of a group that holds runs out (semantics T1); it waits for a nomination's end (V16)."""
         clock_s = self.registry.groups[group_id].clock_s
         assert clock_s is not None
+        if self.registry.groups[group_id].nominated:
+            return math.inf
         return clock_s + self.registry.group(group_id, now_s).wait_time_s
 
     # --- time, and what is told -------------------------------------------------------------------------------------
@@ -293,7 +310,7 @@ class SchedulingState:
             for gang_id in self._keeping & self.registry.gangs.keys()
             for member in self.registry.gangs[gang_id].of(State.KEPT)
         )
-        parts = (self.queue, self.reports, self.claims)
+        parts = (self.queue, self.reports, self.claims, self.preemptions)
         known = (*(part.next_deadline_s() for part in parts), *clocks, *kept)
         return min((deadline for deadline in known if deadline is not None), default=None)
 

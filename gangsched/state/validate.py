@@ -26,6 +26,7 @@ def validate(state: SchedulingState) -> list[str]:
         *_of_gangs(state, members),
         *_of_room(state, members),
         *_of_claims(state, members),
+        *_of_nominations(state),
     ]
 
 
@@ -75,8 +76,13 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
             used[member.node].update(dict(member.pod.shape.requests))
     snapshot, kept = state.snapshot(), state.cluster.used()
     nominated = {m.pod.uid: m.pod.nominated_node for m in members if m.state is State.FOREIGN and m.pod.nominated_node}
+    for record in state.preemptions.nominations.all():
+        nominated |= {uid: seat.node for uid, seat in record.seats.items()}
     if {each.pod.uid: each.node for each in snapshot.nominations} != nominated:
         yield f"{snapshot.nominations} are kept as promised, and should be {nominated}"
+    lowest = min((member.pod.priority for member in members if member.node), default=None)
+    if state.members.lowest_priority != lowest:
+        yield f"{state.members.lowest_priority} is kept as the lowest priority, and should be {lowest}"
     owners = {(m.pod.shape, m.pod.namespace) for m in members if m.node and _states_terms(m.pod)}
     if set(snapshot.pods_by_node.term_owners) != owners:
         yield f"{len(snapshot.pods_by_node.term_owners)} owners of inter-pod terms are kept, not {len(owners)}"
@@ -91,6 +97,21 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
             free = offered.get(resource, 0) - used[name][resource]
             if snapshot.free[row, index] != free:
                 yield f"of {resource} {snapshot.free[row, index]} is free on node {name}, and should be {free}"
+
+
+def _of_nominations(state: SchedulingState) -> Iterator[str]:
+    """Every nomination is of a group that knows it, and every group that is evicted has members that are."""
+    nominations = state.preemptions.nominations
+    known = {record.group for record in nominations.all()} & state.registry.groups.keys()
+    believed = {group_id for group_id, group in state.registry.groups.items() if group.nominated}
+    if known != believed:
+        yield f"groups {sorted(known)} are nominated, and {sorted(believed)} believe so"
+    for record in nominations.all():
+        if record.victims.keys() != record.fates.keys():
+            yield f"the nomination of {record.group} has fates of others than its victims"
+    taken = {group_id for group_id, group in state.registry.groups.items() if group.taken is not None}
+    if taken != nominations.taken.now().keys() & state.registry.groups.keys():
+        yield f"groups {sorted(taken)} believe that they are evicted, and {sorted(nominations.taken.now())} are"
 
 
 def _states_terms(pod: Pod) -> bool:

@@ -1,0 +1,1 @@
+"""Nominations under way, and what a plan is told of running pods for preemption (the V rules)."""

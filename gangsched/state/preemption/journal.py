@@ -1,0 +1,108 @@
+"""What nominations leave behind: Events and the counts of metrics (semantics V22, V23).
+
+Law: it decides nothing. A gang's Event is said when the last of its evictions of one nomination is answered, so that
+its count is true.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gangsched.model.preemption import UnitKind, Victim
+from gangsched.model.protocol import Evicted, EvictionResult, ObjectRef, RecordEvent
+from gangsched.model.reasons import EventReason
+from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.preemption import telling
+from gangsched.state.preemption.nomination import Fate, NominationRecord, Result
+from gangsched.state.reporting.gang_events import gang_ref
+
+ACTION = "Preempting"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since they were taken, for metrics; `seconds` are how long nominations lasted, by result."""
+
+    attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    victims: defaultdict[UnitKind, int] = field(default_factory=lambda: defaultdict(int))
+    gangs_stopped: int = 0
+    lost_accelerator_seconds: float = 0.0
+    evicted_in_vain: int = 0
+    seconds: list[tuple[Result, float]] = field(default_factory=list)
+
+
+class Journal:
+    """Reads gangs of `registry`."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._counts = Counts()
+        self._bound: dict[tuple[str, str], int] = {}  # members of a gang before a nomination's evictions
+
+    def take_counts(self) -> Counts:
+        """What happened since last asked."""
+        counts, self._counts = self._counts, Counts()
+        return counts
+
+    def attempt(self, result: str) -> None:
+        """Preemption was looked at for a group."""
+        self._counts.attempts[result] += 1
+
+    def evicting(self, record: NominationRecord) -> None:
+        """The evictions of a nomination are ordered."""
+        for gang_id in {victim.gang for victim in record.victims.values() if victim.gang}:
+            if gang_id in self._registry.gangs:
+                self._bound[record.id, gang_id] = self._registry.view(gang_id).bound
+        if record.victims and record.decision.harm is not None:
+            self._counts.gangs_stopped += len(record.decision.stopped)
+            self._counts.lost_accelerator_seconds += record.decision.harm.work_lost / 1000
+
+    def ended(self, record: NominationRecord, result: Result, seconds: float, in_vain: int) -> None:
+        """A nomination ended."""
+        self._counts.seconds.append((result, seconds))
+        self._counts.evicted_in_vain += in_vain
+        for key in [key for key in self._bound if key[0] == record.id]:
+            del self._bound[key]
+
+    def lost(self, group: GroupRecord, text: str) -> Iterator[RecordEvent]:
+        """The Event of a nomination that ended without a start."""
+        for gang_id in group.gangs:
+            record = self._registry.gangs[gang_id]
+            if record.ours and (ref := gang_ref(record)) is not None:
+                yield RecordEvent(ref, EventReason.NOMINATION_LOST, text, action=ACTION, warning=True)
+
+    def delayed(self, group: GroupRecord, victim: Victim, message: str) -> Iterator[RecordEvent]:
+        """The Event of an eviction that a PodDisruptionBudget stops for now."""
+        for gang_id in group.gangs:
+            record = self._registry.gangs[gang_id]
+            if record.ours and (ref := gang_ref(record)) is not None:
+                text = telling.delayed(victim, ref, message)
+                yield RecordEvent(ref, EventReason.PREEMPTION_DELAYED, text, action=ACTION, warning=True)
+
+    def answered(self, record: NominationRecord, answer: Evicted) -> Iterator[RecordEvent]:
+        """The Events of an eviction that the API server answered."""
+        victim, by = record.victims[answer.uid], self._beneficiary(record)
+        if by is None:
+            return
+        if answer.result is EvictionResult.DONE:
+            self._counts.victims[victim.kind] += 1
+            ref = ObjectRef("v1", "Pod", victim.namespace, victim.name, victim.uid)
+            yield RecordEvent(ref, EventReason.PREEMPTED, telling.preempted_pod(victim, by), action=ACTION)
+        of_gang = [uid for uid, each in record.victims.items() if each.gang == victim.gang]
+        gang = self._registry.gangs.get(victim.gang)
+        if gang is None or any(record.fates[uid] is Fate.ORDERED for uid in of_gang):
+            return
+        evicted = sum(record.fates[uid] is Fate.EVICTED for uid in of_gang)
+        bound, ref_of_gang = self._bound.get((record.id, victim.gang), evicted), gang_ref(gang)
+        if not evicted or ref_of_gang is None:
+            return
+        least = self._registry.view(victim.gang).min_member
+        text = telling.preempted_gang(victim.kind, evicted, bound, least, by, victim.namespace)
+        yield RecordEvent(ref_of_gang, EventReason.PREEMPTED, text, action=ACTION)
+
+    def _beneficiary(self, record: NominationRecord) -> ObjectRef | None:
+        """Whom room is made for: the PodGroup of the first gang, else its pod."""
+        group = self._registry.groups.get(record.group)
+        return gang_ref(self._registry.gangs[group.gangs[0]]) if group is not None else None

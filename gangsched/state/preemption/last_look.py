@@ -1,0 +1,60 @@
+"""The last look before pods are evicted (semantics V13, 3).
+
+Law: whoever is evicted must still be needed and may be evicted as decided: no gang is halved by what has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gangsched.model.preemption import UnitKind, Victim
+from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import STARTED
+from gangsched.state.preemption.nomination import NominationRecord
+from gangsched.state.preemption.room import Room
+
+
+def changed(record: NominationRecord, registry: Registry, victims: frozenset[str]) -> str:
+    """Why pods may not be evicted as decided, "" if they may; `victims` are those of all nominations."""
+    if any(victim.priority >= record.lowest_priority for victim in record.victims.values()):
+        return "a pod that was to be preempted is not of lower priority"
+    cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
+    for group_id in cores & registry.groups.keys():
+        gangs = (registry.gangs[gang_id] for gang_id in registry.groups[group_id].gangs)
+        if any(member.pod.uid not in victims for gang in gangs for member in gang.of(*STARTED)):
+            return "a gang that was to be preempted has other members now"
+    for gang_id in {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}:
+        if gang_id in registry.gangs and _falls_below(gang_id, registry, victims):
+            return "a gang of which members were to be preempted would fall below its minimum now"
+    return ""
+
+
+def needless(record: NominationRecord, members: MemberStore, room: Room) -> list[str]:
+    """The victims that need not go (any more), dearest units first; `room` keeps them where they are from then on."""
+    spared: list[str] = []
+    for unit in _units(record):
+        there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]
+        if room.spares((member.pod, member.node) for member in there):
+            spared += unit
+    return spared
+
+
+def _falls_below(gang_id: str, registry: Registry, victims: frozenset[str]) -> bool:
+    view = registry.view(gang_id)
+    staying = sum(member.pod.uid not in victims for member in registry.gangs[gang_id].of(*STARTED))
+    return staying + (view.succeeded if view.free_running else 0) < view.min_member
+
+
+def _units(record: NominationRecord) -> Iterator[list[str]]:
+    """The victims that go together, the highest priority first, whole groups before single pods."""
+    found: dict[tuple[str, str], list[Victim]] = {}
+    for uid, victim in record.victims.items():
+        key = ("core", victim.group) if victim.kind is UnitKind.CORE else ("pod", uid)
+        found.setdefault(key, []).append(victim)
+    for unit in sorted(found.values(), key=_dearest):
+        yield [victim.uid for victim in unit]
+
+
+def _dearest(unit: list[Victim]) -> tuple[int, int, str]:
+    return (-max(victim.priority for victim in unit), -len(unit), unit[0].uid)

@@ -1,0 +1,116 @@
+"""One nomination: a decision to make room that is being carried out (semantics V10-V14).
+
+Law: a nomination takes no room in truth. Its members stay pending, and their nodes are promises in the snapshot. A
+record only stores; `nominations` moves it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gangsched.model.gang import Placement
+from gangsched.model.objects import Pod
+from gangsched.model.preemption import Preemption, Victim
+from gangsched.model.protocol import NominatedMember
+from gangsched.model.snapshot import Nomination, Snapshot
+
+
+class Stage(StrEnum):
+    """How far the writes are (semantics V13)."""
+
+    PREPARING = "preparing"  # members are being nominated, and victims marked
+    PREPARED = "prepared"  # that is written; the last look comes when the group is refused again
+    EVICTING = "evicting"  # evictions are ordered, if any are needed; what is left is to wait
+
+
+class Fate(StrEnum):
+    """What became of a victim."""
+
+    MARKED = "marked"  # or being marked
+    ORDERED = "ordered"  # its eviction is sent, or about to be
+    EVICTED = "evicted"  # the API server accepted the eviction
+    GONE = "gone"  # it went without us
+
+
+class Result(StrEnum):
+    """How a nomination ended."""
+
+    STARTED = "started"
+    LOST = "lost"
+    EXPIRED = "expired"
+
+
+@dataclass(slots=True)
+class Seat:
+    """A member and the node that is kept for it; `gang` is its gang's id.
+
+    `vacant_s` is the monotonic second since when its pod is gone, None while it is there.
+    """
+
+    pod: Pod
+    node: str
+    gang: str
+    vacant_s: float | None = None
+
+    @property
+    def placement(self) -> Placement:
+        """The member on its node."""
+        return Placement(self.pod, self.node)
+
+    def promise(self, group: str) -> Nomination:
+        """The room as others see it."""
+        pod = self.pod
+        stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
+        return Nomination(self.node, stand_in, group)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class NominationRecord:
+    """The nomination of one group. Times are monotonic seconds.
+
+    `seats` are by uid of the member, `victims` and `fates` by uid of the victim. `awaited` are pods that were leaving
+    anyway when it was decided (V4). `unwritten` counts orders to nominate that are not answered. `lost` is why it
+    cannot succeed, "" while it can; it ends when the group is refused after that. `seen` is the snapshot on which it
+    was looked at last.
+    """
+
+    id: str
+    group: str
+    decision: Preemption
+    seats: dict[str, Seat]
+    victims: dict[str, Victim]
+    began_s: float
+    deadline_s: float
+    stage: Stage = Stage.PREPARING
+    fates: dict[str, Fate] = field(default_factory=dict)
+    awaited: frozenset[str] = frozenset()
+    unwritten: int = 0
+    lost: str = ""
+    expired: bool = False
+    seen: Snapshot | None = None
+
+    @property
+    def lowest_priority(self) -> int:
+        """That of the member for which the most other nominations count."""
+        return min((seat.pod.priority for seat in self.seats.values()), default=0)
+
+    @property
+    def placements(self) -> list[Placement]:
+        """The members that are there, with their nodes."""
+        return [seat.placement for seat in self.seats.values() if seat.vacant_s is None]
+
+    @property
+    def members(self) -> tuple[NominatedMember, ...]:
+        """The members that are there, for the writer."""
+        return tuple(nominated(each) for each in self.placements)
+
+    def of(self, fate: Fate) -> list[str]:
+        """The uids of victims with this fate."""
+        return [uid for uid, found in self.fates.items() if found is fate]
+
+
+def nominated(placement: Placement) -> NominatedMember:
+    """A member and its node as the writer takes it."""
+    pod = placement.pod
+    return NominatedMember(pod.uid, pod.namespace, pod.name, placement.node)

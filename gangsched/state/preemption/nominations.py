@@ -1,0 +1,323 @@
+"""Nominations under way: how each begins, is carried out, and ends (semantics V10-V14, V16).
+
+Law: nobody is evicted before everything that a restart needs is written and a last look found nothing changed. Every
+nomination ends: the group starts, the room is lost, or the deadline passes. What it took is given back in `_end`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+
+from gangsched.model.gang import Refusal
+from gangsched.model.objects import Pod
+from gangsched.model.plan import Verdict
+from gangsched.model.preemption import STUCK_S, Preemption, UnitKind
+from gangsched.model.protocol import (
+    Action,
+    CancelPreemption,
+    Evict,
+    Evicted,
+    EvictionDelayed,
+    EvictionResult,
+    PodRef,
+    PreemptionPrepared,
+    PreparePreemption,
+    RecordEvent,
+)
+from gangsched.model.reasons import Reason
+from gangsched.state.cluster import Cluster
+from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import State
+from gangsched.state.preemption import last_look, seats, telling
+from gangsched.state.preemption.back_off import BackOff
+from gangsched.state.preemption.journal import Journal
+from gangsched.state.preemption.nomination import Fate, NominationRecord, Result, Seat, Stage, nominated
+from gangsched.state.preemption.room import Room
+from gangsched.state.preemption.taken import TakenGroups
+from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.reports import Reports
+
+CHANGED = "the group is not the one any more that room was made for"
+
+
+class Nominations:
+    """The nominations by group. Changes promises in `cluster`, groups in `registry` and the queue."""
+
+    def __init__(
+        self,
+        members: MemberStore,
+        cluster: Cluster,
+        registry: Registry,
+        queue: Queue,
+        reports: Reports,
+        *,
+        avoid_s: float,
+    ) -> None:
+        self.journal = Journal(registry)
+        self.back_off = BackOff()
+        self.taken = TakenGroups(members, registry, queue)
+        self._members = members
+        self._cluster = cluster
+        self._registry = registry
+        self._queue = queue
+        self._reports = reports
+        self._avoid_s = avoid_s
+        self._of_group: dict[str, NominationRecord] = {}
+        self._of_id: dict[str, NominationRecord] = {}
+        self._serial = count(1)
+        self._wall_s = 0.0
+        self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
+
+    # --- what is asked of them --------------------------------------------------------------------------------------
+
+    def of(self, group_id: str) -> NominationRecord | None:
+        """The nomination of a group."""
+        return self._of_group.get(group_id)
+
+    def all(self) -> Iterable[NominationRecord]:
+        """Every nomination."""
+        return self._of_group.values()
+
+    def victims(self) -> frozenset[str]:
+        """The uids of all victims."""
+        return frozenset(uid for record in self._of_group.values() for uid in record.victims)
+
+    def told(self) -> dict[str, Refusal]:
+        """By group what is told while its nomination is under way (semantics V20)."""
+        return {group_id: self._told(record) for group_id, record in self._of_group.items()}
+
+    def next_deadline_s(self) -> float | None:
+        """When `look` must be called even if no message comes."""
+        live = [record for record in self._of_group.values() if not record.lost]
+        seated = (seat.vacant_s for record in live for seat in record.seats.values())
+        vacant = (vacant_s + seats.VACANT_S for vacant_s in seated if vacant_s is not None)
+        return min((*(self._deadline_s(record) for record in live), *vacant), default=None)
+
+    # --- the life of one --------------------------------------------------------------------------------------------
+
+    def begin(self, group: GroupRecord, decision: Preemption, now_s: float) -> list[Action]:
+        """A decision is committed: its room is promised, and everything is written that a restart needs (V13)."""
+        record = NominationRecord(
+            id=f"{group.id}@{int(now_s + self._offset_s)}.{next(self._serial)}",
+            group=group.id,
+            decision=decision,
+            seats={},
+            victims={victim.uid: victim for victim in decision.victims},
+            fates={victim.uid: Fate.MARKED for victim in decision.victims},
+            awaited=frozenset(decision.awaited),
+            began_s=now_s,
+            deadline_s=max(decision.deadline_s - self._offset_s, now_s + STUCK_S),
+            unwritten=1,
+        )
+        self._of_group[group.id] = self._of_id[record.id] = record
+        gangs = (self._members[each.pod.uid].gang for each in decision.placements)
+        kept = (Seat(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
+        self._keep(record, {seat.pod.uid: seat for seat in kept})
+        for victim in decision.victims:
+            if victim.kind is UnitKind.CORE:
+                self.taken.take(victim.group, victim.uid)
+        group.nominated = True
+        self._registry.changed(group.id)
+        marked = tuple(PodRef(each.uid, each.namespace, each.name) for each in decision.victims)
+        return [PreparePreemption(record.id, record.members, marked)]
+
+    def prepared(self, answer: PreemptionPrepared) -> None:
+        """What a restart needs is written, or not: then nobody is harmed."""
+        record = self._of_id.get(answer.id)
+        if record is None:
+            return
+        record.unwritten -= 1
+        if record.stage is Stage.PREPARING and answer.failed:
+            self._lose(record, f"the pods could not be nominated: {answer.failed}")
+        elif record.stage is Stage.PREPARING and not record.unwritten:
+            record.stage = Stage.PREPARED if record.victims else Stage.EVICTING
+            self._queue.activate(record.group)
+
+    def evicted(self, answer: Evicted) -> tuple[RecordEvent, ...]:
+        """The API server answered an eviction (semantics V14)."""
+        record = self._of_id.get(answer.id)
+        if record is None or record.fates.get(answer.uid) is not Fate.ORDERED:
+            return ()
+        match answer.result:
+            case EvictionResult.DONE:
+                record.fates[answer.uid] = Fate.EVICTED
+            case EvictionResult.GONE:
+                record.fates[answer.uid] = Fate.GONE
+            case EvictionResult.FORBIDDEN:
+                record.fates[answer.uid] = Fate.MARKED
+                self._lose(record, f"pods may not be evicted: {answer.message}")
+            case EvictionResult.BLOCKED | EvictionResult.FAILED:
+                record.fates[answer.uid] = Fate.MARKED
+                self._lose(record, f"pod {record.victims[answer.uid].name} was not evicted: {answer.message}")
+        return tuple(self.journal.answered(record, answer))
+
+    def delayed(self, answer: EvictionDelayed) -> tuple[RecordEvent, ...]:
+        """A PodDisruptionBudget stands in the way of an eviction, which is sent again (semantics V14)."""
+        record = self._of_id.get(answer.id)
+        group = self._registry.groups.get(record.group) if record is not None else None
+        if record is None or group is None or answer.uid not in record.victims:
+            return ()
+        return tuple(self.journal.delayed(group, record.victims[answer.uid], answer.message))
+
+    def look(self, now_s: float, wall_s: float) -> list[Action]:
+        """Bring all of them up to date with what was applied; `wall_s` is the present in seconds since the epoch."""
+        self._wall_s, self._offset_s = wall_s, wall_s - now_s
+        self.taken.refresh()
+        return [action for record in list(self._of_group.values()) for action in self._look_at(record, now_s)]
+
+    def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
+        """A verdict on the group is committed: a nomination begins, goes on or ends."""
+        record = self._of_group.get(group.id)
+        started = bool(verdict.binds) and self._has_started(group)
+        if started:
+            self.back_off.reset(group.id)
+        if record is None:
+            return self.begin(group, verdict.preemption, now_s) if isinstance(verdict.preemption, Preemption) else []
+        if started:
+            return self._end(record, Result.STARTED, now_s)
+        if record.lost:
+            return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
+        return self._evict(record, now_s) if record.stage is Stage.PREPARED else []
+
+    def _look_at(self, record: NominationRecord, now_s: float) -> list[Action]:
+        group = self._registry.groups.get(record.group)
+        if group is None or not seats.waiting(group, self._registry):
+            record.lost = record.lost or "its pods are gone"
+            return self._end(record, Result.LOST, now_s)
+        if not group.nominated:  # it was formed anew, of other gangs
+            group.nominated = True
+            self._lose(record, CHANGED)
+        actions = self._seat(record, group, now_s)
+        snapshot = self._cluster.snapshot()
+        if record.seen is not snapshot:
+            record.seen = snapshot
+            if cause := self._room(record).obstacle():
+                self._lose(record, cause)
+            self._tell_anew(record, group, now_s)
+        if now_s >= self._deadline_s(record):
+            record.expired = record.expired or not record.lost
+            self._lose(record, "what was to be evicted has not ended in time")
+        return actions
+
+    def _seat(self, record: NominationRecord, group: GroupRecord, now_s: float) -> list[Action]:
+        """Follow changes of the group's members: who replaces one takes over its node (V12)."""
+        before, after = record.seats, seats.settled(record.seats, group, self._registry, now_s)
+        self._keep(record, after)
+        if not after or seats.is_short(after, group, self._registry, now_s):
+            self._lose(record, CHANGED)
+        there = seats.waiting(group, self._registry)
+        left = [nominated(before[uid].placement) for uid in before.keys() - after.keys() if uid in there]
+        new = [nominated(after[uid].placement) for uid in after.keys() - before.keys()]
+        actions: list[Action] = [CancelPreemption(f"{record.id}/left", tuple(left))] if left else []
+        if new:
+            record.unwritten += 1
+            actions.append(PreparePreemption(record.id, tuple(new), ()))
+        return actions
+
+    def _evict(self, record: NominationRecord, now_s: float) -> list[Action]:
+        """The last look, and the evictions (V13, 3 and 4)."""
+        if record.unwritten or len(record.placements) < len(record.seats):
+            return []
+        room = self._room(record)
+        record.lost = last_look.changed(record, self._registry, self.victims()) or room.obstacle()
+        if record.lost:
+            return self._end(record, Result.LOST, now_s)
+        for uid in last_look.needless(record, self._members, room):
+            self.taken.give_back(record.victims[uid].group, uid)
+            del record.victims[uid], record.fates[uid]
+        record.stage = Stage.EVICTING
+        self.journal.evicting(record)
+        for uid in record.fates:
+            record.fates[uid] = Fate.ORDERED
+        return [
+            Evict(record.id, each.uid, each.namespace, each.name, record.deadline_s) for each in record.victims.values()
+        ]
+
+    def _end(self, record: NominationRecord, result: Result, now_s: float) -> list[Action]:
+        """Give back what it took; evictions that are not sent are not sent any more (V12)."""
+        del self._of_group[record.group], self._of_id[record.id]
+        members = record.members
+        self._keep(record, {})
+        for uid, victim in record.victims.items():
+            if record.fates[uid] is not Fate.EVICTED:
+                self.taken.give_back(victim.group, uid)
+        in_vain = len(record.of(Fate.EVICTED)) if result is not Result.STARTED else 0
+        self.journal.ended(record, result, now_s - record.began_s, in_vain)
+        unbound = tuple(each for each in members if not self._members.node_of(each.uid))
+        actions: list[Action] = [CancelPreemption(record.id, unbound)]
+        group = self._registry.groups.get(record.group)
+        if group is None:
+            return actions
+        group.nominated = False
+        self._registry.changed(group.id)
+        self._queue.activate(group.id)
+        if result is not Result.STARTED:
+            self._queue.wake_at(group.id, self.back_off.failed(group.id, now_s, harmed=in_vain > 0))
+            actions += self.journal.lost(group, telling.lost(record.lost, in_vain))
+        if result is Result.EXPIRED:
+            for uid in (*record.victims, *record.awaited):
+                if node := self._members.node_of(uid):
+                    group.avoid[node] = now_s + self._avoid_s
+        return actions
+
+    # --- its parts --------------------------------------------------------------------------------------------------
+
+    def _keep(self, record: NominationRecord, kept: dict[str, Seat]) -> None:
+        """Promise the room of these seats, and of no others (V10)."""
+        for uid in record.seats.keys() | kept.keys():
+            promise = kept[uid].promise(record.group) if uid in kept else None
+            self._cluster.nominate(f"{record.group} {uid}", promise)
+        record.seats = kept
+
+    def _lose(self, record: NominationRecord, cause: str) -> None:
+        """It cannot succeed; it ends when the group is refused again, for it may fit elsewhere (V11)."""
+        record.lost = record.lost or cause
+        self._queue.activate(record.group)
+
+    def _has_started(self, group: GroupRecord) -> bool:
+        """Whether every gang of the group is whole."""
+        gangs = [self._registry.gangs[gang_id] for gang_id in group.gangs]
+        waiting = seats.waiting(group, self._registry)
+        return all(not waiting if gang.plain else gang.permit is not None and not gang.incomplete for gang in gangs)
+
+    def _room(self, record: NominationRecord) -> Room:
+        """The cluster once everything has left that is to leave, or is leaving its nodes (V4)."""
+        uids = {*record.victims, *record.awaited}
+        uids.update(uid for seat in record.seats.values() for uid in self._cluster.residents(seat.node))
+        leaving: dict[str, tuple[Pod, str]] = {}
+        for uid in uids:
+            member = self._members.get(uid)
+            if member is None or not member.node or self._is_stuck(member.pod):
+                continue
+            if member.state is State.TERMINATING or uid in record.victims:
+                leaving[uid] = member.pod, member.node
+        unplaced = [each for each in record.placements if not self._members.node_of(each.pod.uid)]
+        return Room(self._cluster.snapshot(), record.group, unplaced, leaving)
+
+    def _is_stuck(self, pod: Pod) -> bool:
+        """Whether a pod should have ended long ago; only `look` at the deadline finds this in a victim."""
+        return bool(pod.deletion_s) and self._wall_s >= pod.deletion_s + STUCK_S
+
+    def _deadline_s(self, record: NominationRecord) -> float:
+        """The monotonic second at which the last victim is stuck (V12)."""
+        members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
+        ends = (member.pod.deletion_s for member in members if member is not None and member.pod.deletion_s)
+        return max(record.deadline_s, max(ends, default=0) + STUCK_S - self._offset_s)
+
+    def _told(self, record: NominationRecord) -> Refusal:
+        members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
+        left = [member for member in members if member is not None and member.node]
+        gangs = {member.gang for member in left if member.gang}
+        until_s = int(self._deadline_s(record) + self._offset_s)
+        nodes = sorted({seat.node for seat in record.seats.values()})
+        return telling.preempting(nodes, len(left), len(gangs), until_s)
+
+    def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:
+        """The group is told how many it still waits for."""
+        told, verdict = self._told(record), group.verdict
+        if verdict is not None and verdict.reason is Reason.PREEMPTING and verdict.told != told:
+            group.verdict = replace(verdict, told=told)
+            self._reports.note(group.id, now_s)

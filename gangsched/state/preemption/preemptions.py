@@ -1,0 +1,159 @@
+"""Preemption as the state sees it: what a plan is given, and what becomes of its decisions (the V rules).
+
+Law: a plan is given nothing where no pod is of lower priority than one that waits, where preemption is off, or where
+PodDisruptionBudgets cannot be read: who cannot see a budget breaks it.
+"""
+
+from __future__ import annotations
+
+from gangsched.model.plan import Verdict
+from gangsched.model.preemption import (
+    NotHelpful,
+    Obstacle,
+    Preemption,
+    PreemptionInput,
+    PreemptionSettings,
+    Running,
+    VictimScope,
+)
+from gangsched.model.protocol import (
+    Action,
+    Evicted,
+    EvictionDelayed,
+    EvictionsForbidden,
+    PreemptionAnswer,
+    PreemptionPrepared,
+    RecordEvent,
+)
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.cluster import Cluster
+from gangsched.state.disruption_budgets import Budgets, DisruptionBudgets
+from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.preemption.nominations import Nominations
+from gangsched.state.preemption.restore import restore
+from gangsched.state.preemption.running import RunningPods
+from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.reports import Reports
+
+PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.LATER, Obstacle.TOO_YOUNG})
+"""What is over by itself, so that nothing need change before a group is examined again."""
+ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.BUDGET: "pdb"}
+YOUNG_AGAIN_S = 5.0
+"""How soon a group is looked at again whose victims have not run for long enough."""
+
+
+class Preemptions:
+    """`due` and `input` come before a plan, `planned` after it, `answer` when the API server has answered."""
+
+    def __init__(
+        self,
+        members: MemberStore,
+        cluster: Cluster,
+        registry: Registry,
+        queue: Queue,
+        reports: Reports,
+        budgets: DisruptionBudgets,
+        *,
+        settings: PreemptionSettings,
+        avoid_s: float,
+    ) -> None:
+        self.nominations = Nominations(members, cluster, registry, queue, reports, avoid_s=avoid_s)
+        self.running = RunningPods(members, registry)
+        self.forbidden = ""
+        self._members = members
+        self._cluster = cluster
+        self._registry = registry
+        self._queue = queue
+        self._budgets = budgets
+        self._settings = settings
+        self._known: dict[str, NotHelpful] = {}
+        self._known_on: tuple[Snapshot, Budgets] | None = None
+        self._blocked: set[str] = set()  # groups that a PodDisruptionBudget stopped
+        self._is_restored = False
+
+    def due(self, now_s: float, wall_s: float) -> list[Action]:
+        """Bring nominations up to date before a plan, at first with what an earlier process left (V24)."""
+        actions = self.nominations.look(now_s, wall_s)
+        if self._budgets.take_changed():
+            for group_id in self._blocked & self._registry.groups.keys():
+                self._queue.activate(group_id)
+            self._blocked.clear()
+        if not self._is_restored:
+            self._is_restored = True
+            actions += restore(self.nominations, self._members, self._cluster, self._registry, now_s, wall_s)
+        return actions
+
+    def input(self, wall_s: float) -> PreemptionInput | None:
+        """What the next plan is given; None if preemption is off."""
+        budgets = self._budgets.snapshot()
+        if self._settings.scope is VictimScope.OFF or self.forbidden or budgets is None:
+            return None
+        known_on = self._cluster.snapshot(), budgets
+        if self._known_on is None or any(a is not b for a, b in zip(known_on, self._known_on, strict=True)):
+            self._known_on, self._known = known_on, {}
+
+        def running() -> Running:
+            return self.running.now(self.nominations.victims(), budgets)
+
+        return PreemptionInput(
+            running=running,
+            wall_s=int(wall_s),
+            lowest_priority=self._members.lowest_priority,
+            settings=self._settings,
+            nominated=self.nominations.told(),
+            retry_at_s=self.nominations.back_off.retry_at_s(),
+            known=self._known,
+        )
+
+    def changed(self, group_id: str) -> None:
+        """The group changed: what was found of it is void."""
+        self._known.pop(group_id, None)
+
+    def forget(self, group_ids: set[str]) -> None:
+        """These groups are gone."""
+        self._blocked -= group_ids
+        for group_id in group_ids:
+            self._known.pop(group_id, None)
+            self.nominations.back_off.reset(group_id)
+
+    def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
+        """A verdict on the group is committed."""
+        found = verdict.preemption
+        if isinstance(found, Preemption):
+            self.nominations.journal.attempt("nominated")
+        elif found is not None and group.id not in self._known:
+            self._note(group.id, found, now_s)
+        return self.nominations.planned(group, verdict, now_s)
+
+    def _note(self, group_id: str, found: NotHelpful, now_s: float) -> None:
+        """Preemption could not help; see that the group is looked at again when it could."""
+        if found.why not in PASSING:
+            self._known[group_id] = found
+            self.nominations.journal.attempt(ATTEMPTS.get(found.why, "not_helpful"))
+        if found.why is Obstacle.BUDGET:
+            self._blocked.add(group_id)
+        elif found.why is Obstacle.LATER:
+            self._queue.activate(group_id)
+        elif found.why is Obstacle.TOO_YOUNG:
+            self._queue.wake_at(group_id, now_s + min(YOUNG_AGAIN_S, self._settings.min_run_s))
+        elif found.why is Obstacle.BACK_OFF:
+            retry_at_s = self.nominations.back_off.retry_at_s()
+            self._queue.wake_at(group_id, retry_at_s.get(group_id, now_s))
+
+    def answer(self, answer: PreemptionAnswer) -> tuple[RecordEvent, ...]:
+        """The API server answered; returns Events that are due whatever is decided next."""
+        match answer:
+            case PreemptionPrepared():
+                self.nominations.prepared(answer)
+            case Evicted():
+                return self.nominations.evicted(answer)
+            case EvictionDelayed():
+                return self.nominations.delayed(answer)
+            case EvictionsForbidden(message=message):
+                self.forbidden = message
+        return ()
+
+    def next_deadline_s(self) -> float | None:
+        """When `due` must be called even if no message comes."""
+        return self.nominations.next_deadline_s()

@@ -1,0 +1,142 @@
+"""What a process that died left of its nominations (semantics V24).
+
+Law: a nomination is taken up again only whole: every needed member carries its node, every gang that would be halved
+is marked as a whole, and all fit there once what is marked or leaving is gone. Otherwise the members' nodes are
+cleared, and all is decided anew.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from gangsched.core.queue_sort import group_key
+from gangsched.model.gang import Placement
+from gangsched.model.objects import Pod
+from gangsched.model.preemption import STUCK_S, Preemption, UnitKind, Victim
+from gangsched.model.protocol import Action, CancelPreemption
+from gangsched.state.cluster import Cluster
+from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import STARTED, Member, State
+from gangsched.state.preemption import seats
+from gangsched.state.preemption.nomination import nominated
+from gangsched.state.preemption.nominations import Nominations
+from gangsched.state.preemption.room import Room
+
+
+def restore(
+    nominations: Nominations, members: MemberStore, cluster: Cluster, registry: Registry, now_s: float, wall_s: float
+) -> list[Action]:
+    """Take up nominations, those of the highest rank first, and clear what is left of others."""
+    left = _Left(members, cluster, registry, wall_s)
+    groups = [group for group in registry.groups.values() if left.nominated(group)]
+    actions: list[Action] = []
+    for group in sorted(groups, key=lambda each: group_key(registry.group(each.id, now_s))):
+        decision = left.decision(group)
+        if decision is not None:
+            actions += nominations.begin(group, decision, now_s)
+        else:
+            cleared = tuple(nominated(placement) for placement in left.nominated(group))
+            actions.append(CancelPreemption(f"{group.id}/restore", cleared))
+    return actions
+
+
+class _Left:
+    """What the API objects say of nominations."""
+
+    def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry, wall_s: float) -> None:
+        self._members = members
+        self._cluster = cluster
+        self._registry = registry
+        self._wall_s = wall_s
+
+    def nominated(self, group: GroupRecord) -> list[Placement]:
+        """The waiting members that carry a node."""
+        waiting = seats.waiting(group, self._registry).values()
+        return [Placement(each.pod, each.pod.nominated_node) for each in waiting if each.pod.nominated_node]
+
+    def decision(self, group: GroupRecord) -> Preemption | None:
+        """The decision that was under way; None if it cannot be told any more, or does not hold."""
+        placements = self._needed(group)
+        if not placements:
+            return None
+        lowest = min(placement.pod.priority for placement in placements)
+        victims = tuple(self._victims({placement.node for placement in placements}, lowest))
+        awaited = self._terminating({placement.node for placement in placements})
+        going = [*awaited, *(self._members[victim.uid] for victim in victims)]
+        leaving: dict[str, tuple[Pod, str]] = {member.pod.uid: (member.pod, member.node) for member in going}
+        if Room(self._cluster.snapshot(), group.id, placements, leaving).obstacle():
+            return None
+        ends = (each.pod.deletion_s or int(self._wall_s) + each.pod.grace_s for each in going)
+        return Preemption(
+            placements=tuple(placements),
+            victims=victims,
+            awaited=tuple(member.pod.uid for member in awaited),
+            deadline_s=max(ends, default=int(self._wall_s)) + STUCK_S,
+        )
+
+    def _needed(self, group: GroupRecord) -> list[Placement]:
+        """As many of the nominated members as each gang needs; empty if one has fewer."""
+        chosen: list[Placement] = []
+        of_gang: defaultdict[str, list[Placement]] = defaultdict(list)
+        for placement in self.nominated(group):
+            of_gang[self._members[placement.pod.uid].gang].append(placement)
+        for gang_id in group.gangs:
+            needed = seats.needs(self._registry.view(gang_id))
+            if len(of_gang[gang_id]) < needed:
+                return []
+            chosen += of_gang[gang_id][:needed]
+        return chosen
+
+    def _victims(self, nodes: set[str], lowest: int) -> Iterable[Victim]:
+        """The pods with our mark on these nodes, and the rest of the groups that go with them."""
+        groups: set[str] = set()
+        for member in self._on(nodes):
+            if not self._is_marked(member) or member.pod.priority >= lowest:
+                continue
+            group_id = self._registry.group_of.get(member.gang, "")
+            kind = self._kind(member, group_id)
+            if kind is UnitKind.CORE:
+                groups.add(group_id)
+            elif kind is not None:
+                yield _victim(member, group_id, kind)
+        for group_id in sorted(groups):
+            for member in self._started(group_id):
+                yield _victim(member, group_id, UnitKind.CORE)
+
+    def _kind(self, member: Member, group_id: str) -> UnitKind | None:
+        """What a marked pod was to be taken as; None where only part of what goes together is marked."""
+        record = self._registry.gangs.get(member.gang)
+        if record is None or record.plain or not group_id:
+            return UnitKind.POD
+        if all(map(self._is_marked, self._started(group_id))):
+            return UnitKind.CORE
+        view = self._registry.view(record.id)
+        staying = sum(not self._is_marked(each) for each in record.of(*STARTED))
+        done = view.succeeded if view.free_running else 0
+        return UnitKind.SURPLUS if staying + done >= max(1, view.min_member) else None
+
+    def _started(self, group_id: str) -> list[Member]:
+        gangs = (self._registry.gangs[gang_id] for gang_id in self._registry.groups[group_id].gangs)
+        return [member for gang in gangs for member in gang.of(*STARTED)]
+
+    def _is_marked(self, member: Member) -> bool:
+        return member.pod.disruption_target and member.state is State.BOUND
+
+    def _terminating(self, nodes: set[str]) -> list[Member]:
+        """The pods that leave these nodes anyway and are not stuck (V4)."""
+        return [
+            member
+            for member in self._on(nodes)
+            if member.state is State.TERMINATING and self._wall_s < member.pod.deletion_s + STUCK_S
+        ]
+
+    def _on(self, nodes: set[str]) -> list[Member]:
+        return [self._members[uid] for node in sorted(nodes) for uid in self._cluster.residents(node)]
+
+
+def _victim(member: Member, group_id: str, kind: UnitKind) -> Victim:
+    pod = member.pod
+    gang = "" if kind is UnitKind.POD else member.gang
+    return Victim(pod.uid, pod.namespace, pod.name, member.node, gang, group_id if gang else "", kind, pod.priority)

@@ -1,0 +1,109 @@
+"""Bound pods and gangs as `core.preemption` is told of them, kept up to date from one plan to the next (semantics V25).
+
+Law: nothing is built before it is asked for the first time; from then on a look costs what has changed since the last
+one. It decides nothing: pods that may never be victims are among them, since a refusal counts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from gangsched.model.disruption import PodDisruptionBudget
+from gangsched.model.gang import Gang
+from gangsched.model.preemption import Budget, Running, RunningGang, RunningPod
+from gangsched.state.disruption_budgets import Budgets
+from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import UNDER_WAY, Member, State
+
+RUNS = frozenset({State.BOUND, State.TERMINATING})
+"""The states of members that may be victims, or are leaving already."""
+
+
+class RunningPods:
+    """`now` is all that runs; `looks` counts the pods looked at, for tests."""
+
+    def __init__(self, members: MemberStore, registry: Registry) -> None:
+        self.looks = 0
+        self._members = members
+        self._registry = registry
+        self._pods: dict[str, RunningPod] = {}
+        self._gangs: dict[str, tuple[Gang, RunningGang]] = {}
+        self._leaving: Set[str] = frozenset()
+        self._budgets: dict[PodDisruptionBudget, frozenset[str]] = {}
+
+    def now(self, leaving: Set[str], budgets: Budgets) -> Running:
+        """Everything that runs; `leaving` are the victims of nominations that are under way."""
+        changed = self._members.take_changed()
+        stale = self._members.uids() | self._pods.keys() if changed is None else changed
+        touched = self._look_at(stale | (leaving ^ self._leaving), leaving)
+        self._leaving = leaving
+        if touched:
+            self._budgets.clear()
+        for gang_id, (view, running) in list(self._gangs.items()):
+            if gang_id not in touched and self._is_stale(gang_id, view, running):
+                touched.add(gang_id)
+        for gang_id in touched:
+            self._look_at_gang(gang_id)
+        gangs = tuple(running for _, running in self._gangs.values())
+        return Running(tuple(self._pods.values()), gangs, tuple(self._of_budgets(budgets)))
+
+    def _look_at(self, uids: Set[str], leaving: Set[str]) -> set[str]:
+        """Bring these pods up to date; returns the gangs that they are or were of, "" for plain pods."""
+        self.looks += len(uids)
+        touched: set[str] = set()
+        for uid in uids:
+            old, member = self._pods.pop(uid, None), self._members.get(uid)
+            if old is not None:
+                touched.add(old.gang)
+            if member is not None:
+                touched.add(member.gang)
+                if member.state in RUNS:
+                    goes = member.state is State.TERMINATING or uid in leaving
+                    self._pods[uid] = RunningPod(member.pod, member.node, self._gang_of(member), goes)
+        return touched
+
+    def _gang_of(self, member: Member) -> str:
+        record = self._registry.gangs.get(member.gang)
+        return "" if record is None or record.plain else record.id
+
+    def _is_stale(self, gang_id: str, view: Gang, running: RunningGang) -> bool:
+        if gang_id not in self._registry.gangs or self._registry.view(gang_id) is not view:
+            return True
+        return self._registry.group_of.get(gang_id) != running.group
+
+    def _look_at_gang(self, gang_id: str) -> None:
+        self._gangs.pop(gang_id, None)
+        record = self._registry.gangs.get(gang_id)
+        group = self._registry.group_of.get(gang_id)
+        if record is None or record.plain or group is None:
+            return
+        view = self._registry.view(gang_id)
+        bound = [uid for uid in record.members if (pod := self._pods.get(uid)) is not None and not pod.leaving]
+        if not bound and not record.of(*UNDER_WAY):
+            return
+        running = RunningGang(
+            id=gang_id,
+            group=group,
+            min_member=max(view.permitted_min, len(bound)) if view.uninitialised is not None else view.min_member,
+            uids=tuple(bound),
+            succeeded=view.succeeded if view.free_running else 0,
+            binding=bool(record.of(*UNDER_WAY)),
+        )
+        self._gangs[gang_id] = view, running
+
+    def _of_budgets(self, budgets: Budgets) -> Iterable[Budget]:
+        """The budgets that cover a pod that runs, with those pods."""
+        by_namespace: dict[str, list[RunningPod]] = {}
+        if any(budget not in self._budgets for listed in budgets.values() for budget in listed):
+            for running in self._pods.values():
+                if running.pod.namespace in budgets:
+                    by_namespace.setdefault(running.pod.namespace, []).append(running)
+        for namespace, listed in budgets.items():
+            for budget in listed:
+                uids = self._budgets.get(budget)
+                if uids is None:
+                    pods = by_namespace.get(namespace, ())
+                    uids = self._budgets[budget] = frozenset(each.pod.uid for each in pods if budget.covers(each.pod))
+                if uids:
+                    yield Budget(budget.key, budget.allowed, uids)

@@ -1,0 +1,61 @@
+"""Groups that are evicted as a whole (semantics V17).
+
+Law: from the decision until its last victim is being deleted nothing of such a group is placed, so that it is not
+healed by halves while it goes. It starts anew as a gang by itself: a terminating member keeps nobody satisfied (B4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import State
+from gangsched.state.preemption import telling
+from gangsched.state.queueing.queue import Queue
+
+
+class TakenGroups:
+    """By group its members that are being evicted; shows them to groups in `registry`."""
+
+    def __init__(self, members: MemberStore, registry: Registry, queue: Queue) -> None:
+        self._members = members
+        self._registry = registry
+        self._queue = queue
+        self._uids: dict[str, set[str]] = {}
+
+    def now(self) -> Mapping[str, Set[str]]:
+        """The members by group."""
+        return self._uids
+
+    def take(self, group_id: str, uid: str) -> None:
+        """A member is to be evicted with its group."""
+        self._uids.setdefault(group_id, set()).add(uid)
+        self._show(group_id)
+
+    def give_back(self, group_id: str, uid: str) -> None:
+        """It is not to be evicted any more."""
+        uids = self._uids.get(group_id, set())
+        uids.discard(uid)
+        if not uids:
+            self._uids.pop(group_id, None)
+        self._show(group_id)
+
+    def refresh(self) -> None:
+        """Release the groups of which the last one is being deleted; groups may have been formed anew."""
+        for group_id, uids in list(self._uids.items()):
+            for uid in [uid for uid in uids if not self._is_there(uid)]:
+                self.give_back(group_id, uid)
+            self._show(group_id)
+
+    def _is_there(self, uid: str) -> bool:
+        member = self._members.get(uid)
+        return member is not None and member.state is State.BOUND
+
+    def _show(self, group_id: str) -> None:
+        group = self._registry.groups.get(group_id)
+        taken = telling.being_preempted() if group_id in self._uids else None
+        if group is not None and group.taken != taken:
+            group.taken = taken
+            self._registry.changed(group_id)
+            self._queue.activate(group_id)

@@ -1,0 +1,79 @@
+"""What people are told of nominations (semantics V20, V22).
+
+Law: pure texts. An object of another namespace is named by its uid only, one of one's own by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gangsched.model.gang import Refusal
+from gangsched.model.preemption import UnitKind, Victim
+from gangsched.model.protocol import ObjectRef
+from gangsched.model.reasons import Reason
+
+DAY_S = 86_400
+
+
+def preempting(nodes: Sequence[str], waits_for: int, gangs: int, until_s: int) -> Refusal:
+    """What a nominated group is told; `waits_for` pods of `gangs` gangs end at `until_s` of the epoch at the latest."""
+    first, *more = nodes
+    text = f"nominated to {first}"
+    if more:
+        text += f" and {_counted(len(more), 'more node')}"
+    if not waits_for:
+        return Refusal(Reason.PREEMPTING, text, "everything that was in the way has ended")
+    of_gangs = f" of {_counted(gangs, 'gang')}" if gangs else ""
+    now = f"waiting for {_counted(waits_for, 'pod')}{of_gangs} to end, until {_clock(until_s)} at the latest"
+    return Refusal(Reason.PREEMPTING, text, now)
+
+
+def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
+    """The Event of an eviction that a PodDisruptionBudget stops; the API server's words are for its namespace only."""
+    if victim.namespace != regarding.namespace:
+        return f"the eviction of pod {victim.uid} waits for a PodDisruptionBudget"
+    return f"the eviction of pod {victim.name} waits: {message}"
+
+
+def lost(cause: str, in_vain: int) -> str:
+    """The Event of a nomination that ended without a start."""
+    if not in_vain:
+        return f"{cause}; nobody was evicted for it"
+    return f"{cause}; {_counted(in_vain, 'pod')} {'was' if in_vain == 1 else 'were'} evicted in vain"
+
+
+def being_preempted() -> Refusal:
+    """What the waiting members of a group are told while its bound ones are evicted (semantics V17)."""
+    text = "the gang is being preempted; it starts anew as a whole once its last bound member is being deleted"
+    return Refusal(Reason.WAITING_FOR_MEMBERS, text)
+
+
+def preempted_pod(victim: Victim, by: ObjectRef) -> str:
+    """The Event of a victim."""
+    return f"Preempted by {_named(by, victim.namespace)} on node {victim.node}"
+
+
+def preempted_gang(kind: UnitKind, evicted: int, bound: int, min_member: int, by: ObjectRef, namespace: str) -> str:
+    """The Event of a gang of which members were evicted; `bound` members it had before."""
+    if kind is UnitKind.SURPLUS:
+        what = f"{evicted} of {_counted(bound, 'member')}, it keeps its minimum of {min_member}"
+    else:
+        what = f"all {_counted(evicted, 'member')}"
+    return f"Preempted by {_named(by, namespace)}: {what}"
+
+
+def _named(by: ObjectRef, namespace: str) -> str:
+    """Whom room was made for, as an object of `namespace` may be told."""
+    kind = "pod group" if by.kind == "PodGroup" else "pod"
+    return f"{kind} {by.name if by.namespace == namespace else by.uid}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _clock(epoch_s: int) -> str:
+    """The time of day in UTC."""
+    minutes, seconds = divmod(epoch_s % DAY_S, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}"

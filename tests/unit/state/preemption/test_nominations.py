@@ -1,0 +1,330 @@
+"""Nominations: how each begins, is carried out, and ends (semantics V10-V14, V16, V17)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangsched.model.objects import Phase, Pod
+from gangsched.model.preemption import UnitKind
+from gangsched.model.protocol import Evict, PreparePreemption
+from gangsched.model.reasons import Reason
+from tests.builders import members, node, pod
+from tests.unit.state.preemption.decided import DecidedWorld
+
+HIGH = "ns/high"
+
+
+def full(**of_low: Any) -> tuple[DecidedWorld, list[Pod], list[Pod]]:
+    """Two nodes full of the gang low (2 x 8), and the gang high (2 x 8) that has just been refused."""
+    world = DecidedWorld(node("a", 8), node("b", 8))
+    low = world.create(members("low", 2, gpus=8, grace_s=20, **of_low))
+    world.settle()
+    high = world.create(members("high", 2, gpus=8, priority=1000))
+    world.settle()
+    assert world.bound() == {"low-0": "a", "low-1": "b"}
+    return world, low, high
+
+
+def decide(world: DecidedWorld, high: list[Pod], low: list[Pod]) -> None:
+    """Room is made for the gang high on both nodes."""
+    world.decide(HIGH, [(high[0], "a"), (high[1], "b")], low)
+
+
+def test_everything_is_written_before_anybody_is_evicted() -> None:
+    """V13: members are nominated and victims marked; only the answer to that and a last look send evictions."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "later"
+    world.settle()
+    assert world.prepared() == [["high-0", "high-1"]]
+    assert world.evicted() == []
+    world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
+    world.settle()
+    assert [world.pods[each.uid].nominated_node for each in high] == ["a", "b"]
+    assert all(world.pods[each.uid].disruption_target for each in low)
+    assert sorted(world.evicted()) == ["low-0", "low-1"]
+
+
+def test_the_group_starts_as_one_when_the_last_victim_is_gone() -> None:
+    """V11: all members at once, and the nomination is over."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.advance(19)
+    assert world.nominated()
+    assert world.bound().keys() == {"low-0", "low-1"}
+    world.advance(1)
+    assert world.bound() == {"high-0": "a", "high-1": "b"}
+    assert not world.nominated()
+    assert world.promised() == {}
+
+
+def test_nobody_of_equal_or_lower_priority_gets_the_room_as_it_comes_free() -> None:
+    """V10: a gang that would fit the first freed node waits; so do the pods that replace the victims."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.advance(1)
+    world.create(members("thief", 1, gpus=8, priority=1000), pod("plain", gpus=1))
+    world.delete(low[0])  # it ends sooner than the other
+    world.advance(10)
+    assert "thief-0" in world.pending()
+    assert "plain" in world.pending()
+    world.advance(10)
+    assert world.bound().keys() == {"high-0", "high-1"}
+
+
+def test_the_group_starts_elsewhere_if_that_is_earlier() -> None:
+    """V11: nothing more is evicted, and what is on its way counts as over."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "later" if isinstance(order, Evict | PreparePreemption) else "bound"
+    world.add_nodes(node("c", 8), node("d", 8))
+    world.settle()
+    assert world.bound() == {"low-0": "a", "low-1": "b", "high-0": "c", "high-1": "d"}
+    assert not world.nominated()
+    world.fate = lambda order: "bound"
+    world.advance(100)
+    assert world.evicted() == []
+
+
+def test_nobody_is_evicted_if_the_pods_could_not_be_nominated() -> None:
+    """V13: a failure of the first writes ends the nomination before anybody is harmed, and it is told."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "failed" if isinstance(order, PreparePreemption) else "bound"
+    world.advance(120)
+    assert world.evicted() == []
+    assert not world.nominated()
+    assert world.cancelled() == [["high-0", "high-1"]]
+    assert "nobody was evicted" in world.events("NominationLost")[0][2]
+
+
+def test_nobody_is_evicted_whom_the_last_look_finds_needless() -> None:
+    """V13: a victim whose room is no longer needed stays."""
+    world = DecidedWorld(node("a", 8), node("b", 8))
+    one, two = world.create(pod("one", gpus=4), pod("two", gpus=4))
+    world.settle()
+    (other,) = world.create(pod("other", gpus=8))
+    world.settle()
+    high = world.create(members("high", 1, gpus=4, priority=1000))
+    world.settle()
+    world.decide(HIGH, [(high[0], "a")], [one, two], UnitKind.POD)
+    world.advance(40)
+    assert len(world.evicted()) == 1
+    assert "high-0" in world.bound()
+    assert other.name in world.bound()
+
+
+def test_nothing_is_evicted_of_a_gang_that_has_grown_meanwhile() -> None:
+    """V13: a core with a member that is not to be evicted would be halved; it ends instead."""
+    world, low, high = full(min_member=2)
+    decide(world, high, low)
+    grown = members("low", 3, gpus=0, grace_s=20, min_member=2)[2]
+    world.create(grown)
+    world.update(grown, node_name="a", phase=Phase.RUNNING)
+    world.settle()
+    assert world.evicted() == []
+    assert "other members" in world.events("NominationLost")[0][2]
+
+
+def test_nothing_is_evicted_of_a_gang_whose_surplus_is_gone() -> None:
+    """V13: a member above the minimum is one no more when another one has ended."""
+    world = DecidedWorld(node("a", 8))
+    low = world.create(members("low", 8, gpus=1, min_member=7))
+    world.settle()
+    high = world.create(members("high", 1, gpus=1, priority=1000))
+    world.settle()
+    world.decide(HIGH, [(high[0], "a")], [low[7]], UnitKind.SURPLUS)
+    world.create(pod("thief", gpus=1, node_name="a", scheduler_name="other"))
+    world.delete(low[0])
+    world.settle()
+    assert world.evicted() == []
+    assert "below its minimum" in world.events("NominationLost")[0][2]
+
+
+@pytest.mark.parametrize("what", ["cordoned", "gone", "taken"])
+def test_a_nomination_is_lost_with_its_node(what: str) -> None:
+    """V12: the node is closed, gone, or a foreign pod took its room: all is given back and told."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.advance(1)
+    if what == "cordoned":
+        world.add_nodes(node("b", 8, unschedulable=True))
+    elif what == "gone":
+        world.remove_node("b")
+    else:
+        world.create(pod("foreign", gpus=1, node_name="b", scheduler_name="other", phase=Phase.RUNNING))
+    world.settle()
+    assert not world.nominated()
+    assert world.promised() == {}
+    assert [world.pods[each.uid].nominated_node for each in high] == ["", ""]
+    (told,) = world.events("NominationLost")
+    assert "node b" in told[2]
+    assert "2 pods were evicted in vain" in told[2]
+
+
+def test_the_next_nomination_comes_after_30_s_and_then_after_twice_that() -> None:
+    """V12: 30 s, doubling; a start resets it."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.advance(1)
+    world.add_nodes(node("b", 8, unschedulable=True))
+    world.settle()
+    back_off = world.state.preemptions.nominations.back_off
+    assert back_off.retry_at_s()[HIGH] == world.now_s + 30
+    assert back_off.failed(HIGH, world.now_s, harmed=True) == world.now_s + 60
+    assert back_off.failed(HIGH, world.now_s, harmed=False) == world.now_s + 120
+    world.add_nodes(node("b", 8))
+    world.advance(30)
+    assert world.bound().keys() == {"high-0", "high-1"}
+    assert back_off.retry_at_s() == {}
+
+
+def test_a_victim_that_never_goes_expires_the_nomination() -> None:
+    """V12: 60 s past its grace period; the stuck node is avoided like one that rejected a pod (B6)."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.advance(1)
+    world.leaving.clear()  # finalizers keep both
+    world.advance(20 + 60 + 29)
+    assert not world.nominated()
+    assert "2 pods were evicted in vain" in world.events("NominationLost")[0][2]
+    assert world.state.registry.groups[HIGH].avoid.keys() == {"a", "b"}
+
+
+def test_a_replaced_member_takes_over_its_node() -> None:
+    """V12: the new pod is nominated instead, and the group starts with it."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.advance(1)
+    world.delete(high[1])
+    world.advance(1)
+    assert world.nominated()
+    again = world.create(members("high", 1, gpus=8, priority=1000, first=1, min_member=2))
+    world.advance(1)
+    assert world.pods[again[0].uid].nominated_node == "b"
+    world.advance(20)
+    assert world.bound().keys() == {"high-0", "high-1"}
+
+
+def test_a_member_that_nobody_replaces_ends_the_nomination() -> None:
+    """V12: the group is not the one any more that room was made for."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.advance(1)
+    world.delete(high[1])
+    world.advance(6)
+    assert not world.nominated()
+
+
+def test_a_deleted_group_ends_its_nomination_at_once() -> None:
+    """V12: evictions that are not sent are not sent any more, and the room is for others."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
+    world.settle()
+    world.delete(*high)
+    world.settle()
+    world.fate = lambda order: "bound"
+    world.advance(100)
+    assert world.promised() == {}
+    assert world.bound() == {"low-0": "a", "low-1": "b"}
+
+
+def test_a_smaller_minimum_gives_seats_up() -> None:
+    """V12: with one member less needed, one node is given back and its victim stays."""
+    world = DecidedWorld(node("a", 8), node("b", 8))
+    lows = world.create(pod("one", gpus=8), pod("two", gpus=8))
+    world.settle()
+    high = world.create(members("high", 2, gpus=8, priority=1000))
+    world.settle()
+    world.decide(HIGH, [(high[0], "a"), (high[1], "b")], lows, UnitKind.POD)
+    for each in high:
+        world.update(each, gang_metadata=members("high", 1, min_member=1)[0].gang_metadata)
+    world.advance(40)
+    assert len(world.evicted()) == 1
+    assert len([name for name in world.bound() if name.startswith("high")]) == 1
+
+
+def test_a_gang_taken_whole_is_not_healed_by_halves_and_starts_anew_as_a_gang() -> None:
+    """V17: pods that replace evicted members wait for each other, while and after the gang is evicted."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "later" if isinstance(order, Evict) and order.name == "low-1" else "bound"
+    world.settle()
+    world.add_nodes(node("c", 8))
+    world.create(members("low", 1, gpus=8, first=2, min_member=2))
+    world.told()
+    assert "low-2" in world.pending()
+    assert world.condition(world.pods[next(uid for uid in world.pods if uid.startswith("low-2"))])[0] == (
+        Reason.WAITING_FOR_MEMBERS
+    )
+    world.fate = lambda order: "bound"
+    world.advance(30)
+    assert "low-2" in world.pending()
+    world.create(members("low", 1, gpus=8, first=3, min_member=2))
+    world.settle()
+    assert {"low-2", "low-3"} <= world.pending()
+    world.add_nodes(node("d", 8))
+    world.settle()
+    assert {"low-2", "low-3"} <= world.bound().keys()
+
+
+def test_a_clock_that_runs_out_waits_for_the_nominations_end() -> None:
+    """V16: a NonStrict group with holds is not timed out while room is made for the rest."""
+    world = DecidedWorld(node("a", 8), node("b", 8))
+    (low,) = world.create(pod("low", gpus=8, grace_s=20))
+    world.settle()
+    high = world.create(members("high", 2, gpus=8, priority=1000, mode="NonStrict", wait="10s"))
+    world.settle()
+    assert world.held().keys() == {"high-0"}
+    world.decide(HIGH, [(high[1], "a")], [low], UnitKind.POD)
+    world.advance(15)
+    assert world.held().keys() == {"high-0"}
+    world.advance(6)
+    assert world.bound().keys() == {"high-0", "high-1"}
+
+
+def test_forbidden_evictions_end_the_nomination() -> None:
+    """V14: without the right nobody is evicted, and the nomination is lost."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "forbidden" if isinstance(order, Evict) else "bound"
+    world.settle()
+    assert not world.nominated()
+    assert world.bound().keys() == {"low-0", "low-1"}
+
+
+def test_what_is_told_while_room_is_made_counts_down() -> None:
+    """V20: nodes, how many pods of how many gangs are waited for, and until when at the latest."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.settle()
+    told = world.state.preemptions.nominations.told()[HIGH]
+    assert told.reason is Reason.PREEMPTING
+    assert told.message == "nominated to a and 1 more node"
+    assert told.now.startswith("waiting for 2 pods of 1 gang to end, until 00:01:")
+    world.delete(low[0])
+    world.settle()
+    assert world.state.preemptions.nominations.told()[HIGH].now.startswith("waiting for 1 pod of 1 gang to end")
+
+
+def test_victims_and_their_gang_are_told_by_whom_they_were_preempted() -> None:
+    """V22: one Event for each pod, and one for the gang when the last eviction is answered."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.settle()
+    told = world.events("Preempted")
+    assert [about for about, _, _ in told] == ["Pod ns/low-0", "Pod ns/low-1", "Pod ns/low-0"]
+    assert told[0][2] == "Preempted by pod high-0 on node a"
+    assert told[2][2] == "Preempted by pod high-0: all 2 members"
+
+
+def test_another_namespace_is_named_by_uid_only() -> None:
+    """V22: who is preempted learns no name of another tenant."""
+    world, low, high = full(namespace="other")
+    decide(world, high, low)
+    world.settle()
+    assert world.events("Preempted")
+    assert not any("high" in text.replace(high[0].uid, "") for _, _, text in world.events("Preempted"))
