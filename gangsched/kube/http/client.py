@@ -31,6 +31,7 @@ from gangsched.kube.http.faults import (
     is_away,
     said,
 )
+from gangsched.kube.http.fence import Fence
 from gangsched.kube.http.permissions import check_permissions
 from gangsched.kube.http.sockets import open_socket
 from gangsched.kube.ports import Now, Sleep, Warn, silent
@@ -87,17 +88,25 @@ class ApiClient:
         await self._session.close()
 
     async def request(
-        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 30.0
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        timeout_s: float = 30.0,
+        accept: str = JSON,
+        fence: Fence | None = None,
     ) -> bytes:
         """Send one request; the answer's body. Raises ApiFault, Unreachable or Malformed.
 
         `path` starts with a slash and is already percent-encoded. After Unreachable the request may have been carried
-        out.
+        out. With a `fence` it raises Fenced while that is closed, and the request has not left then.
         """
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
         for attempt in (1, 2):
             try:
-                async with await self._open(method, path, body, content_type, limits) as response:
+                async with await self._open(method, path, body, content_type, limits, accept, fence) as response:
                     answer = await response.read()
                     if response.status < 400:
                         return answer
@@ -211,9 +220,16 @@ class ApiClient:
         return await check_permissions(self)
 
     async def _open(
-        self, method: str, path: str, body: bytes | None, content_type: str, limits: aiohttp.ClientTimeout
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        limits: aiohttp.ClientTimeout,
+        accept: str = JSON,
+        fence: Fence | None = None,
     ) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": content_type} if body is not None else {}
+        headers = {"Accept": accept, **({"Content-Type": content_type} if body is not None else {})}
         credentials = self.credentials
         await credentials.renew()
         if credentials.authorization:
@@ -227,6 +243,7 @@ class ApiClient:
             allow_redirects=False,
             ssl=credentials.tls if credentials.tls is not None else True,
             proxy=credentials.proxy,
+            trace_request_ctx=fence,
         )
 
 
@@ -256,7 +273,22 @@ def _session(
         skip_auto_headers=("Content-Type",),
         proxy=proxy,
         middlewares=(*middlewares, _expect_headers),
+        trace_configs=[_fencing()],
     )
+
+
+def _fencing() -> aiohttp.TraceConfig:
+    """Check the fence of a request when it has its connection, right before its bytes go out."""
+
+    async def check(session: aiohttp.ClientSession, context: Any, event: Any) -> None:
+        fence = context.trace_request_ctx
+        if isinstance(fence, Fence):
+            fence.check()
+
+    tracing = aiohttp.TraceConfig()
+    tracing.on_connection_create_end.append(check)
+    tracing.on_connection_reuseconn.append(check)
+    return tracing
 
 
 async def _expect_headers(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

@@ -33,6 +33,10 @@ class Unreachable(Fault):
     """No answer: refused, timed out, or cut off in the middle. The request may or may not have been carried out."""
 
 
+class Fenced(Fault):
+    """The request did not leave: somebody else may hold the lease (`http.fence`)."""
+
+
 class Silent(Unreachable):
     """A stream that stays open and says nothing, not even the bookmarks it was asked for."""
 

@@ -1,0 +1,1 @@
+"""The lease: who of several candidates leads, so that only one writes."""

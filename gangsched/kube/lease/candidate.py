@@ -1,0 +1,143 @@
+"""The candidate: what one process knows of the lease, and what it may write (client-go's `leaderelection`).
+
+Law: times are seconds of one clock of its own that never goes back, and every time is an argument. The clocks of others
+count for nothing: a record counts from when we saw it change. Our own hold counts from when the write was *sent*, so it
+is over for us before it can be over for anybody else. Not done here: to send, to wait.
+
+Why at most one candidate writes at a time: a holder stops `Timing.fence_s` after it sent the last write that it knows
+to stand. Others wait for `duration_s` after they saw that write, which is later than it was sent, and their own write
+is refused if the object has changed since. Clocks may differ in speed by as much as `margin_s` is of `duration_s`.
+
+Two things are stricter than in client-go. A deleted Lease is no released one: who has seen a holder waits for as long
+as if it were there. A record with our identity is ours only if we wrote it: two processes with one identity are two.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+from gangsched.kube.lease.record import MOST_TRANSITIONS, NOBODY, Record
+
+WRITES_REMEMBERED = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """`duration_s` > `renew_s` > `retry_s`, as client-go's LeaseDuration, RenewDeadline and RetryPeriod."""
+
+    duration_s: float
+    renew_s: float
+    retry_s: float
+
+    @property
+    def margin_s(self) -> float:
+        """For requests under way and for clocks of different speed."""
+        return (self.duration_s - self.renew_s) / 2
+
+    @property
+    def fence_s(self) -> float:
+        """For how long after a renewal was sent other writes may leave."""
+        return self.duration_s - self.margin_s
+
+
+class Candidate:
+    """Knows nothing at first: `saw` comes before `proposal`."""
+
+    def __init__(self, identity: str, timing: Timing) -> None:
+        self.identity = identity
+        self.timing = timing
+        self._record: Record | None = None  # as last seen or written
+        self._is_absent = False
+        self._changed_s = float("-inf")
+        self._held_s: float | None = None
+        self._writes: OrderedDict[tuple[str, str], float] = OrderedDict()  # what we sent, and when
+
+    # --- what it knows ----------------------------------------------------------------------------------------------
+
+    def may_write_until_s(self) -> float:
+        """Until when everything else may be written."""
+        return float("-inf") if self._held_s is None else self._held_s + self.timing.fence_s
+
+    def gives_up_s(self) -> float:
+        """When it holds the lease no more unless a renewal succeeds before."""
+        return float("-inf") if self._held_s is None else self._held_s + self.timing.renew_s
+
+    def holds(self, now_s: float) -> bool:
+        """Whether it holds the lease."""
+        return now_s < self.gives_up_s()
+
+    def holder(self) -> str:
+        """Who held the lease when it was last seen."""
+        return self._record.holder if self._record is not None and not self._is_absent else NOBODY
+
+    def free_s(self) -> float:
+        """From when on it may be taken, if nothing changes: at once if it was released or is ours."""
+        record = self._record
+        if record is None or record.is_free or self._is_ours(record):
+            return float("-inf")
+        return self._changed_s + max(record.duration_s, self.timing.duration_s)
+
+    # --- what happens to it -----------------------------------------------------------------------------------------
+
+    def saw(self, record: Record | None, now_s: float) -> None:
+        """The object as it is now; None if there is none."""
+        self._is_absent = record is None
+        if record is None:
+            return
+        if record != self._record:
+            self._changed_s = now_s
+        self._record = record
+        if self._is_ours(record):  # perhaps a write whose answer was lost
+            sent_s = self._writes[_stamp(record)]
+            self._held_s = sent_s if self._held_s is None else max(self._held_s, sent_s)
+        else:
+            self._held_s = None
+
+    def proposal(self, now_s: float, moment: str) -> Record | None:
+        """What to write now; None while another may hold it. `moment` is the time of day as a MicroTime."""
+        holds = self.holds(now_s)
+        if not holds and now_s < self.free_s():
+            return None
+        known = self._record
+        wanted = Record(
+            holder=self.identity, duration_s=self.timing.duration_s, acquired=moment, renewed=moment, transitions=0
+        )
+        if known is None:
+            return wanted
+        if holds:
+            wanted = replace(wanted, acquired=known.acquired)
+        changed = known.holder != self.identity
+        transitions = min(known.transitions + changed, MOST_TRANSITIONS)
+        return replace(wanted, transitions=transitions, rest={} if self._is_absent else known.rest)
+
+    def sends(self, record: Record, now_s: float) -> None:
+        """A proposal is about to be sent."""
+        self._writes.setdefault(_stamp(record), now_s)
+        if len(self._writes) > WRITES_REMEMBERED:
+            self._writes.popitem(last=False)
+
+    def stored(self, record: Record, sent_s: float, now_s: float) -> None:
+        """The answer to a write that was sent at `sent_s`: the object as it is stored."""
+        self.saw(record, now_s)
+        if self._is_ours(record):
+            self._held_s = sent_s
+
+    def resigns(self, moment: str) -> Record | None:
+        """Hold the lease no more; what to write so that others need not wait, None if it was not ours."""
+        held, self._held_s = self._held_s, None
+        known = self._record
+        if held is None or known is None or self._is_absent or not self._is_ours(known):
+            return None
+        return replace(known, holder=NOBODY, duration_s=1, acquired=moment, renewed=moment)
+
+    def loses(self) -> None:
+        """Hold the lease no more, without giving it to anybody."""
+        self._held_s = None
+
+    def _is_ours(self, record: Record) -> bool:
+        return record.holder == self.identity and _stamp(record) in self._writes
+
+
+def _stamp(record: Record) -> tuple[str, str]:
+    return record.acquired, record.renewed

@@ -1,0 +1,248 @@
+"""The elector: acquires the lease, renews it, releases it; keeps the fence as open as the lease allows.
+
+Law: `candidate` decides and this only asks, sends and waits. A request that is not answered in a third of the time that
+a renewal may take is given up, and every wait ends when the lease would be over. Its requests go through a client of
+their own that has no fence and shares no connection with other writers. A watch says when to look; what counts is what
+a read shows. What it does *not* do: plan, or end anybody who writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.faults import CONFLICT, FORBIDDEN, NOT_FOUND, ApiFault, Fault, Unreachable
+from gangsched.kube.http.fence import Fence
+from gangsched.kube.lease.candidate import Candidate, Timing
+from gangsched.kube.lease.record import Record, decode, encode
+from gangsched.kube.ports import RestClient, Runtime
+from gangsched.kube.waiting import wait_for_event
+from gangsched.kube.write.spelling import micro_time
+
+LOOK_AT_MOST_EVERY_S = 0.1
+WATCH_S = 300
+SILENCE_S = 360.0
+"""Nothing is lost by a watch that says nothing: the lease is read every `retry_s` as well."""
+RELEASE_WITHIN_S = 2.0
+
+
+class Watches(Protocol):
+    """The part of the client that can follow an object."""
+
+    def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
+        """Stream an answer's body."""
+
+
+@dataclass(slots=True)
+class LeaseCounts:
+    """What happened so far, for metrics."""
+
+    acquired: int = 0
+    lost: int = 0
+    released: int = 0
+    renewed: int = 0
+    faults: int = 0
+
+
+class Elector:
+    """One candidate for one Lease. `fence` is open while the lease is ours for certain, by the clock of `runtime`."""
+
+    def __init__(
+        self,
+        client: RestClient,
+        watches: Watches,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: Timing,
+        fence: Fence,
+        runtime: Runtime,
+    ) -> None:
+        """`fence` goes by the clock of `runtime`."""
+        self.counts = LeaseCounts()
+        self.fence = fence
+        self.identity = identity
+        self.timing = timing
+        self._client, self._watches = client, watches
+        self._namespace, self._name = namespace, name
+        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._runtime = runtime
+        self._candidate = Candidate(identity, timing)
+        self._hint = asyncio.Event()
+        self._trouble = ""
+
+    @property
+    def holder(self) -> str:
+        """Who held the lease when it was last seen; "" for nobody."""
+        return self._candidate.holder()
+
+    async def acquire(self) -> None:
+        """Return once the lease is ours."""
+        watching = asyncio.create_task(self._watch(), name="watch of the lease")
+        try:
+            while not await self._try():
+                free_in_s = self._candidate.free_s() - self._runtime.now()
+                retry_s = self.timing.retry_s * (1 + 0.1 * self._runtime.rng.random())
+                await wait_for_event(
+                    self._hint, min(retry_s, max(free_in_s, LOOK_AT_MOST_EVERY_S)), sleep=self._runtime.sleep
+                )
+        finally:
+            watching.cancel()
+        self.counts.acquired += 1
+
+    async def hold(self) -> None:
+        """Renew the lease, which is ours; return when it is not any more. The fence is closed then."""
+        try:
+            while self._candidate.holds(now_s := self._runtime.now()):
+                next_s = now_s + self.timing.retry_s
+                if await self._renew():
+                    self.counts.renewed += 1
+                until_s = min(next_s, self._candidate.gives_up_s())
+                await self._runtime.sleep(max(0.0, until_s - self._runtime.now()))
+        finally:
+            self.fence.close()
+        self._candidate.loses()
+        self.counts.lost += 1
+
+    async def release(self) -> bool:
+        """Give the lease up, so that another need not wait until it is over; false if that could not be done.
+
+        Nobody may acquire or hold it meanwhile.
+        """
+        self.fence.close()
+        record = self._candidate.resigns(self._moment())
+        if record is None:
+            return False
+        try:
+            await self._put(record, RELEASE_WITHIN_S)
+        except Fault as fault:
+            self._complain(fault)
+            return False
+        self.counts.released += 1
+        return True
+
+    # --- one look, one write ----------------------------------------------------------------------------------------
+
+    async def _try(self) -> bool:
+        """Look at the lease and take it if it is free; whether it is ours then."""
+        self._hint.clear()
+        began_s = self._runtime.now()
+        try:
+            await self._look()
+            proposal = self._candidate.proposal(self._runtime.now(), self._moment())
+            if proposal is not None:
+                await self._write(proposal)
+        except Fault as fault:
+            if not _is_conflict(fault):  # another candidate was faster
+                self._complain(fault)
+        if self._candidate.holds(self._runtime.now()):
+            self.fence.open_until(self._candidate.may_write_until_s())
+            return True
+        await self._runtime.sleep(began_s + LOOK_AT_MOST_EVERY_S - self._runtime.now())
+        return False
+
+    async def _renew(self) -> bool:
+        """Renew once, and once more if the object turns out to be ours still; whether that succeeded."""
+        renewed = False
+        for _ in range(2):
+            proposal = self._candidate.proposal(self._runtime.now(), self._moment())
+            if proposal is None:
+                break
+            try:
+                await self._write(proposal)
+            except Fault as fault:
+                if not _is_conflict(fault):
+                    self._complain(fault)
+                # Somebody changed the object, or it is gone, or our write may stand: a read tells.
+                with suppress(Fault):
+                    await self._look()
+                if _is_conflict(fault):
+                    continue
+            else:
+                renewed = True
+            break
+        self._open_fence()
+        return renewed
+
+    def _open_fence(self) -> None:
+        if self._candidate.holds(self._runtime.now()):
+            self.fence.open_until(self._candidate.may_write_until_s())
+        else:
+            self.fence.close()
+
+    async def _look(self) -> None:
+        path = f"{self._leases}/{self._name}"
+        record: Record | None = None
+        try:
+            answer = await self._bounded("GET", path, None, self._patience_s())
+            record = decode(answer, duration_s=self.timing.duration_s)
+        except ApiFault as fault:
+            if fault.status != NOT_FOUND or not fault.is_status:
+                raise
+        self._candidate.saw(record, self._runtime.now())
+        self._recovered()
+
+    async def _write(self, record: Record) -> None:
+        sent_s = self._runtime.now()
+        self._candidate.sends(record, sent_s)
+        answer = await self._put(record, self._patience_s())
+        self._candidate.stored(decode(answer, duration_s=self.timing.duration_s), sent_s, self._runtime.now())
+        self._recovered()
+
+    async def _put(self, record: Record, timeout_s: float) -> bytes:
+        method, path = ("PUT", f"{self._leases}/{self._name}") if record.rest else ("POST", self._leases)
+        body = encode(record, namespace=self._namespace, name=self._name)
+        return await self._bounded(method, path, body, timeout_s)
+
+    async def _bounded(self, method: str, path: str, body: bytes | None, timeout_s: float) -> bytes:
+        try:
+            async with asyncio.timeout(timeout_s):  # whatever the client waits for beside the answer
+                return await self._client.request(method, path, body, timeout_s=timeout_s)
+        except TimeoutError as error:
+            raise Unreachable(f"No answer within {timeout_s:.1f} s.") from error
+
+    def _patience_s(self) -> float:
+        """For how long an answer is waited for: a third of what a renewal may take, or until the lease is over."""
+        patience_s, now_s = self.timing.renew_s / 3, self._runtime.now()
+        if self._candidate.holds(now_s):
+            return min(patience_s, self._candidate.gives_up_s() - now_s)
+        return patience_s
+
+    async def _watch(self) -> None:
+        """Have the lease looked at when it changes."""
+        path = f"{self._leases}?watch=true&fieldSelector=metadata.name%3D{self._name}&timeoutSeconds={WATCH_S}"
+        backoff = Backoff(0.5, 10.0, rng=self._runtime.rng)
+        while True:
+            with suppress(Fault):  # without it the lease is looked at every `retry_s`, and that complains
+                async with aclosing(self._watches.chunks(path, silence_s=SILENCE_S)) as chunks:  # type: ignore[type-var]
+                    async for _ in chunks:
+                        self._hint.set()
+                        backoff.reset()
+            await self._runtime.sleep(backoff.next_s())
+
+    def _moment(self) -> str:
+        return micro_time(self._runtime.wall())
+
+    def _complain(self, fault: Fault) -> None:
+        """Warn when an outage begins."""
+        self.counts.faults += 1
+        denied = isinstance(fault, ApiFault) and fault.status == FORBIDDEN
+        fix = "apply manifests/rbac.yaml" if denied else "trying again"
+        sentence = f"Cannot use the lease {self._namespace}/{self._name}: {str(fault).rstrip('.')}; {fix}."
+        if sentence != self._trouble:
+            self._trouble = sentence
+            self._runtime.warn(sentence)
+
+    def _recovered(self) -> None:
+        if self._trouble:
+            self._trouble = ""
+            self._runtime.warn(f"Using the lease {self._namespace}/{self._name} again.")
+
+
+def _is_conflict(fault: Fault) -> bool:
+    return isinstance(fault, ApiFault) and fault.status in {CONFLICT, NOT_FOUND}

@@ -1,0 +1,100 @@
+"""The record: a coordination.k8s.io/v1 Lease as candidates read and write it.
+
+Law: whatever an object holds, reading it gives a record, and no value of it is trusted beyond its bounds: a holder that
+is no text is somebody, a duration that is none is our own, and none is longer than `LONGEST_S`. Writing changes the
+fields of leader election and leaves the rest of the object as it was, its resourceVersion included, without which no
+Lease is changed. The words are those of client-go's `resourcelock`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from gangsched.kube.http.faults import Malformed
+
+LONGEST_S = 300.0
+"""No candidate waits longer than this for a holder that is silent, whatever duration it claims."""
+MOST_TRANSITIONS = 2**31 - 1
+NOBODY = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Who holds the lease. `acquired` and `renewed` are the holder's own clock and mean nothing to others but a change.
+
+    `rest` is the object it was read from; equal records may have different ones.
+    """
+
+    holder: str
+    duration_s: float
+    acquired: str
+    renewed: str
+    transitions: int = 0
+    rest: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether its holder has released it, or there never was one."""
+        return self.holder == NOBODY
+
+
+def decode(body: bytes, *, duration_s: float) -> Record:
+    """The record that an object holds; `duration_s` counts where it says none.
+
+    Raises Malformed for what is no object of the API.
+    """
+    try:
+        found = msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise Malformed(f"A Lease is not JSON: {error}.") from error
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    if not isinstance(metadata, dict) or not metadata.get("resourceVersion"):
+        raise Malformed("What was read in place of a Lease is no object of the API.")
+    spec = found.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    holder = spec.get("holderIdentity")
+    return Record(
+        holder=holder if isinstance(holder, str) else NOBODY if holder is None else repr(holder),
+        duration_s=_duration_s(spec.get("leaseDurationSeconds"), duration_s),
+        acquired=str(spec.get("acquireTime", "")),
+        renewed=str(spec.get("renewTime", "")),
+        transitions=_transitions(spec.get("leaseTransitions")),
+        rest=found,
+    )
+
+
+def encode(record: Record, *, namespace: str, name: str) -> bytes:
+    """The object to write: that of `rest` with the values of the record, or a new one."""
+    rest = record.rest
+    known = rest.get("spec")
+    spec = {
+        **(known if isinstance(known, dict) else {}),
+        "holderIdentity": record.holder,
+        "leaseDurationSeconds": max(1, math.ceil(record.duration_s)),
+        "acquireTime": record.acquired,
+        "renewTime": record.renewed,
+        "leaseTransitions": record.transitions,
+    }
+    return msgspec.json.encode(
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {**rest.get("metadata", {}), "namespace": namespace, "name": name},
+            "spec": spec,
+        }
+    )
+
+
+def _duration_s(value: object, default_s: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        return default_s
+    return min(float(value), LONGEST_S)
+
+
+def _transitions(value: object) -> int:
+    return min(max(0, value), MOST_TRANSITIONS) if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,310 @@
+"""The elector against an API server in memory, in fake time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from gangsched.kube.http.client import JSON
+from gangsched.kube.http.faults import ApiFault, Fault, Malformed, Unreachable
+from gangsched.kube.http.fence import Fence
+from gangsched.kube.lease.candidate import Timing
+from gangsched.kube.lease.elector import Elector
+from tests.unit.kube.fakes import FakeTime, settle
+
+TIMING = Timing(duration_s=15.0, renew_s=10.0, retry_s=2.0)
+
+
+class LeaseServer:
+    """One Lease with resourceVersions and watches. `trouble` ends a request before it is carried out, `lose` after."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] | None = None
+        self.version = 0
+        self.requests: list[tuple[str, str]] = []
+        self.trouble: Callable[[str], Fault | None] = lambda method: None
+        self.lose: Callable[[str], Fault | None] = lambda method: None
+        self.hangs = False
+        self._watchers: list[asyncio.Queue[bytes]] = []
+
+    async def request(
+        self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 10.0
+    ) -> bytes:
+        self.requests.append((method, path))
+        await asyncio.sleep(0)
+        if self.hangs:
+            raise Unreachable("No answer.")
+        if (fault := self.trouble(method)) is not None:
+            raise fault
+        answer = self._carry_out(method, json.loads(body) if body else None)
+        if (fault := self.lose(method)) is not None:
+            raise fault
+        return answer
+
+    def _carry_out(self, method: str, body: dict[str, Any] | None) -> bytes:
+        if method == "POST" and self.stored is not None:
+            raise ApiFault(409, "AlreadyExists", "already exists")
+        if method != "POST" and self.stored is None:
+            raise ApiFault(404, "NotFound", "leases not found")
+        if method == "PUT":
+            assert body is not None
+            assert self.stored is not None
+            if body["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
+                raise ApiFault(409, "Conflict", "the object has been modified")
+        if body is not None:
+            self.write(body)
+        return json.dumps(self.stored).encode()
+
+    def write(self, body: dict[str, Any] | None) -> None:
+        """Store an object, as anybody may."""
+        self.version += 1
+        if body is not None:
+            body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": str(self.version)}}
+        self.stored = body
+        for watcher in self._watchers:
+            watcher.put_nowait(b"{}\n")
+
+    @property
+    def holder(self) -> str:
+        assert self.stored is not None
+        return str(self.stored["spec"]["holderIdentity"])
+
+    async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
+        if self.hangs:
+            raise Unreachable("No answer.")
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._watchers.append(lines)
+        try:
+            while True:
+                yield await lines.get()
+        finally:
+            self._watchers.remove(lines)
+
+
+class Desk:
+    """Electors of one Lease on one clock, each acquiring and holding without end until it is stopped."""
+
+    def __init__(self) -> None:
+        self.time = FakeTime()
+        self.server = LeaseServer()
+        self.warnings: list[str] = []
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.electors: dict[str, Elector] = {}
+
+    def start(self, name: str, server: LeaseServer | None = None) -> Elector:
+        client = server or self.server
+        runtime = self.time.runtime(self.warnings.append)
+        elector = Elector(
+            client,
+            client,
+            namespace="ns",
+            name="l",
+            identity=name,
+            timing=TIMING,
+            fence=Fence(self.time.now),
+            runtime=runtime,
+        )
+
+        async def run() -> None:
+            while True:
+                await elector.acquire()
+                await elector.hold()
+
+        self.tasks[name] = asyncio.create_task(run())
+        self.electors[name] = elector
+        return elector
+
+    async def stop(self, name: str) -> None:
+        self.tasks[name].cancel()
+        await asyncio.wait({self.tasks[name]})
+
+    def writers(self) -> list[str]:
+        return [name for name, elector in self.electors.items() if elector.fence.is_open()]
+
+    async def until_one_writes(self, within_s: float, step_s: float = 0.05) -> float:
+        """How long it takes until somebody may write."""
+        began_s = self.time.at_s
+        while not self.writers():
+            await self.time.advance(step_s)
+            assert self.time.at_s - began_s < within_s
+        return self.time.at_s - began_s
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    desk = Desk()
+    yield desk
+    for task in desk.tasks.values():
+        task.cancel()
+    await asyncio.gather(*desk.tasks.values(), return_exceptions=True)
+
+
+async def test_the_first_leads_and_the_second_waits(desk: Desk) -> None:
+    """One lease, one holder, for as long as it is renewed."""
+    desk.start("a")
+    await desk.time.advance(0.1)
+    desk.start("b")
+    for _ in range(300):
+        await desk.time.advance(0.5)
+        assert desk.writers() == ["a"]
+    assert desk.electors["a"].counts.renewed > 60
+    assert desk.electors["b"].holder == "a"
+    assert desk.warnings == []
+
+
+async def test_a_released_lease_is_taken_within_a_fraction_of_a_second(desk: Desk) -> None:
+    """The watch says so; the object says that it is free."""
+    desk.start("a")
+    await desk.time.advance(0.1)
+    desk.start("b")
+    await desk.time.advance(31.0)
+    await desk.stop("a")
+    assert await desk.electors["a"].release()
+    assert desk.writers() == []
+    assert desk.server.holder == ""
+    assert await desk.until_one_writes(1.0) <= 0.15
+    assert desk.writers() == ["b"]
+    assert desk.server.stored is not None
+    assert desk.server.stored["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_dead_holder_is_followed_after_its_lease(desk: Desk) -> None:
+    """After the duration since its last renewal was seen, and not before."""
+    desk.start("a")
+    await desk.time.advance(0.1)
+    desk.start("b")
+    await desk.time.advance(30.0)
+    await desk.stop("a")
+    desk.electors.pop("a")
+    assert 13.0 - 0.2 <= await desk.until_one_writes(20.0) <= 15.2
+
+
+async def test_a_holder_that_reaches_nobody_stops_before_another_begins(desk: Desk) -> None:
+    """It gives up after `renew_s`; at no time may two write."""
+    reaches = LeaseServer()
+    desk.server = reaches
+    desk.start("a")
+    await desk.time.advance(0.1)
+    desk.start("b")
+    await desk.time.advance(10.0)
+    cut = desk.electors["a"]
+    cut._client = LeaseServerThatHangs()
+    silent_s = 0.0
+    for _ in range(400):
+        await desk.time.advance(0.05)
+        assert len(desk.writers()) <= 1
+        silent_s += not desk.writers()
+    assert desk.writers() == ["b"]
+    assert silent_s * 0.05 <= 15.0 - 10.0 + 0.3
+    assert cut.counts.lost == 1
+    assert any("Cannot use the lease ns/l" in each for each in desk.warnings)
+
+
+class LeaseServerThatHangs(LeaseServer):
+    """Nobody answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = True
+
+
+async def test_a_stopped_holder_may_not_write_when_it_goes_on(desk: Desk) -> None:
+    """SIGSTOP: the clock goes on, nothing runs; the fence is closed before anything else happens."""
+    elector = desk.start("a")
+    await desk.time.advance(5.0)
+    assert elector.fence.is_open()
+    desk.time.at_s += 12.6
+    assert not elector.fence.is_open()
+    desk.server.write({"spec": {"holderIdentity": "b", "leaseDurationSeconds": 15, "renewTime": "x"}})
+    await desk.time.advance(0.5)
+    assert desk.writers() == []
+    assert elector.counts.lost == 1
+
+
+async def test_a_lost_answer_costs_nothing(desk: Desk) -> None:
+    """A renewal that was carried out and not answered is read back."""
+    elector = desk.start("a")
+    await desk.time.advance(1.0)
+    desk.server.lose = lambda method: Unreachable("No answer.") if method == "PUT" else None
+    for _ in range(60):
+        await desk.time.advance(0.5)
+        assert desk.writers() == ["a"]
+    assert elector.counts.lost == 0
+
+
+async def test_a_foreign_change_of_the_object_costs_nothing(desk: Desk) -> None:
+    """A label set by an administrator is a conflict once, and stays."""
+    elector = desk.start("a")
+    await desk.time.advance(1.0)
+    stored = desk.server.stored
+    assert stored is not None
+    desk.server.write({**stored, "metadata": {**stored["metadata"], "labels": {"team": "x"}}})
+    await desk.time.advance(30.0)
+    assert elector.fence.is_open()
+    assert desk.server.stored is not None
+    assert desk.server.stored["metadata"]["labels"] == {"team": "x"}
+    assert desk.warnings == []
+
+
+async def test_a_deleted_lease_is_made_again_by_its_holder(desk: Desk) -> None:
+    """Who stands by does not take the moment for a release."""
+    desk.start("a")
+    await desk.time.advance(0.1)
+    desk.start("b")
+    await desk.time.advance(11.0)
+    desk.server.write(None)
+    for _ in range(100):
+        await desk.time.advance(0.1)
+        assert desk.writers() == ["a"]
+    assert desk.server.holder == "a"
+
+
+async def test_of_many_only_one_gets_it(desk: Desk) -> None:
+    """All see it free at the same moment; the others are refused by its resourceVersion, which is no fault."""
+    for name in "abcdef":
+        desk.start(name)
+    for _ in range(50):
+        await desk.time.advance(0.1)
+        assert len(desk.writers()) <= 1
+    assert len(desk.writers()) == 1
+    assert desk.warnings == []
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ApiFault(403, "Forbidden", "leases is forbidden"),
+        ApiFault(500, "InternalError", "x"),
+        Malformed("It is not JSON."),
+    ],
+)
+async def test_trouble_is_told_once_and_when_it_is_over(desk: Desk, fault: Fault) -> None:
+    """Without the lease nobody writes; 403 names the fix."""
+    desk.server.trouble = lambda method: fault
+    desk.start("a")
+    await desk.time.advance(60.0)
+    assert desk.writers() == []
+    (sentence,) = desk.warnings
+    assert sentence.startswith("Cannot use the lease ns/l: ")
+    assert ("apply manifests/rbac.yaml" in sentence) == (getattr(fault, "status", 0) == 403)
+    desk.server.trouble = lambda method: None
+    await desk.time.advance(3.0)
+    assert desk.writers() == ["a"]
+    assert desk.warnings[1:] == ["Using the lease ns/l again."]
+
+
+async def test_a_storm_of_changes_is_no_storm_of_requests(desk: Desk) -> None:
+    """Somebody writes the Lease a thousand times a second: it is read ten times a second at most."""
+    desk.server.write({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}})
+    desk.start("b")
+    await desk.time.advance(0.5)
+    before = len(desk.server.requests)
+    for number in range(2000):
+        desk.server.write({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": str(number)}})
+        await desk.time.advance(0.001)
+    assert len(desk.server.requests) - before <= 22
+    await settle()
