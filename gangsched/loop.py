@@ -165,6 +165,8 @@ class Loop:
         actions = self._state.commit(proposal, snapshot, now_s=now_s)
         self._carry_out(actions)
         self._count(proposal, planned_s)
+        wall_s = self._ports.clock.wall_s()
+        self._metrics.reservations.planned(proposal, queue, snapshot, wall_s=wall_s, policy=self._policy)
         return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:

@@ -21,6 +21,7 @@ from gangsched.kube.read.informers import Informers
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang
+from gangsched.state.reporting.reserved import RESERVED
 from gangsched.state.reporting.status import DEGRADED, INVALID_GANG, TIMED_OUT
 from tests.builders import members, node
 from tests.world import World
@@ -86,7 +87,16 @@ def test_the_tables_have_no_reason_that_is_gone() -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    ["PodScheduled", "Scheduled", DEGRADED, TIMED_OUT, INVALID_GANG, "PodGroupScheduled", "PodGroupInitiallyScheduled"],
+    [
+        "PodScheduled",
+        "Scheduled",
+        RESERVED,
+        DEGRADED,
+        TIMED_OUT,
+        INVALID_GANG,
+        "PodGroupScheduled",
+        "PodGroupInitiallyScheduled",
+    ],
 )
 def test_every_condition_is_explained(condition: str) -> None:
     """Each condition type that is written has a row."""

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from gangsched import __version__
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.reasons import Reason
+from gangsched.telemetry.reservations import ReservationMetrics
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -63,6 +64,7 @@ class Metrics:
         self.loop_stall_max_seconds = gauge("gangsched_loop_stall_max_seconds", stall)
         build_info = gauge("gangsched_build_info", "Always 1.", ["version", "python"])
         build_info.labels(__version__, platform.python_version()).set(1)
+        self.reservations = ReservationMetrics(registry)
         self._published = _Published(registry)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)

@@ -20,7 +20,7 @@ from tests.scenarios.objects import Maker
 
 _COUNTED: Final = re.compile(r"(\d+) bound")
 _POD_WORDS: Final = frozenset({"bound", "pending", "reason", "message", "on", "nodes", "timed_out", "gone"})
-_START_WORDS: Final = frozenset({"by", "after", "within", "slack"})
+_START_WORDS: Final = frozenset({"by", "after", "within"})
 _PROMISE: Final = re.compile(r"starts at (\S+) at the latest")
 RESERVED: Final = "Reserved"
 _GROUP_WORDS: Final = frozenset({"phase", "scheduled", "running", "succeeded", "failed", "occupiedBy", "conditions"})
@@ -31,7 +31,8 @@ class View:
     """Objects by `namespace/name`, Events in the order seen, and pods (`namespace/name`) in the order bound.
 
     `created` has the uid of every pod ever seen, also of those that are gone. `bound_s` and `ended_s` are when a pod
-    was seen bound and ended, in epoch seconds. `said` has the texts that a condition of an object has had.
+    was seen bound and ended, in epoch seconds, `slack_s` how much later than it happened that may be. `said` has the
+    texts that a condition of an object has had.
     """
 
     pods: dict[str, Object] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class View:
     events: list[Object] = field(default_factory=list)
     bound_order: list[str] = field(default_factory=list)
     created: set[str] = field(default_factory=set)
+    slack_s: float = 0.0
     bound_s: dict[str, float] = field(default_factory=dict)
     ended_s: dict[str, float] = field(default_factory=dict)
     said: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -239,7 +241,7 @@ def _start(view: View, name: str, wanted: Mapping[str, Any], maker: Maker) -> It
         promises = promised_s(view.said.get((f"podgroup {maker.key(name)}", RESERVED), ()))
         if not promises:
             yield "no latest start was told"
-        elif started_s > promises[0] + wanted.get("slack", 0.0):
+        elif started_s > promises[0] + view.slack_s:
             yield f"it started {started_s - promises[0]:.1f} s after the time that was told"
     if "after" in wanted:
         of = [key for each in wanted["after"] for key in _ever(view, each, maker)]
@@ -247,7 +249,7 @@ def _start(view: View, name: str, wanted: Mapping[str, Any], maker: Maker) -> It
         late_s = started_s - max((view.ended_s[key] for key in of if key in view.ended_s), default=started_s)
         if left or not of:
             yield f"{', '.join(left) or wanted['after']} has not ended"
-        elif not 0 <= late_s <= wanted["within"]:
+        elif not -view.slack_s <= late_s <= wanted["within"] + view.slack_s:
             yield f"it started {late_s:.1f} s after these had ended"
 
 
@@ -263,14 +265,15 @@ def _ever(view: View, name: str, maker: Maker) -> list[str]:
     return [each for each in view.bound_s if each == key or fnmatchcase(each, f"{key}-*")]
 
 
-def _writes(view: View, name: str, wanted: Mapping[str, int], maker: Maker) -> Iterator[str]:
-    """How many different texts a condition had at most, on an object named `podgroup a`, or each pod of `a`."""
+def _writes(view: View, name: str, wanted: Mapping[str, Any], maker: Maker) -> Iterator[str]:
+    """How many texts a condition had (least and most), on an object named `podgroup a`, or each pod of `a`."""
     kind, _, bare = name.rpartition(" ")
     keys = [maker.key(bare)] if kind else list(select(view, bare, maker))
-    for condition, most in wanted.items():
+    for condition, number in wanted.items():
+        least, most = (number, number) if isinstance(number, int) else number
         for key in keys:
             texts = view.said.get((f"{kind or 'pod'} {key}", condition), [])
-            if len(texts) > most:
+            if not least <= len(texts) <= most:
                 yield f"{condition} of {key} was written {len(texts)} times: {texts}"
 
 

@@ -33,6 +33,7 @@ class ReservationReports:
         news: set[str] = set()
         standing = {reserved.group: reserved for reserved in reservations.standing}
         for group_id, reserved in standing.items():
+            self._why.pop(group_id, None)
             told = self._told.get(group_id)
             if told is None or told.is_out_of_date(reserved, wall_s=wall_s):
                 self._told[group_id] = Told(reserved, wall_s)

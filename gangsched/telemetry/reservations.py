@@ -1,0 +1,205 @@
+"""What is measured of reservations, of who passes them, and of how long groups wait (semantics H15).
+
+Law: it is told of each plan by the loop, and measures what a plan proposes. Labels are enums or fixed lists: no name of
+a group, a node or a resource that somebody made up becomes one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from gangsched.model.gang import Group
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.plan import Plan, RoundOutcome, Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.reservation import How, Reserved
+from gangsched.model.snapshot import Snapshot
+
+KINDS: Final = ("timed", "fence")
+RESULTS: Final = ("started", "lost", "not_needed")
+RESOURCES: Final = ("accelerators", "cpu", "memory")
+"""CPU in cores, memory in bytes."""
+PART, NODE, NODES = SIZES = ("part", "node", "nodes")
+WAIT_BUCKETS_S: Final = (1.0, 10.0, 60.0, 600.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
+ERROR_BUCKETS_S: Final = (-86_400.0, -3_600.0, -600.0, -60.0, 0.0, 5.0, 60.0, 600.0, 3_600.0, 86_400.0)
+IDLE_EVERY_S: Final = 1.0
+"""How often idle room is summed up at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """When a reservation was first seen, and the start that was expected then."""
+
+    wall_s: float
+    at_s: float
+
+
+class ReservationMetrics:
+    """`planned` is told of every plan; with reservations off only waits are measured."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self._standing = gauge("gangsched_reservations", "Reservations that stand.", ["kind"])
+        self._idle = gauge("gangsched_reserved_idle", "Reserved room that nobody uses.", ["resource"])
+        self._idle_seconds = counter("gangsched_reserved_idle_seconds", "The same times seconds.", ["resource"])
+        self._stood = histogram(
+            "gangsched_reservation_seconds",
+            "How long reservations stood until they ended.",
+            ["kind", "result"],
+            buckets=WAIT_BUCKETS_S,
+        )
+        self._errors = histogram(
+            "gangsched_start_error_seconds",
+            "Starts after the time that was told; negative is early.",
+            ["head"],
+            buckets=ERROR_BUCKETS_S,
+        )
+        self._passed = counter("gangsched_backfilled_groups", "Groups that passed a reservation.", ["how"])
+        self._waits = histogram(
+            "gangsched_group_wait_seconds",
+            "Time from the creation of a group's youngest pod to its start.",
+            ["size"],
+            buckets=WAIT_BUCKETS_S,
+        )
+        self._run_times = counter("gangsched_group_run_times", "Groups that started, by their run time.", ["run_time"])
+        self.overruns = counter("gangsched_overruns", "Groups that were told that they run for longer than stated.")
+        self._begun: dict[str, _Begun] = {}
+        self._last: dict[str, Reserved] = {}
+        self._idle_now: dict[str, float] = {}
+        self._idle_at_s = -math.inf
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make every series, so that each begins at 0."""
+        for kind in KINDS:
+            self._standing.labels(kind)
+            for result in RESULTS:
+                self._stood.labels(kind, result)
+        for resource in RESOURCES:
+            self._idle.labels(resource)
+            self._idle_seconds.labels(resource)
+        for head in ("first", "other"):
+            self._errors.labels(head)
+        for how in How:
+            self._passed.labels(how.value)
+        for size in SIZES:
+            self._waits.labels(size)
+        for known in ("known", "unknown"):
+            self._run_times.labels(known)
+
+    def planned(
+        self, plan: Plan, groups: Sequence[Group], snapshot: Snapshot, *, wall_s: float, policy: GpuPolicy | None = None
+    ) -> None:
+        """A plan of these groups was made on this snapshot at wall second `wall_s`."""
+        policy = policy or GpuPolicy()
+        started = {verdict.group: verdict for verdict in plan.verdicts if verdict.binds}
+        if started:
+            self._started(started, groups, snapshot, wall_s, policy)
+        if plan.reservations is not None and (plan.reservations.standing or self._last):
+            standing = {each.group: each for each in plan.reservations.standing}
+            self._changed(standing, {verdict.group: verdict for verdict in plan.verdicts}, wall_s)
+            if wall_s - self._idle_at_s >= IDLE_EVERY_S or not standing:
+                self._sum_idle(standing.values(), snapshot, wall_s, policy)
+
+    # --- groups that start ------------------------------------------------------------------------------------------
+
+    def _started(
+        self,
+        verdicts: Mapping[str, Verdict],
+        groups: Iterable[Group],
+        snapshot: Snapshot,
+        wall_s: float,
+        policy: GpuPolicy,
+    ) -> None:
+        for group in groups:
+            verdict = verdicts.get(group.id)
+            if verdict is None:
+                continue
+            if verdict.how is not None:
+                self._passed.labels(verdict.how.value).inc()
+            if verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED:
+                since_s = max(placement.pod.creation_s for placement in verdict.binds)
+                self._waits.labels(_size(verdict, snapshot, policy)).observe(max(0.0, wall_s - since_s))
+                self._run_times.labels("unknown" if group.run_time_s == math.inf else "known").inc()
+
+    # --- reservations that begin and end ----------------------------------------------------------------------------
+
+    def _changed(self, standing: Mapping[str, Reserved], verdicts: Mapping[str, Verdict], wall_s: float) -> None:
+        for group_id, was in self._last.items():
+            if group_id not in standing:
+                self._ended(was, verdicts.get(group_id), wall_s)
+        for group_id, reserved in standing.items():
+            self._begun.setdefault(group_id, _Begun(wall_s, reserved.at_s))
+        fences = sum(each.is_fence for each in standing.values())
+        self._standing.labels("fence").set(fences)
+        self._standing.labels("timed").set(len(standing) - fences)
+        self._last = dict(standing)
+
+    def _ended(self, was: Reserved, verdict: Verdict | None, wall_s: float) -> None:
+        begun = self._begun.pop(was.group, _Begun(wall_s, was.at_s))
+        reason = verdict.reason if verdict is not None else None
+        lost = "lost" if reason in {Reason.UNSCHEDULABLE, Reason.HOLDING} else "not_needed"
+        result = "started" if verdict is not None and verdict.binds else lost
+        self._stood.labels("fence" if was.is_fence else "timed", result).observe(wall_s - begun.wall_s)
+        told_s = was.promised_s if was.first else begun.at_s
+        if result == "started" and told_s < math.inf:
+            self._errors.labels("first" if was.first else "other").observe(wall_s - told_s)
+
+    def _sum_idle(self, standing: Iterable[Reserved], snapshot: Snapshot, wall_s: float, policy: GpuPolicy) -> None:
+        for resource, amount in self._idle_now.items():
+            self._idle_seconds.labels(resource).inc(amount * max(0.0, wall_s - self._idle_at_s))
+        self._idle_now = _idle(standing, snapshot, policy)
+        self._idle_at_s = wall_s
+        for resource, amount in self._idle_now.items():
+            self._idle.labels(resource).set(amount)
+
+
+def _size(verdict: Verdict, snapshot: Snapshot, policy: GpuPolicy) -> str:
+    """Whether a group takes less than a node's accelerators, as many, or more; without any, by the nodes it is on."""
+    nodes = {placement.node for placement in verdict.binds}
+    asked: dict[str, int] = {}
+    for placement in verdict.binds:
+        for name, amount in placement.pod.shape.requests:
+            if amount and policy.is_accelerator(name):
+                asked[name] = asked.get(name, 0) + amount
+    if not asked:
+        return PART if len(nodes) == 1 else NODES
+    at = [snapshot.table.index[node] for node in nodes if node in snapshot.table.index]
+    known = [(amount, snapshot.allocatable[snapshot.resources[name], at]) for name, amount in asked.items() if at]
+    if any(amount > offered.max(initial=0) for amount, offered in known):
+        return NODES
+    return NODE if any(amount == offered.max(initial=0) for amount, offered in known) else PART
+
+
+def _idle(standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> dict[str, float]:
+    """What is free of the room that reservations keep, by kind of resource."""
+    kept: dict[tuple[int, str], int] = {}
+    index = snapshot.table.index
+    for each in standing:
+        for node in each.nodes if each.is_fence else ():
+            if node in index:
+                kept.update({(index[node], name): _all(snapshot, name, index[node]) for name in snapshot.resources})
+        for placement in each.placements:
+            for name, amount in placement.pod.shape.requests if placement.node in index else ():
+                key = (index[placement.node], name)
+                kept[key] = kept.get(key, 0) + amount
+    idle = dict.fromkeys(RESOURCES, 0.0)
+    for (node_index, name), amount in kept.items():
+        if name in snapshot.resources:
+            free = max(0, min(amount, int(snapshot.free[snapshot.resources[name], node_index])))
+            if policy.is_accelerator(name):
+                idle["accelerators"] += free
+            elif name in {"cpu", "memory"}:
+                idle[name] += free / 1_000 if name == "cpu" else free
+    return idle
+
+
+def _all(snapshot: Snapshot, name: str, node_index: int) -> int:
+    return int(snapshot.allocatable[snapshot.resources[name], node_index])
