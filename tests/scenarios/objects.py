@@ -19,8 +19,20 @@ from gangsched.api.keys import EXPECTED_RUNTIME
 
 SCENARIO: Final = "gangsched.dev/scenario"
 K: Final = make.KOORDINATOR
+MIRROR: Final = "kubernetes.io/config.mirror"
 SIGS: Final = "pod-group.scheduling.sigs.k8s.io"
-PRIORITIES: Final = {"low": 10, "high": 1000}
+PRIORITIES: Final = {
+    "lowest": 1,
+    "low": 10,
+    "middle": 100,
+    "high": 1000,
+    "high-never": 1000,
+    "highest": 2000,
+    "system-node-critical": 2_000_001_000,
+}
+#: Priority classes with preemptionPolicy Never, and those that an API server brings along.
+NEVER: Final = frozenset({"high-never"})
+BUILT_IN: Final = frozenset({"system-node-critical"})
 #: How a style names the gang and its minimum on pods: (kind, name key, min key); "" where a PodGroup says it.
 STYLES: Final = {
     "podgroup": ("labels", make.POD_GROUP_LABEL, ""),
@@ -58,12 +70,16 @@ _POD_WORDS: Final = frozenset(
         "affinity",
         "runtime",
         "runs",
+        "grace",
+        "mirror",
+        "owner_kind",
         "deadline",
     }
 )
 #: What a pod's owner states that it will run, and after how many seconds its kubelet ends it (kwok reads that one).
 _TIMES: Final = {"runtime": EXPECTED_RUNTIME, "runs": make.RUN_SECONDS}
 _GROUP_WORDS: Final = frozenset({"min", "min_resources", "timeout", "group_annotations", "style"})
+_BUDGET_WORDS: Final = frozenset({"of", "labels", "allowed"})
 _NODE_WORDS: Final = frozenset({"count", "cpu", "memory", "gpus", "pods", "labels", "taints", "unschedulable"})
 
 
@@ -111,6 +127,8 @@ class Maker:
                 return [self._pod(name, rest)]
             case "node":
                 return list(self.nodes(name, rest))
+            case "pdb":
+                return [self._budget(name, rest)]
             case _:
                 raise ValueError(f"create what? {kind!r}")
 
@@ -158,6 +176,8 @@ class Maker:
             spec["priorityClassName"] = words["priority"]
         if words.get("affinity"):
             spec["affinity"] = words["affinity"]
+        if words.get("grace"):
+            spec["terminationGracePeriodSeconds"] = words["grace"]
         if words.get("deadline"):
             spec["activeDeadlineSeconds"] = words["deadline"]
         body = make.pod(
@@ -170,6 +190,8 @@ class Maker:
             annotations={
                 **gang_metadata["annotations"],
                 **{key: str(words[word]) for word, key in _TIMES.items() if word in words},
+                **({make.STOPS_SLOWLY: "true"} if words.get("grace") else {}),
+                **({MIRROR: "a kubelet's own"} if words.get("mirror") else {}),
                 **self._filled(words.get("annotations", {})),
             },
             scheduler_name=words.get("scheduler", "gangsched"),
@@ -179,10 +201,23 @@ class Maker:
         if words.get("finalizer"):
             body["metadata"]["finalizers"] = ["example.com/hold"]
         if words.get("owner"):
+            kind = words.get("owner_kind", "Job")
             body["metadata"]["ownerReferences"] = [
-                {"apiVersion": "batch/v1", "kind": "Job", "name": words["owner"], "uid": "1", "controller": True}
+                {"apiVersion": "batch/v1", "kind": kind, "name": words["owner"], "uid": "1", "controller": True}
             ]
         return body
+
+    def _budget(self, name: str, words: dict[str, Any]) -> Object:
+        """A PodDisruptionBudget of a gang's pods (`of`) or of `labels`; no controller ever changes what it allows."""
+        _check(words, _BUDGET_WORDS)
+        labels = {**({make.POD_GROUP_LABEL: words["of"]} if "of" in words else {}), **words.get("labels", {})}
+        return {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": bare(name), "namespace": self.namespace(name)},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": labels}},
+            "status": _budget_status(words.get("allowed", 0)),
+        }
 
     def _values(self, words: Mapping[str, Any]) -> dict[str, str]:
         values = {K + key: words[word] for word, key in VALUES.items() if word in words}
@@ -210,7 +245,9 @@ class Maker:
             status["allocatable"] = {make.GPU: str(words["gpus"])}
         if kind == "Pod" and "nominated" in words:
             status["nominatedNodeName"] = words["nominated"] and self.node_name(words["nominated"])
-        _check(words, {"labels", "annotations", "finalizers", "gpus", "nominated", *_EDITS[kind]})
+        if kind == "PodDisruptionBudget" and "allowed" in words:
+            status |= _budget_status(words["allowed"])
+        _check(words, {"labels", "annotations", "finalizers", "gpus", "nominated", "allowed", *_EDITS[kind]})
         return body, {"status": status} if status else {}
 
 
@@ -218,7 +255,19 @@ _EDITS: Final = {
     "Pod": {"gates": "schedulingGates"},
     "PodGroup": {"min": "minMember", "timeout": "scheduleTimeoutSeconds", "min_resources": "minResources"},
     "Node": {"unschedulable": "unschedulable", "taints": "taints"},
+    "PodDisruptionBudget": {},
 }
+
+
+def _budget_status(allowed: int) -> Object:
+    """The status of a PodDisruptionBudget of generation 1."""
+    return {
+        "observedGeneration": 1,
+        "disruptionsAllowed": allowed,
+        "currentHealthy": 1 + allowed,
+        "desiredHealthy": 1,
+        "expectedPods": 1 + allowed,
+    }
 
 
 def bare(name: str) -> str:

@@ -6,8 +6,9 @@ happen is judged at the end from everything seen. The player does not know the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import count, zip_longest
 from typing import Any, Final, Protocol
 
@@ -55,6 +56,18 @@ class Cluster(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
+
+    def recreate(self, patterns: Sequence[str]) -> None:
+        """From now on a controller creates each of these pods anew at once when it is gone."""
+
+    def while_evicting(self, intruders: Mapping[str, Callable[[], None]]) -> None:
+        """Just before the first eviction of this pod is carried out somebody does this."""
+
+    def crash_after(self, writes: int) -> None:
+        """The scheduler dies after so many more writes of preemptions, and comes back at once."""
+
+    def ago(self, seconds: float) -> str:
+        """The time so long ago, in RFC 3339."""
 
     def every(self, seconds: float, deed: Callable[[], bool]) -> None:
         """Do this now and then every so many seconds, as long as it returns True and the scenario lasts."""
@@ -110,6 +123,18 @@ class _Player:
                     self._stream(name, dict(words))
             case "stop":
                 self._streams -= set(step.what)
+            case "recreate":
+                names = [self.maker.key(name) for name in step.what]
+                self._cluster.recreate([pattern for name in names for pattern in (name, f"{name}-*")])
+            case "while_evicting":
+                self._cluster.while_evicting(
+                    {
+                        self.maker.key(name): partial(self.step, Step("create", entries))
+                        for name, entries in step.what.items()
+                    }
+                )
+            case "crash_after":
+                self._cluster.crash_after(step.what)
             case _:
                 moves = any(isinstance(wanted, Mapping) and "facts" in wanted for wanted in step.what.values())
                 usual_s = FACTS_WITHIN_S if moves else WITHIN_S
@@ -146,6 +171,8 @@ class _Player:
                 return "Node", self.maker.node_name(rest)
             case "podgroup":
                 return "PodGroup", self.maker.key(rest)
+            case "pdb":
+                return "PodDisruptionBudget", self.maker.key(rest)
             case "":
                 return "Pod", self.maker.key(rest)
             case _:
@@ -171,7 +198,11 @@ class _Player:
 
     def _edit(self, name: str, words: dict[str, Any]) -> None:
         for kind, key in self._each(name):
-            body, status = self.maker.edit(kind, words)
+            started_s = words.get("started")
+            rest = {word: value for word, value in words.items() if word != "started"}
+            body, status = self.maker.edit(kind, rest)
+            if started_s is not None:
+                status = {"status": {**status.get("status", {}), "startTime": self._cluster.ago(started_s)}}
             if body:
                 self._cluster.patch(kind, key, body)
             if status:

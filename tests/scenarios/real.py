@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from control_plane import ControlPlane
@@ -21,7 +23,7 @@ from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
-from tests.scenarios.objects import PRIORITIES, SCENARIO
+from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO
 from tests.scenarios.play import play
 from tests.scenarios.table import Scenario
 from tests.scenarios.view import View
@@ -36,6 +38,8 @@ SEEN_WITHIN_S: Final = 5.0
 LONGEST_WAIT_S: Final = 5.0
 STREAMS: Final = 4
 """Streams of pods in one scenario."""
+#: How soon a controller notices that a pod of its own is gone.
+RECREATE_EVERY_S: Final = 0.05
 POLICY: Final = "admissionregistration.k8s.io/v1"
 PATHS: Final = (
     "/api/v1/pods",
@@ -102,6 +106,8 @@ class RealCluster:
         self._kinds: dict[str, str] = {}
         self._policy = ""
         self._namespaces: set[str] = set()
+        self._given: dict[str, Object] = {}
+        self._recreated: list[str] = []
         self._closing = threading.Event()
         self._repeating: list[Future[None]] = []
         self._repeater = ThreadPoolExecutor(STREAMS)
@@ -118,6 +124,10 @@ class RealCluster:
             created = make.create_all(self._api, bodies, connections=8)
         else:
             created = [self._api.post(self._api.path_of(body), body) for body in bodies]
+        for body in bodies:
+            if body["kind"] == "PodDisruptionBudget":  # no controller writes their status, nor anybody else
+                self.patch(body["kind"], _key(body), {"status": body["status"]}, status=True)
+        self._given |= {_key(body): body for body in bodies if body["kind"] == "Pod"}
         pods = {body["metadata"]["uid"]: body["metadata"]["name"] for body in created if body["kind"] == "Pod"}
 
         def unseen(view: View) -> list[str]:
@@ -163,6 +173,28 @@ class RealCluster:
     def while_binding(self, deeds: dict[str, str]) -> None:
         raise AssertionError("nobody can step between a real scheduler and its server")
 
+    def while_evicting(self, intruders: Mapping[str, Callable[[], None]]) -> None:
+        raise AssertionError("nobody can step between a real scheduler and its server")
+
+    def crash_after(self, writes: int) -> None:
+        raise AssertionError("nobody counts what a real scheduler writes")
+
+    def recreate(self, patterns: Sequence[str]) -> None:
+        """In a thread of its own, as pods are seen to be gone."""
+        self._recreated = list(patterns)
+        if patterns:
+            self.every(RECREATE_EVERY_S, self._recreate)
+
+    def _recreate(self) -> bool:
+        there = self._board.view.pods
+        for key, body in list(self._given.items()):
+            if key not in there and any(fnmatchcase(key, pattern) for pattern in self._recreated):
+                self.create([body])
+        return bool(self._recreated)
+
+    def ago(self, seconds: float) -> str:
+        return datetime.fromtimestamp(time.time() - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
     def restart(self) -> None:
         self._stage.daemon.kill()
         self._stage.daemon.start()
@@ -193,6 +225,9 @@ class RealCluster:
                 if pod["metadata"].get("finalizers"):
                     self._api.patch(path, {"metadata": {"finalizers": None}})
                 self._api.delete(path)
+            budgets = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+            for budget in self._api.list(budgets).items:
+                self._api.delete(f"{budgets}/{budget['metadata']['name']}")
         for key in self._kinds:
             self._api.delete(self._path("PodGroup", key))
         for node in self._api.list("/api/v1/nodes", labelSelector=f"{SCENARIO}={self._slug}").items:
@@ -213,6 +248,8 @@ class RealCluster:
         namespace, _, name = key.partition("/")
         if kind == "Pod":
             return f"/api/v1/namespaces/{namespace}/pods/{name}"
+        if kind == "PodDisruptionBudget":
+            return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
         return f"/apis/{self._kinds[key]}/namespaces/{namespace}/podgroups/{name}"
 
     def _await_refusal(self, key: str) -> None:
@@ -235,6 +272,10 @@ class RealCluster:
                     return
             assert time.monotonic() < deadline_s, "the API server does not take up the admission policy"
             time.sleep(0.1)
+
+
+def _key(body: Object) -> str:
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
 
 
 def _policy(name: str, pods: list[str]) -> list[Object]:
@@ -273,7 +314,9 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
         apply_manifests(api)
         for name, value in PRIORITIES.items():
             body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-            api.post(api.path_of(body), {**body, "value": value})
+            policy = {"preemptionPolicy": "Never"} if name in NEVER else {}
+            if name not in BUILT_IN:
+                api.post(api.path_of(body), {**body, "value": value, **policy})
         daemon = stack.enter_context(Daemon(plane, environment=environment(settings or {})))
         built = Stage(api, daemon)
         for path in PATHS:

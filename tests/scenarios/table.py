@@ -40,6 +40,9 @@ VERBS: Final = frozenset(
         "wait",
         "stream",
         "stop",
+        "recreate",
+        "while_evicting",
+        "crash_after",
         "expect",
     }
 )

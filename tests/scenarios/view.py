@@ -17,6 +17,7 @@ from control_plane.api import Object
 
 from gangsched.api.keys import TIMEOUT
 from tests.scenarios.objects import Maker
+from tests.scenarios.preempted import Preempted, evicted, sequence
 
 _COUNTED: Final = re.compile(r"(\d+) bound")
 _POD_WORDS: Final = frozenset({"bound", "pending", "reason", "message", "on", "nodes", "timed_out", "gone"})
@@ -44,6 +45,7 @@ class View:
     bound_s: dict[str, float] = field(default_factory=dict)
     ended_s: dict[str, float] = field(default_factory=dict)
     said: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    preempted: Preempted = field(default_factory=Preempted)
 
     def pod_changed(self, kind: str, pod: Object, wall_s: float) -> None:
         """Take in a change of a pod, seen at `wall_s`."""
@@ -59,6 +61,7 @@ class View:
         if kind == "DELETED" or pod["status"].get("phase") in {"Succeeded", "Failed"}:
             self.ended_s.setdefault(key, wall_s)
         self._note(f"pod {key}", pod)
+        self.preempted.pod_changed(pod)
 
     def pod_group_changed(self, kind: str, group: Object) -> None:
         """Take in a change of a PodGroup."""
@@ -103,6 +106,10 @@ def complaints(view: View, expected: Mapping[str, Any], maker: Maker) -> list[st
         kind, _, rest = name.partition(" ")
         if name == "order":
             found += _order(view, wanted, maker)
+        elif name == "sequence":
+            found += sequence(view.preempted, wanted, maker)
+        elif kind == "evicted" and rest:
+            found += [f"{name}: {text}" for text in evicted(view.preempted, rest, wanted, maker)]
         elif kind == "podgroup" and rest:
             found += [f"{name}: {text}" for text in _pod_group(view, maker.key(rest), wanted, maker)]
         elif kind == "start" and rest:

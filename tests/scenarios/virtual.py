@@ -12,7 +12,7 @@ import heapq
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -36,6 +36,7 @@ from gangsched.model.protocol import (
     BindGone,
     Bound,
     MarkTimedOut,
+    Message,
     Outcome,
     PreemptionOrder,
     RecordEvent,
@@ -47,7 +48,8 @@ from gangsched.settings import Settings
 from gangsched.state.scheduling import SchedulingState
 from gangsched.state.validate import validate
 from gangsched.telemetry.metrics import Metrics
-from tests.scenarios.objects import PRIORITIES
+from tests.scenarios.api_server import admit, key_of, merged, rfc3339
+from tests.scenarios.eviction import Evictions
 from tests.scenarios.view import View, is_bound
 
 AVOID_S: Final = 3.0
@@ -72,15 +74,23 @@ class VirtualCluster:
         self._refused: set[str] = set()
         self._deeds: dict[str, str] = {}
         self._later: deque[Callable[[], None]] = deque()
+        self._stopping: set[str] = set()
+        self._recreated: list[str] = []
+        self._given: dict[tuple[str, str], Object] = {}
+        self._intruders: dict[str, Callable[[], None]] = {}
+        self._writes_left = 0
         self._numbers = count()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._evictions = Evictions(self, self._intruders)
         self._start()
 
     def _start(self) -> None:
+        self._evictions.dead = True
+        self._evictions = Evictions(self, self._intruders)
         state = SchedulingState(parameters.rules(self._settings))
         self._loop = Loop(
             state,
-            Ports(self, self._tell, self._preempt, self),
+            Ports(self, self._tell, self.preempt, self),
             metrics=Metrics(),
             limits=parameters.limits(self._settings),
             ready=lambda: True,
@@ -91,7 +101,9 @@ class VirtualCluster:
         self._pods = store.Store(resources.pods(ShapeTable()), sink, self._report)
         self._nodes = store.Store(resources.nodes(self._report), sink, self._report)
         self._groups = {group: PodGroupStore(group, sink, self._report) for group in (X_K8S, SIGS)}
-        for reader, kind in ((self._pods, "Pod"), (self._nodes, "Node")):
+        self._budgets = store.Store(resources.DISRUPTION_BUDGETS, sink, self._report)
+        readers = (self._pods, "Pod"), (self._nodes, "Node"), (self._budgets, "PodDisruptionBudget")
+        for reader, kind in readers:
             items = [body for (each, _), body in self._objects.items() if each == kind]
             reader.add_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
         for group, pod_groups in self._groups.items():
@@ -109,19 +121,22 @@ class VirtualCluster:
         for given in bodies:
             body = copy.deepcopy(given)
             metadata = body["metadata"]
-            key = (body["kind"], _key(body))
+            key = (body["kind"], key_of(body))
             assert key not in self._objects, f"{key} is there already"
             metadata |= {"uid": f"uid-{self._version}", "creationTimestamp": self.wall(), "generation": 1}
             body.setdefault("status", {})
             if body["kind"] == "Pod":
-                _admit(body, self.wall())
+                admit(body, self.wall())
+                self._given[key] = given
             self._store("ADDED", body)
             if body["kind"] == "Pod" and is_bound(body):
                 self._run(body)
 
     def delete(self, kind: str, key: str) -> None:
         body = self._objects[(kind, key)]
-        if body["metadata"].get("finalizers"):
+        if kind == "Pod":
+            self.stop(body)
+        elif body["metadata"].get("finalizers"):
             self._patch(body, {"metadata": {"deletionTimestamp": self.wall()}})
         else:
             self._remove(body)
@@ -149,6 +164,18 @@ class VirtualCluster:
     def while_binding(self, deeds: dict[str, str]) -> None:
         self._deeds |= deeds
 
+    def while_evicting(self, intruders: Mapping[str, Callable[[], None]]) -> None:
+        self._intruders.update(intruders)
+
+    def recreate(self, patterns: Sequence[str]) -> None:
+        self._recreated = list(patterns)
+
+    def crash_after(self, writes: int) -> None:
+        self._writes_left = writes
+
+    def ago(self, seconds: float) -> str:
+        return rfc3339(self.wall_s() - seconds)
+
     def restart(self) -> None:
         self._settle()
         self._later.clear()
@@ -165,13 +192,13 @@ class VirtualCluster:
     def every(self, seconds: float, deed: Callable[[], bool]) -> None:
         def again() -> None:
             if deed():
-                self._plan(seconds, again)
+                self.plan(seconds, again)
 
         again()
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _plan(self, seconds: float, deed: Callable[[], None]) -> None:
+    def plan(self, seconds: float, deed: Callable[[], None]) -> None:
         """Do this so many seconds from now."""
         heapq.heappush(self._agenda, (self._now_s + seconds, next(self._numbers), deed))
 
@@ -191,7 +218,7 @@ class VirtualCluster:
         """A kubelet runs the pod at once, and ends it when its time is over."""
         runs_s = pod["metadata"].get("annotations", {}).get(make.RUN_SECONDS)
         if runs_s is not None:
-            self._plan(float(runs_s), partial(self._end, pod["metadata"]["uid"], ("Pod", _key(pod))))
+            self.plan(float(runs_s), partial(self._end, pod["metadata"]["uid"], ("Pod", key_of(pod))))
 
     def _end(self, uid: str, key: tuple[str, str]) -> None:
         pod = self._objects.get(key)
@@ -206,7 +233,7 @@ class VirtualCluster:
 
     def wall(self) -> str:
         """The virtual present in RFC 3339."""
-        return datetime.fromtimestamp(self.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(self.wall_s())
 
     def wall_s(self) -> float:
         """The same in seconds since the epoch."""
@@ -219,8 +246,55 @@ class VirtualCluster:
     def _tell(self, report: Report) -> None:
         self._later.append(lambda: self._write(report))
 
-    def _preempt(self, order: PreemptionOrder) -> None:
-        raise AssertionError(f"nobody evicts yet: {order}")
+    def preempt(self, order: PreemptionOrder) -> None:
+        """Begin to carry out an order of the scheduler's."""
+        self._evictions.order(order)
+
+    # --- for evictions (eviction.Objects) -----------------------------------------------------------------------------
+
+    def of_kind(self, kind: str) -> list[Object]:
+        """All objects of a kind."""
+        return [body for (each, _), body in self._objects.items() if each == kind]
+
+    def change(self, old: Object, patch: Object) -> None:
+        """Merge-patch an object."""
+        self._patch(old, patch)
+
+    def stop(self, pod: Object) -> None:
+        """Delete a pod: one that runs is gone after its grace period, and only then its finalizers count."""
+        uid, key = pod["metadata"]["uid"], ("Pod", key_of(pod))
+        grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30) if is_bound(pod) else 0
+        if "deletionTimestamp" in pod["metadata"]:
+            return
+        if grace_s:
+            self._stopping.add(uid)
+            self.plan(grace_s, partial(self._stopped, uid, key))
+        if grace_s or pod["metadata"].get("finalizers"):
+            self._patch(pod, {"metadata": {"deletionTimestamp": rfc3339(self.wall_s() + grace_s)}})
+        else:
+            self._remove(pod)
+
+    def _stopped(self, uid: str, key: tuple[str, str]) -> None:
+        self._stopping.discard(uid)
+        pod = self._objects.get(key)
+        if pod is not None and pod["metadata"]["uid"] == uid and not pod["metadata"].get("finalizers"):
+            self._remove(pod)
+
+    def soon(self, deed: Callable[[], None]) -> None:
+        """Do this once the scheduler has had its turn."""
+        self._later.append(deed)
+
+    def tell(self, message: Message) -> None:
+        """Tell the scheduler."""
+        self._loop.inbox(message)
+
+    def wrote(self) -> None:
+        """A write of a preemption is done; the scheduler crashes if it was the last one that it was given."""
+        if self._writes_left:
+            self._writes_left -= 1
+            if not self._writes_left:
+                self._later.clear()
+                self._start()
 
     # --- the pretended API server -------------------------------------------------------------------------------------
 
@@ -253,7 +327,7 @@ class VirtualCluster:
         if not self._one_by_one:
             self._loop.inbox(outcome)
         if isinstance(outcome, Bound):
-            told = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+            told = {"conditions": [{"type": "PodScheduled", "status": "True"}], "nominatedNodeName": None}
             stamp = {PERMITTED: format_permit(bind.permitted)} if bind.permitted is not None else {}
             self._patch(
                 self._objects[("Pod", key)],
@@ -270,12 +344,12 @@ class VirtualCluster:
                 regarding = {"kind": about.kind, "namespace": about.namespace, "name": about.name}
                 self.view.events.append({"regarding": regarding, "reason": reason, "note": message})
             case SetPodCondition(reason=reason, message=message):
-                pod = self._named(report)
+                pod = self.named(report)
                 if pod is not None and not is_bound(pod):
                     told = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
                     self._patch(pod, {"status": {"conditions": [told]}})
             case MarkTimedOut():
-                pod = self._named(report)
+                pod = self.named(report)
                 if pod is not None:
                     self._patch(pod, {"metadata": {"annotations": {TIMEOUT: "true"}}})
             case SetPodGroupStatus(namespace=namespace, name=name, uid=uid, status=status):
@@ -283,27 +357,32 @@ class VirtualCluster:
                 if group is not None and group["metadata"]["uid"] == uid:
                     self._patch(group, {"status": json.loads(json.dumps(dict(status)))})
 
-    def _named(self, order: SetPodCondition | MarkTimedOut) -> Object | None:
+    def named(self, order: Any) -> Object | None:
+        """The pod with this namespace, name and uid."""
         pod = self._objects.get(("Pod", f"{order.namespace}/{order.name}"))
         return pod if pod is not None and pod["metadata"]["uid"] == order.uid else None
 
     def _patch(self, old: Object, patch: Object) -> None:
-        new = _merged(old, patch)
+        new = merged(old, patch)
         if new == old:
             return
         if new.get("spec") != old.get("spec") and new["kind"] == "PodGroup":
             new["metadata"]["generation"] += 1
-        if new["metadata"].get("deletionTimestamp") and not new["metadata"].get("finalizers"):
+        is_deleted = new["metadata"].get("deletionTimestamp") and new["metadata"]["uid"] not in self._stopping
+        if is_deleted and not new["metadata"].get("finalizers"):
             self._remove(new)
         else:
             self._store("MODIFIED", new)
 
     def _remove(self, body: Object) -> None:
-        del self._objects[(body["kind"], _key(body))]
+        key = (body["kind"], key_of(body))
+        del self._objects[key]
         self._say("DELETED", body)
+        if body["kind"] == "Pod" and any(fnmatchcase(key[1], pattern) for pattern in self._recreated):
+            self.create([self._given[key]])
 
     def _store(self, change: str, body: Object) -> None:
-        self._objects[(body["kind"], _key(body))] = body
+        self._objects[(body["kind"], key_of(body))] = body
         self._say(change, body)
 
     def _say(self, change: str, body: Object) -> None:
@@ -319,6 +398,8 @@ class VirtualCluster:
             case "Node":
                 self._nodes.take_line(line)
                 self.checks.node_changed(change, body, self._now_s)
+            case "PodDisruptionBudget":
+                self._budgets.take_line(line)
             case _:
                 store = self._groups[body["apiVersion"].partition("/")[0]]
                 if change == "DELETED":
@@ -332,30 +413,3 @@ class VirtualCluster:
 
     def _report(self, sentence: str) -> None:
         raise AssertionError(f"the scheduler cannot read an object: {sentence}")
-
-
-def _key(body: Object) -> str:
-    metadata = body["metadata"]
-    return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else str(metadata["name"])
-
-
-def _admit(pod: Object, wall: str) -> None:
-    """A new pod after defaulting and admission."""
-    pod["spec"]["priority"] = PRIORITIES.get(pod["spec"].pop("priorityClassName", ""), 0)
-    for container in pod["spec"]["containers"]:
-        resources = container["resources"]
-        resources["requests"] = {**resources.get("limits", {}), **resources.get("requests", {})}
-    pod["status"] |= {"phase": "Running", "startTime": wall} if pod["spec"].get("nodeName") else {"phase": "Pending"}
-
-
-def _merged(old: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    new = dict(old) if isinstance(old, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            new.pop(key, None)
-        else:
-            new[key] = _merged(new.get(key), value)
-    return new

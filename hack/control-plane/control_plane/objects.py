@@ -21,6 +21,8 @@ POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 KOORDINATOR = "gang.scheduling.koordinator.sh/"
 #: kwok ends a pod with this annotation that many seconds after its start.
 RUN_SECONDS = "gangsched.dev/run-seconds"
+#: kwok lets a deleted pod with this annotation stop only at the end of its grace period.
+STOPS_SLOWLY = "gangsched.dev/stops-slowly"
 IMAGE = "registry.k8s.io/pause:3.10"
 
 
