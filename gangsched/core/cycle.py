@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
+from gangsched.core.last_ends import LastEnds
 from gangsched.core.permit import missing
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
@@ -56,6 +57,8 @@ def plan(
     """
     limits = limits or Limits()
     ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
+    if reserving is not None and reserving.limits.reservations and reserving.last_ends is not None:
+        ledger.last_ends = LastEnds(reserving.last_ends, snapshot.table, reserving.wall_s)
     # 1. QueueSort
     ordered = sorted(queue, key=group_key)
     ready = sorted((group for group in ordered if not group.unchanged), key=lambda group: group.looked_at)
@@ -69,6 +72,8 @@ def plan(
         if snapshot.nominations:
             ledger.respect_nominations(group.lowest_priority, but=group.id)
         verdicts[group.id] = verdict = decide(group, ledger, totals, now_s=now_s)
+        if ledger.last_ends is not None:
+            ledger.last_ends.take(verdict.binds, group)
         tried += verdict.round.attempted if verdict.round else 1
     left = tuple(group.id for group in ready if group.id not in verdicts)
     # 6. PostFilter, with all holders whatever the limits

@@ -22,6 +22,7 @@ from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.volumes.storage_use import StorageUse
+from gangsched.core.last_ends import LastEnds
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY
@@ -68,6 +69,7 @@ class Ledger:
         self.free: Ints = snapshot.allocatable if empty else snapshot.free.copy()
         self.policy = policy or GpuPolicy()
         self.scope = Scope()
+        self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
         self.occupancy = Occupancy(
             snapshot.table,

@@ -134,10 +134,13 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         room = narrow(first, usable(first.shape, group, ledger), occupancy)
         room = room_for_followers(first, len(rest), group, room, occupancy)
         penalty = preferences.pod_penalty(first, room > 0, occupancy)
-        nodes, counts = score.choose(first.shape, min(step, len(rest)), room, ledger, penalty=penalty)
+        asks = ledger.last_ends if ledger.accelerated(first.shape) else None
+        pushed = None if asks is None else asks.pushed(group)
+        wanted = min(step, len(rest))
+        nodes, counts = score.choose(first.shape, wanted, room, ledger, penalty=penalty, pushed=pushed)
         found = rest[: int(counts.sum())]
         placed += _reserve(found, nodes, counts, ledger) if found else ()
-        if len(found) < min(step, len(rest)):
+        if len(found) < wanted:
             break
     return placed
 

@@ -6,18 +6,19 @@ rules up to `fewest_nodes` split the nodes into tiers, best first; the others ch
 1. `soft_preferences`: fewest untolerated PreferNoSchedule taints, highest preferred affinity;
 2. `accelerators_left_alone`: pods that ask for no accelerator go to nodes without one, where they can;
 3. `fewest_nodes`: as many pods together as fit;
-4. `least_harm`: the node whose room for other gangs suffers least;
-5. `fewest_accelerators_left`, then `smallest_machine`;
-6. `least_spare`: the least CPU and memory to spare, so that well-equipped nodes stay for those who need them.
+4. `ends_together`: where run times are known, nodes that the pods do not keep busy for longer (H10);
+5. `least_harm`: the node whose room for other gangs suffers least;
+6. `fewest_accelerators_left`, then `smallest_machine`;
+7. `least_spare`: the least CPU and memory to spare, so that well-equipped nodes stay for those who need them.
 
-Rule 3 comes before rule 4: a gang on one node talks faster than a gang on two, and the rest of a large node is worth
-more in one piece than two halves on two nodes. docs/placement.md has the measurements behind rules 4 to 6.
+Rule 3 comes before rule 5: a gang on one node talks faster than a gang on two, and the rest of a large node is worth
+more in one piece than two halves on two nodes. docs/placement.md has the measurements behind rules 4 to 7.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -36,20 +37,23 @@ STRANDED = 4
 class Candidates:
     """Nodes that rules compare: `index[i]` of each, and the pods it would get, `takes[i]` of the `room[i]` it has.
 
-    `penalty[i]` is what the pods' preferences about other pods add; None for none. With `last`, one of the nodes gets
-    all pods that are left; without it, each is filled.
+    `penalty[i]` is what the pods' preferences about other pods add; None for none. `pushed[i]` is whether the pods keep
+    the node busy for longer than those that run there; None where nobody knows. With `last`, one of the nodes gets all
+    pods that are left; without it, each is filled.
     """
 
     index: Ints
     room: Ints
     takes: Ints
     penalty: Ints | None = None
+    pushed: Bools | None = None
     last: bool = False
 
     def where(self, mask: Bools) -> Candidates:
         """Those of the nodes that `mask` selects."""
         penalty = None if self.penalty is None else self.penalty[mask]
-        return Candidates(self.index[mask], self.room[mask], self.takes[mask], penalty, self.last)
+        pushed = None if self.pushed is None else self.pushed[mask]
+        return Candidates(self.index[mask], self.room[mask], self.takes[mask], penalty, pushed, self.last)
 
 
 Rule: TypeAlias = Callable[[Shape, Candidates, Ledger], Ints | None]
@@ -74,13 +78,18 @@ def fewest_nodes(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None
     return None if nodes.last else -nodes.takes
 
 
+def ends_together(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
+    """Rule 4: nodes whose last expected end the pods push back come last (H10)."""
+    return None if nodes.pushed is None else nodes.pushed.astype(np.int64)
+
+
 def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 4: what the pods would cost each node, in thousandths of `worth`. Asked for the last node only.
+    """Rule 5: what the pods would cost each node, in thousandths of `worth`. Asked for the last node only.
 
     Three things are added up: the `worth` that the free accelerators lose; half of what their square loses, so that
     pods gather where pods are and other nodes empty; and STRANDED for each accelerator that is left without the CPU
     and memory that pods ask beside one on average. The last does not count for whole nodes of the largest size: of
-    those the least equipped is taken first (rule 6), so that the largest gangs find what they need.
+    those the least equipped is taken first (rule 7), so that the largest gangs find what they need.
     """
     name, asked = ledger.packed_by(shape)
     if not nodes.last or not name:
@@ -103,20 +112,20 @@ def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
 
 
 def fewest_accelerators_left(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 5: the least left over of what the pods pack by, in accelerators or, without any, in pods."""
+    """Rule 6: the least left over of what the pods pack by, in accelerators or, without any, in pods."""
     name, asked = ledger.packed_by(shape)
     left: Ints = (ledger.free[ledger.resources[name], nodes.index] if name else nodes.room) - nodes.takes * asked
     return left
 
 
 def smallest_machine(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 5, second half: the fewest accelerators in all."""
+    """Rule 6, second half: the fewest accelerators in all."""
     found: Ints = ledger.accelerators[nodes.index]
     return found
 
 
 def least_spare(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 6: free CPU and memory as thousandths of the most that any node of the cluster offers, added up."""
+    """Rule 7: free CPU and memory as thousandths of the most that any node of the cluster offers, added up."""
     spare = np.zeros(nodes.index.size, dtype=np.int64)
     for name in (CPU, MEMORY):
         row = ledger.resources.get(name)
@@ -129,6 +138,7 @@ RULES: tuple[Rule, ...] = (
     soft_preferences,
     accelerators_left_alone,
     fewest_nodes,
+    ends_together,
     least_harm,
     fewest_accelerators_left,
     smallest_machine,
@@ -138,16 +148,24 @@ TIER_RULES = RULES[: RULES.index(fewest_nodes)]
 NODE_RULES = RULES[RULES.index(fewest_nodes) :]
 
 
-def choose(shape: Shape, count: int, room: Ints, ledger: Ledger, *, penalty: Ints | None = None) -> tuple[Ints, Ints]:
+def choose(
+    shape: Shape, count: int, room: Ints, ledger: Ledger, *, penalty: Ints | None = None, pushed: Bools | None = None
+) -> tuple[Ints, Ints]:
     """Node indices and how many of `count` pods of `shape` each takes; fewer than `count` in all if room is short.
 
-    `room[n]` is how many fit on node `n`, `penalty[n]` what preferences about other pods add to rule 1. Nodes are
-    distinct. Costs one sort of the feasible nodes.
+    `room[n]` is how many fit on node `n`, `penalty[n]` what preferences about other pods add to rule 1 and `pushed[n]`
+    what rule 4 goes by. Nodes are distinct. Costs one sort of the feasible nodes.
     """
     feasible = np.flatnonzero(room)
     chosen, counts = [feasible[:0]], [feasible[:0]]
     fits = room[feasible]
-    nodes = Candidates(feasible, fits, fits, None if penalty is None else penalty[feasible])
+    nodes = Candidates(
+        feasible,
+        fits,
+        fits,
+        None if penalty is None else penalty[feasible],
+        None if pushed is None else pushed[feasible],
+    )
     for tier in _tiers(shape, nodes, ledger, TIER_RULES) if feasible.size else ():
         if count <= 0:
             break
@@ -193,7 +211,7 @@ def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[
 
 def _best(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> int:
     """The one of `nodes` that takes `count` pods best; what a rule says is asked of its equals only."""
-    nodes = Candidates(nodes.index, nodes.room, np.full(nodes.index.size, count), nodes.penalty, last=True)
+    nodes = replace(nodes, takes=np.full(nodes.index.size, count), last=True)
     for rule in NODE_RULES:
         cost = rule(shape, nodes, ledger)
         if cost is not None and (least := cost.min()) != cost.max():

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import Pod
+from gangsched.model.snapshot import Floats, NodeTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,8 @@ class Reserving:
     gives every pod that takes room. `standing` is what the last plan kept, in order; those of the groups in `stale` are
     to be made anew. `waiting` are groups refused for room in earlier plans, those that have a reservation and others
     that may be heads. `known` says by group id why one has none, while nothing that this rests on has changed.
+    `last_ends`, asked only when a group of known run time is placed, gives the latest end of a pod with accelerators on
+    each node, -inf for none (H10).
     """
 
     limits: ReservationLimits
@@ -146,6 +149,7 @@ class Reserving:
     stale: frozenset[str] = frozenset()
     waiting: tuple[Group, ...] = ()
     known: Mapping[str, NotReserved] = field(default_factory=dict)
+    last_ends: Callable[[NodeTable], Floats] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.storage import Storage
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
 LABEL_COLUMNS_LIMIT = 512

@@ -8,17 +8,24 @@ with their node (a DaemonSet's, a kubelet's own) are left out: their room is not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from gangsched.api.run_time import run_time_s
 from gangsched.core.reservations.expected_end import expected_end_s
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.objects import Shape
 from gangsched.model.reservation import Occupant
+from gangsched.model.snapshot import Floats, NodeTable
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Member, State
+
+T = TypeVar("T")
 
 NOT_STARTED = frozenset({State.HELD, State.KEPT})
 """The states of members that take room and are not bound: nobody knows when they will end."""
@@ -27,16 +34,11 @@ CLOCK_STEP_S = 60.0
 """A wall clock that goes back by more than this was wrong, and so were ends that it made pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """The occupants of one node, and the earliest end among them."""
-
-    occupants: tuple[Occupant, ...]
-    passes_s: float
-
-
 class ExpectedEnds:
-    """Reads the members, the cluster and the registry; `default_s` is the run time of pods of ours that state none."""
+    """Reads the members, the cluster and the registry, which it does not own.
+
+    `default_s` is the run time of pods of ours that state none; `policy` says which resources are accelerators.
+    """
 
     def __init__(
         self,
@@ -46,23 +48,30 @@ class ExpectedEnds:
         *,
         names: frozenset[str],
         default_s: float | None = None,
+        policy: GpuPolicy | None = None,
     ) -> None:
         self._cluster = cluster
         self._members = members
         self._registry = registry
         self._names = names
         self._default_s = default_s
-        self._rows: dict[str, _Row] = {}
+        self._policy = policy or GpuPolicy()
+        self._on: dict[str, tuple[Occupant, ...]] = {}
+        self._first_s: dict[str, float] = {}
+        self._last_s: dict[str, float] = {}
         self._passes_s = math.inf
         self._wall_s = -math.inf
-        self._all: tuple[Occupant, ...] | None = None
+        self._accelerated: WeakKeyDictionary[Shape, bool] = WeakKeyDictionary()
 
-    def occupants(self, wall_s: float) -> Sequence[Occupant]:
-        """Every pod that takes room on a node and may leave it; the same object while nothing has changed."""
+    def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
+        """The pods that take room on each node and may leave it, by node name; a view, to be read now."""
         self._refresh(wall_s)
-        if self._all is None:
-            self._all = tuple(chain.from_iterable(row.occupants for row in self._rows.values()))
-        return self._all
+        return self._on
+
+    def last_ends(self, table: NodeTable, wall_s: float) -> Floats:
+        """`last[n]`: the latest end of a pod with accelerators on node `n`, -inf without any (H10)."""
+        self._refresh(wall_s)
+        return np.array([self._last_s.get(name, -math.inf) for name in table.names], dtype=np.float64)
 
     @property
     def passes_s(self) -> float:
@@ -72,26 +81,31 @@ class ExpectedEnds:
     def _refresh(self, wall_s: float) -> None:
         stale = self._cluster.take_touched()
         if wall_s < self._wall_s - CLOCK_STEP_S:
-            stale |= self._rows.keys()
+            stale |= self._on.keys()
         elif wall_s >= self._passes_s:
-            stale |= {name for name, row in self._rows.items() if row.passes_s <= wall_s}
+            stale |= {name for name, first_s in self._first_s.items() if first_s <= wall_s}
         self._wall_s = wall_s
-        stale |= self._rows.keys() - self._cluster.nodes.keys()
+        stale |= self._on.keys() - self._cluster.nodes.keys()
         if not stale:
             return
         for name in stale:
-            occupants = tuple(self._on(name, wall_s)) if name in self._cluster.nodes else ()
-            if occupants:
-                self._rows[name] = _Row(occupants, min(each.ends_s for each in occupants))
-            else:
-                self._rows.pop(name, None)
-        self._passes_s = min((row.passes_s for row in self._rows.values()), default=math.inf)
-        self._all = None
+            occupants = tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ()
+            accelerated = [each.ends_s for each in occupants if self._asks_for_accelerators(each.pod.shape)]
+            _keep(self._on, name, occupants)
+            _keep(self._first_s, name, min((each.ends_s for each in occupants), default=None))
+            _keep(self._last_s, name, max(accelerated, default=None))
+        self._passes_s = min(self._first_s.values(), default=math.inf)
 
-    def _on(self, node: str, wall_s: float) -> Iterator[Occupant]:
-        """The occupants of a node."""
-        before = self._rows.get(node)
-        since_s = {each.pod.uid: each.started_s for each in before.occupants} if before is not None else {}
+    def _asks_for_accelerators(self, shape: Shape) -> bool:
+        known = self._accelerated.get(shape)
+        if known is None:
+            known = any(self._policy.is_accelerator(name) for name, _ in shape.requests)
+            self._accelerated[shape] = known
+        return known
+
+    def _look_at(self, node: str, wall_s: float) -> Iterator[Occupant]:
+        """The occupants of a node as they are now."""
+        since_s = {each.pod.uid: each.started_s for each in self._on.get(node, ())}
         for uid, pod in self._cluster.residents(node).items():
             if pod.mirror or pod.controller_kind in DAEMON_KINDS:
                 continue
@@ -112,3 +126,11 @@ class ExpectedEnds:
         default_s = self._default_s if pod.scheduler_name in self._names else None
         stated_s = run_time_s(pod.run_time_metadata, of_group, default_s)
         return stated_s if stated_s == math.inf else expected_end_s(started_s, stated_s, wall_s)
+
+
+def _keep(of: dict[str, T], name: str, value: T | None) -> None:
+    """Keep what is known of a node; what is empty is not kept."""
+    if value is None or value == ():
+        of.pop(name, None)
+    else:
+        of[name] = value

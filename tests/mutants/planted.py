@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-CORE, STATE, LOOP = "tests/unit/core", "tests/unit/state", "tests/unit/test_loop.py"
-READ, WRITE = "tests/unit/kube/read", "tests/unit/kube/write"
-VALIDATE = "tests/unit/state/test_validate.py"
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One planted bug; `tests` is the folder or file in which some test must fail."""
-
-    name: str
-    rule: str
-    file: str
-    old: str
-    new: str
-    tests: str
-
+from tests.mutants.mutant import CORE, LOOP, READ, STATE, VALIDATE, WRITE, Mutant
+from tests.mutants.planted_backfill import BACKFILL
 
 MUTANTS = (
+    *BACKFILL,
     Mutant(
         "rollback forgets one resource",
         "R2",

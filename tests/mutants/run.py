@@ -17,7 +17,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.mutants.planted import MUTANTS, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.planted import MUTANTS
 
 ROOT = Path(__file__).parent.parent.parent
 LONGEST_S = 120.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.planted import MUTANTS, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.planted import MUTANTS
 from tests.mutants.run import ROOT
 
 

@@ -1,0 +1,49 @@
+"""The last expected end on each node, so that pods that end together leave whole nodes behind (semantics H10).
+
+Law: it says only where a group of known run time would keep a node busy for longer than those that run there; nobody is
+asked before such a group is placed. It prefers among nodes that are equal otherwise, and refuses none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+import numpy as np
+
+from gangsched.model.gang import Group, Placement
+from gangsched.model.snapshot import Bools, Floats, NodeTable
+
+PUSH_S = 3_600.0
+"""By how much a pod may push back the last end of a node and count as ending with the others."""
+
+
+class LastEnds:
+    """The ends while a plan is made at `wall_s`; `ask` gives `last[n]`, -inf for a node without occupants."""
+
+    def __init__(self, ask: Callable[[NodeTable], Floats], table: NodeTable, wall_s: float) -> None:
+        self._ask = ask
+        self._table = table
+        self._wall_s = wall_s
+
+    @cached_property
+    def _last_s(self) -> Floats:
+        """A node that is empty is so from now on."""
+        last_s: Floats = np.maximum(self._ask(self._table), self._wall_s)
+        return last_s
+
+    def pushed(self, group: Group) -> Bools | None:
+        """`pushed[n]`: whether the group would keep node `n` busy for longer; None where nobody knows."""
+        run_time_s = group.run_time_s
+        if run_time_s == math.inf:
+            return None
+        pushed: Bools = self._wall_s + run_time_s > self._last_s + PUSH_S
+        return pushed
+
+    def take(self, placed: Iterable[Placement], group: Group) -> None:
+        """The group has its places; groups after it see its end."""
+        if "_last_s" not in self.__dict__:
+            return  # nobody asked; the places of this group are those of a group whose end nobody knows
+        nodes = [self._table.index[each.node] for each in placed]
+        self._last_s[nodes] = np.maximum(self._last_s[nodes], self._wall_s + group.run_time_s)
