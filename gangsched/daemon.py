@@ -197,6 +197,8 @@ class Daemon:
         for name, box in zip(("conditions", "timeouts", "podgroups"), self.status.outboxes, strict=True):
             publish("outbox", name, box.counts)
         state = self.state
+        nominations = state.preemptions.nominations
+        self.metrics.preemption.nominations.set_function(lambda: len(nominations.all()))
         self.metrics.nodes.set_function(lambda: len(state.cluster))
         self.metrics.pods.set_function(lambda: len(informers.stores["pods"]))
         self.metrics.gangs.set_function(lambda: len(state.registry.gangs))

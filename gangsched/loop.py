@@ -132,6 +132,8 @@ class Loop:
         planned = self._plan(now_s)
         for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
             self._ports.tell(report)
+        if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:
+            self._metrics.preemption.add(counts)
         return planned
 
     def drain(self) -> None:

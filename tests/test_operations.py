@@ -18,6 +18,7 @@ from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.ports import silent
 from gangsched.kube.read.informers import Informers
+from gangsched.model.disruption import DISRUPTION_TARGET
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang
@@ -92,6 +93,7 @@ def test_the_tables_have_no_reason_that_is_gone() -> None:
         "Scheduled",
         RESERVED,
         DEGRADED,
+        DISRUPTION_TARGET,
         TIMED_OUT,
         INVALID_GANG,
         "PodGroupScheduled",

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Phase
+from gangsched.model.preemption import NotHelpful
 from gangsched.model.resources import format_quantity
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, broken
@@ -159,7 +160,8 @@ def _member(member: Member, kind: str) -> Json:
 def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -> Json:
     """Round, clock and other values that the gangs of a group share (semantics R4, T1, D1, B6)."""
     if group is None:
-        return {"broken": False, "rounds": 0, "lastRound": None, "clock": None, "yieldedTo": "", "avoid": {}}
+        nothing = dict.fromkeys(("lastRound", "clock", "nomination", "preemption"))
+        return {"broken": False, "rounds": 0, **nothing, "yieldedTo": "", "avoid": {}}
     verdict = group.verdict
     round_ = verdict.round if verdict else None
     view = state.registry.group(group.id, now_s)
@@ -182,9 +184,40 @@ def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -
         },
         "notes": _notes(state, group),
         "clock": clock,
+        "nomination": _nomination(state, group, now_s),
+        "preemption": _not_helpful(group),
         "yieldedTo": group.yielded_to,
         "avoid": {node: round(until_s - now_s, 1) for node, until_s in sorted(group.avoid.items()) if until_s > now_s},
     }
+
+
+def _nomination(state: SchedulingState, group: GroupRecord, now_s: float) -> Json | None:
+    """How far room is made for the group: nodes, what becomes of each victim, and the harm (semantics V8, V23)."""
+    record = state.preemptions.nominations.of(group.id)
+    if record is None:
+        return None
+    harm = record.decision.harm
+    return {
+        "stage": record.stage.value,
+        "nodes": {seat.pod.key: seat.node for seat in record.seats.values()},
+        "victims": [
+            {"pod": f"{each.namespace}/{each.name}", "node": each.node, "unit": each.kind, "fate": record.fates[uid]}
+            for uid, each in record.victims.items()
+        ],
+        "awaited": len(record.awaited),
+        "deadlineS": round(state.preemptions.nominations.deadline_s(record) - now_s, 1),
+        "harm": harm._asdict() if harm is not None else None,
+        "lost": record.lost,
+    }
+
+
+def _not_helpful(group: GroupRecord) -> Json | None:
+    """Why preemption could not help the group, with the amounts that were found (semantics V21)."""
+    found = group.verdict.preemption if group.verdict is not None else None
+    if not isinstance(found, NotHelpful):
+        return None
+    amounts = ("pods", "room", "needed", "allowed", "amount", "seconds", "name")
+    return {"why": found.why.value, **{name: value for name in amounts if (value := getattr(found, name))}}
 
 
 def _notes(state: SchedulingState, group: GroupRecord) -> list[Json]:

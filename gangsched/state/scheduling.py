@@ -112,7 +112,7 @@ class SchedulingState:
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
-            return self.preemptions.answer(message)
+            return self.preemptions.answer(message, now_s)
         return self._event_handlers.apply(message, now_s=now_s)
 
     def _answer(self, answer: Outcome | ClaimsWritten, now_s: float) -> tuple[RecordEvent, ...]:

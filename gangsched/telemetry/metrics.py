@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from gangsched import __version__
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.reasons import Reason
+from gangsched.telemetry.preemption import PreemptionMetrics
 from gangsched.telemetry.reservations import ReservationMetrics
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Metrics:
         parts = gauge("gangsched_queue_groups", "Groups in each part of the queue.", ["part"])
         self.queue_groups = Children(parts, QUEUE_PARTS)
         self.holds = gauge("gangsched_holds", "Pods that hold room and wait for their gang.")
+        self.preemption = PreemptionMetrics(registry)
         self.nodes = gauge("gangsched_nodes", "Nodes known.")
         self.pods = gauge("gangsched_pods", "Pods known that have not ended, of all schedulers.")
         self.gangs = gauge("gangsched_gangs", "Gangs known.")

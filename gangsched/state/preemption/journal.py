@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gangsched.model.disruption import VICTIM_MESSAGE
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.protocol import Evicted, EvictionResult, ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
@@ -38,17 +39,21 @@ class Journal:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._counts = Counts()
+        self._counts: Counts | None = None
         self._bound: dict[tuple[str, str], int] = {}  # members of a gang before a nomination's evictions
 
-    def take_counts(self) -> Counts:
-        """What happened since last asked."""
-        counts, self._counts = self._counts, Counts()
+    def take_counts(self) -> Counts | None:
+        """What happened since last asked; None if nothing did."""
+        counts, self._counts = self._counts, None
         return counts
+
+    def _count(self) -> Counts:
+        self._counts = self._counts or Counts()
+        return self._counts
 
     def attempt(self, result: str) -> None:
         """Preemption was looked at for a group."""
-        self._counts.attempts[result] += 1
+        self._count().attempts[result] += 1
 
     def evicting(self, record: NominationRecord) -> None:
         """The evictions of a nomination are ordered."""
@@ -56,15 +61,20 @@ class Journal:
             if gang_id in self._registry.gangs:
                 self._bound[record.id, gang_id] = self._registry.view(gang_id).bound
         if record.victims and record.decision.harm is not None:
-            self._counts.gangs_stopped += len(record.decision.stopped)
-            self._counts.lost_accelerator_seconds += record.decision.harm.work_lost / 1000
+            self._count().gangs_stopped += len(record.decision.stopped)
+            self._count().lost_accelerator_seconds += record.decision.harm.work_lost / 1000
 
     def ended(self, record: NominationRecord, result: Result, seconds: float, in_vain: int) -> None:
         """A nomination ended."""
-        self._counts.seconds.append((result, seconds))
-        self._counts.evicted_in_vain += in_vain
+        self._count().seconds.append((result, seconds))
+        self._count().evicted_in_vain += in_vain
         for key in [key for key in self._bound if key[0] == record.id]:
             del self._bound[key]
+
+    def started(self, group: GroupRecord) -> None:
+        """The group has all its members: what was told of its own preemption is over."""
+        for gang_id in group.gangs:
+            self._registry.gangs[gang_id].preempted = ""
 
     def lost(self, group: GroupRecord, text: str) -> Iterator[RecordEvent]:
         """The Event of a nomination that ended without a start."""
@@ -87,7 +97,9 @@ class Journal:
         if by is None:
             return
         if answer.result is EvictionResult.DONE:
-            self._counts.victims[victim.kind] += 1
+            self._count().victims[victim.kind] += 1
+            if victim.kind is UnitKind.CORE and (evicted_gang := self._registry.gangs.get(victim.gang)) is not None:
+                evicted_gang.preempted = VICTIM_MESSAGE
             ref = ObjectRef("v1", "Pod", victim.namespace, victim.name, victim.uid)
             yield RecordEvent(ref, EventReason.PREEMPTED, telling.preempted_pod(victim, by), action=ACTION)
         of_gang = [uid for uid, each in record.victims.items() if each.gang == victim.gang]

@@ -6,7 +6,7 @@ nomination ends: the group starts, the room is lost, or the deadline passes. Wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import ValuesView
 from dataclasses import replace
 from itertools import count
 
@@ -77,7 +77,7 @@ class Nominations:
         """The nomination of a group."""
         return self._of_group.get(group_id)
 
-    def all(self) -> Iterable[NominationRecord]:
+    def all(self) -> ValuesView[NominationRecord]:
         """Every nomination."""
         return self._of_group.values()
 
@@ -94,7 +94,7 @@ class Nominations:
         live = [record for record in self._of_group.values() if not record.lost]
         seated = (seat.vacant_s for record in live for seat in record.seats.values())
         vacant = (vacant_s + seats.VACANT_S for vacant_s in seated if vacant_s is not None)
-        return min((*(self._deadline_s(record) for record in live), *vacant), default=None)
+        return min((*(self.deadline_s(record) for record in live), *vacant), default=None)
 
     # --- the life of one --------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Nominations:
             record.stage = Stage.PREPARED if record.victims else Stage.EVICTING
             self._queue.activate(record.group)
 
-    def evicted(self, answer: Evicted) -> tuple[RecordEvent, ...]:
+    def evicted(self, answer: Evicted, now_s: float) -> tuple[RecordEvent, ...]:
         """The API server answered an eviction (semantics V14)."""
         record = self._of_id.get(answer.id)
         if record is None or record.fates.get(answer.uid) is not Fate.ORDERED:
@@ -152,6 +152,7 @@ class Nominations:
             case EvictionResult.BLOCKED | EvictionResult.FAILED:
                 record.fates[answer.uid] = Fate.MARKED
                 self._lose(record, f"pod {record.victims[answer.uid].name} was not evicted: {answer.message}")
+        self._reports.note(record.victims[answer.uid].group, now_s)
         return tuple(self.journal.answered(record, answer))
 
     def delayed(self, answer: EvictionDelayed) -> tuple[RecordEvent, ...]:
@@ -174,6 +175,7 @@ class Nominations:
         started = bool(verdict.binds) and self._has_started(group)
         if started:
             self.back_off.reset(group.id)
+            self.journal.started(group)
         if record is None:
             return self.begin(group, verdict.preemption, now_s) if isinstance(verdict.preemption, Preemption) else []
         if started:
@@ -197,7 +199,7 @@ class Nominations:
             if cause := self._room(record).obstacle():
                 self._lose(record, cause)
             self._tell_anew(record, group, now_s)
-        if now_s >= self._deadline_s(record):
+        if now_s >= self.deadline_s(record):
             record.expired = record.expired or not record.lost
             self._lose(record, "what was to be evicted has not ended in time")
         return actions
@@ -301,7 +303,7 @@ class Nominations:
         """Whether a pod should have ended long ago; only `look` at the deadline finds this in a victim."""
         return bool(pod.deletion_s) and self._wall_s >= pod.deletion_s + STUCK_S
 
-    def _deadline_s(self, record: NominationRecord) -> float:
+    def deadline_s(self, record: NominationRecord) -> float:
         """The monotonic second at which the last victim is stuck (V12)."""
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
         ends = (member.pod.deletion_s for member in members if member is not None and member.pod.deletion_s)
@@ -311,7 +313,7 @@ class Nominations:
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
         left = [member for member in members if member is not None and member.node]
         gangs = {member.gang for member in left if member.gang}
-        until_s = int(self._deadline_s(record) + self._offset_s)
+        until_s = int(self.deadline_s(record) + self._offset_s)
         nodes = sorted({seat.node for seat in record.seats.values()})
         return telling.preempting(nodes, len(left), len(gangs), until_s)
 

@@ -141,13 +141,13 @@ class Preemptions:
             retry_at_s = self.nominations.back_off.retry_at_s()
             self._queue.wake_at(group_id, retry_at_s.get(group_id, now_s))
 
-    def answer(self, answer: PreemptionAnswer) -> tuple[RecordEvent, ...]:
+    def answer(self, answer: PreemptionAnswer, now_s: float) -> tuple[RecordEvent, ...]:
         """The API server answered; returns Events that are due whatever is decided next."""
         match answer:
             case PreemptionPrepared():
                 self.nominations.prepared(answer)
             case Evicted():
-                return self.nominations.evicted(answer)
+                return self.nominations.evicted(answer, now_s)
             case EvictionDelayed():
                 return self.nominations.delayed(answer)
             case EvictionsForbidden(message=message):

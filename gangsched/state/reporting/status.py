@@ -6,7 +6,7 @@ such. `wall` is the time to stamp new conditions with, RFC 3339.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gangsched.api import keys
@@ -22,6 +22,7 @@ from gangsched.api.podgroup import (
     with_condition,
 )
 from gangsched.core.messages import waiting_for_members
+from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
@@ -94,6 +95,8 @@ def status(
     count = counts(record)
     conditions = stored_conditions(pod_group.status)
     facts = _facts(record, pod_group, gang, verdict, count) | ({RESERVED: reserved} if reserved is not None else {})
+    if (preempted := _preempted(record, gang, conditions, told)) is not None:
+        facts[DISRUPTION_TARGET] = preempted
     ours = _conditions(facts, pod_group, wall)
     for condition in ours:
         old = next((old for old in conditions if old.type == condition.type), None)
@@ -181,6 +184,16 @@ def _degraded(gang: Gang) -> Fact:
     if not broken(gang):
         return False, "Complete", ""
     return True, "BelowMinimum", f"{gang.bound + gang.succeeded} of {gang.min_member} members run or are bound"
+
+
+def _preempted(record: GangRecord, gang: Gang, stored: Iterable[Condition], told: frozenset[str]) -> Fact | None:
+    """Whether the gang was evicted whole and has not started again (semantics V22); None if we said nothing of it."""
+    if record.preempted:
+        return True, PREEMPTED_BY_SCHEDULER, record.preempted
+    ours = any(each.type == DISRUPTION_TARGET and each.message.startswith(VICTIM_MESSAGE) for each in stored)
+    if gang.satisfied and (ours or DISRUPTION_TARGET in told):
+        return False, "Started", f"{VICTIM_MESSAGE}; it has started again"
+    return None
 
 
 def _timed_out(gang: Gang) -> Fact:

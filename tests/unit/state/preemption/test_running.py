@@ -1,0 +1,88 @@
+"""What a plan is told of running pods (semantics V25)."""
+
+from __future__ import annotations
+
+from gangsched.model.disruption import PodDisruptionBudget
+from gangsched.model.objects import Phase
+from gangsched.model.preemption import Running
+from tests.builders import members, node, pod, pod_group
+from tests.world import World
+
+
+def told(
+    world: World, *, leaving: frozenset[str] = frozenset(), budgets: tuple[PodDisruptionBudget, ...] = ()
+) -> Running:
+    """As `core.preemption` sees it."""
+    world.state.refresh(world.now_s)
+    return world.state.preemptions.running.now(leaving, {"ns": budgets} if budgets else {})
+
+
+def of(running: Running) -> dict[str, tuple[str, str, bool]]:
+    """Pod name to node, gang and whether it is leaving."""
+    return {each.pod.name: (each.node, each.gang, each.leaving) for each in running.pods}
+
+
+def test_bound_pods_of_everybody_are_told_and_nothing_else() -> None:
+    """Pending pods, those being bound and those that have ended are not among them; plain pods have no gang."""
+    world = World(node("a", 8))
+    world.create(members("g", 2), pod("plain"), pod("foreign", node_name="a", scheduler_name="other"))
+    world.settle()
+    world.create(pod("pending", gpus=100))
+    world.fate = lambda _: "later"
+    world.create(pod("under-way"))
+    world.settle()
+    assert of(told(world)) == {
+        "g-0": ("a", "ns/g", False),
+        "g-1": ("a", "ns/g", False),
+        "plain": ("a", "", False),
+        "foreign": ("a", "", False),
+    }
+
+
+def test_a_look_costs_what_has_changed() -> None:
+    """The second look reads the pods that moved, and is the same as one that reads all."""
+    world = World(node("a", 100))
+    pods = world.create(members("g", 40, min_member=2), [pod(f"p{n}") for n in range(40)])
+    world.settle()
+    told(world)
+    seen = world.state.preemptions.running.looks
+    world.update(pods[0], deleting=True, deletion_s=5)
+    world.delete(pods[50])
+    world.update(pods[60], start_s=77, phase=Phase.RUNNING)
+    now = told(world, leaving=frozenset({pods[1].uid}))
+    assert world.state.preemptions.running.looks - seen <= 4
+    world.restart()
+    afresh = told(world, leaving=frozenset({pods[1].uid}))
+    assert of(now) == of(afresh)
+    assert {each.pod.uid: each.pod.start_s for each in now.pods} == {
+        each.pod.uid: each.pod.start_s for each in afresh.pods
+    }
+    (gang,), (again,) = now.gangs, afresh.gangs
+    assert sorted(gang.uids) == sorted(again.uids)
+    assert len(gang.uids) == 38
+    assert (gang.min_member, gang.group) == (2, "ns/g")
+
+
+def test_an_edited_minimum_is_seen() -> None:
+    """The gang's surplus follows its PodGroup."""
+    world = World(node("a", 8))
+    world.declare(pod_group("g", 2))
+    world.create(members("g", 4, pod_group=True))
+    world.settle()
+    assert [each.min_member for each in told(world).gangs] == [2]
+    world.declare(pod_group("g", 3, generation=2))
+    assert [each.min_member for each in told(world).gangs] == [3]
+
+
+def test_budgets_have_the_pods_that_they_cover() -> None:
+    """A budget selects by labels in its namespace; one that covers nobody is left out."""
+    world = World(node("a", 8))
+    pods = world.create(pod("one", labels={"app": "x"}), pod("two", labels={"app": "y"}))
+    world.settle()
+    every = PodDisruptionBudget(namespace="ns", name="every", selector=(), allowed=1)
+    nobody = PodDisruptionBudget(namespace="ns", name="nobody", selector=None, allowed=1)
+    (budget,) = told(world, budgets=(every, nobody)).budgets
+    assert (budget.key, budget.allowed, budget.uids) == ("ns/every", 1, frozenset(each.uid for each in pods))
+    world.delete(pods[0])
+    (budget,) = told(world, budgets=(every, nobody)).budgets
+    assert budget.uids == {pods[1].uid}
