@@ -29,7 +29,7 @@ from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
 from gangsched.model.protocol import Message, Outcome, PreemptionOrder, RecordEvent, Report
 from gangsched.settings import Settings
-from gangsched.state.debug_view import describe_gang, list_gangs
+from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
 from gangsched.state.members import State
 from gangsched.state.scheduling import SchedulingState
 from gangsched.state.validate import validate
@@ -136,6 +136,7 @@ class Daemon:
             self.settings.debug_host,
             self.settings.debug_port,
             list_gangs=lambda: list_gangs(self.state),
+            list_reservations=lambda: list_reservations(self.state),
             describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=time.monotonic()),
             validate=lambda: validate(self.state),
         )

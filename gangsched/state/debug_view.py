@@ -6,8 +6,10 @@ Times are seconds relative to `now_s`, because monotonic clocks mean nothing out
 
 from __future__ import annotations
 
+import math
 from typing import TypeAlias
 
+from gangsched.api.timestamps import format_timestamp
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Phase
 from gangsched.model.preemption import NotHelpful
@@ -61,6 +63,29 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
         "members": _members(record),
         **_of_group(state, group, now_s),
     }
+
+
+def list_reservations(state: SchedulingState) -> list[Json]:
+    """The reservations that stand, in the order of heads (semantics H15)."""
+    return [
+        {
+            "group": each.group,
+            "kind": "fence" if each.is_fence else "timed",
+            "first": each.first,
+            "at": _time(each.at_s),
+            "promised": _time(each.promised_s),
+            "waitingSince": _time(each.since_s),
+            "runTimeS": each.run_time_s if each.run_time_s < math.inf else None,
+            "nodes": list(each.nodes),
+            "empty": each.empty if each.is_fence else None,
+            "waitsFor": [blocker.id for blocker in each.waits_for],
+        }
+        for each in state.reports.reservations.standing
+    ]
+
+
+def _time(at_s: float) -> str | None:
+    return format_timestamp(int(at_s)) if at_s < math.inf else None
 
 
 def _line(state: SchedulingState, record: GangRecord) -> Json:

@@ -1,5 +1,6 @@
 """Debug: /debug/gangs and /debug/gangs/{ns}/{name} show what the scheduler knows and last decided, as JSON.
 
+/debug/reservations shows for whom room is kept, in order.
 /debug/validate counts again what is kept of members, which stops the event loop for some 4 µs for each pod.
 
 Law: the pages only read, from memory. They name pods of every namespace, so they have their own port, on the loopback
@@ -17,12 +18,15 @@ from aiohttp import web
 
 from gangsched.telemetry.serving import serve
 
-ListGangs = Callable[[], Sequence[Mapping[str, object]]]
+PAGES = "/debug/gangs, /debug/gangs/NAMESPACE/NAME, /debug/reservations or /debug/validate"
+ListAll = Callable[[], Sequence[Mapping[str, object]]]
 DescribeGang = Callable[[str], Mapping[str, object] | None]
 Validate = Callable[[], Sequence[str]]
 
 
-def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang, validate: Validate) -> web.Application:
+def debug_app(
+    *, list_gangs: ListAll, list_reservations: ListAll, describe_gang: DescribeGang, validate: Validate
+) -> web.Application:
     """The pages; `describe_gang` takes a gang's id and returns None if it does not know it (404)."""
 
     async def all_gangs(request: web.Request) -> web.Response:
@@ -36,19 +40,21 @@ def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang, validate: V
             return _json({"error": f"no gang {gang_id} is known"}, HTTPStatus.NOT_FOUND)
         return _json(described)
 
+    async def all_reservations(request: web.Request) -> web.Response:
+        return _json({"reservations": list_reservations()})
+
     async def complaints(request: web.Request) -> web.Response:
         return _json({"complaints": validate()})
 
     async def nothing(request: web.Request) -> web.Response:
-        return _json(
-            {"error": "try /debug/gangs, /debug/gangs/NAMESPACE/NAME or /debug/validate"}, HTTPStatus.NOT_FOUND
-        )
+        return _json({"error": f"try {PAGES}"}, HTTPStatus.NOT_FOUND)
 
     app = web.Application(client_max_size=1024)
     app.add_routes(
         [
             web.get("/debug/gangs", all_gangs),
             web.get("/debug/gangs/{id:[^/]+/[^/]+}", one_gang),
+            web.get("/debug/reservations", all_reservations),
             web.get("/debug/validate", complaints),
             web.get("/{rest:.*}", nothing),
         ]
@@ -58,10 +64,18 @@ def debug_app(*, list_gangs: ListGangs, describe_gang: DescribeGang, validate: V
 
 @asynccontextmanager
 async def serve_debug(
-    host: str, port: int, *, list_gangs: ListGangs, describe_gang: DescribeGang, validate: Validate
+    host: str,
+    port: int,
+    *,
+    list_gangs: ListAll,
+    list_reservations: ListAll,
+    describe_gang: DescribeGang,
+    validate: Validate,
 ) -> AsyncIterator[None]:
     """Serve the pages while the block runs; port 0 serves nothing. Raises SettingsError if it is not available."""
-    app = debug_app(list_gangs=list_gangs, describe_gang=describe_gang, validate=validate)
+    app = debug_app(
+        list_gangs=list_gangs, list_reservations=list_reservations, describe_gang=describe_gang, validate=validate
+    )
     remedy = "choose another GANGSCHED_DEBUG_PORT, or 0 for none"
     async with serve(app, host, port, what="the debug pages", remedy=remedy):
         yield

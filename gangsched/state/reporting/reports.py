@@ -57,11 +57,11 @@ class Reports:
         self._events: dict[str, set[tuple[str, str]]] = {}
         self._statuses: dict[str, _Written] = {}
         self._starts: dict[str, Start] = {}
-        self._reservations = ReservationReports()
+        self.reservations = ReservationReports()
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
         """These stand after a plan: report what is news of them once it has settled."""
-        for group_id in self._reservations.update(reservations, wall_s=wall_s):
+        for group_id in self.reservations.update(reservations, wall_s=wall_s):
             self.note(group_id, now_s)
 
     def note(self, group_id: str, now_s: float) -> None:
@@ -73,7 +73,7 @@ class Reports:
         for gang_id in gang_ids:
             for known in (self._pods, self._events, self._statuses, self._starts):
                 known.pop(gang_id, None)
-        self._reservations.forget(gang_ids)
+        self.reservations.forget(gang_ids)
 
     def answered(self, member: Member, outcome: Outcome) -> None:
         """The bind of a gang's member ended."""
@@ -121,7 +121,7 @@ class Reports:
             record, gang = registry.gangs[gang_id], registry.view(gang_id)
             verdict = group.verdict
             if verdict is not None:
-                verdict = self._reservations.completed(verdict, record.namespace, wall_s=moment.wall_s)
+                verdict = self.reservations.completed(verdict, record.namespace, wall_s=moment.wall_s)
                 told = self._pods.setdefault(gang.id, {})
                 for pod, wanted in pod_conditions(record, gang, verdict, faults):
                     yield from self._tell_pod(group.id, gang, pod, wanted, told, moment)
@@ -204,7 +204,7 @@ class Reports:
         if written is not None and written.uid != pod_group.uid:
             written = None
         told = condition_types(written.status) if written else frozenset[str]()
-        reserved = self._reservations.condition(
+        reserved = self.reservations.condition(
             group.id, gang.id, verdict, stored_condition(pod_group.status, RESERVED), wall_s=moment.wall_s
         )
         wanted = status(record, pod_group, gang, verdict, wall=moment.wall, told=told, reserved=reserved)

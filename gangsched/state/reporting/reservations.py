@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import NotReserved, Reservations
+from gangsched.model.reservation import NotReserved, Reservations, Reserved
 from gangsched.state.reporting.reserved import LOST, NOT_NEEDED, STARTED, Told, ended, kept_for, not_reserved, with_tail
 
 Fact: TypeAlias = tuple[bool, str, str]
@@ -20,9 +20,13 @@ OVER = frozenset({STARTED, NOT_NEEDED})
 
 
 class ReservationReports:
-    """Remembers by group id what was told of reservations, and by gang id how the condition ended."""
+    """Remembers by group id what was told of reservations, and by gang id how the condition ended.
+
+    `standing` is what stands after the last plan, in the order of heads.
+    """
 
     def __init__(self) -> None:
+        self.standing: tuple[Reserved, ...] = ()
         self._told: dict[str, Told] = {}
         self._why: dict[str, NotReserved] = {}
         self._had: set[str] = set()
@@ -31,6 +35,7 @@ class ReservationReports:
     def update(self, reservations: Reservations, *, wall_s: float) -> set[str]:
         """Take what a plan left standing; returns the groups of which there is news."""
         news: set[str] = set()
+        self.standing = reservations.standing
         standing = {reserved.group: reserved for reserved in reservations.standing}
         for group_id, reserved in standing.items():
             self._why.pop(group_id, None)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 from gangsched.model.objects import Phase
-from gangsched.state.debug_view import describe_gang, list_gangs
+from gangsched.model.reservation import Blocker, Reservations, Reserved
+from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
 
@@ -100,3 +103,37 @@ def test_unknown_and_brand_new_gangs() -> None:
     world.create(members("g", 2))
     gang = described(world, "ns/g")
     assert (gang["reason"], gang["queue"], len(gang["members"]["pending"])) == ("", "", 2)
+
+
+def test_reservations_are_listed_in_the_order_of_heads() -> None:
+    """H15: kind, time, nodes and what each waits for; what nobody knows is null, as JSON has no infinity."""
+    world = World(node("n", 8))
+    timed = Reserved(
+        group="ns/a",
+        namespaces=frozenset({"ns"}),
+        priority=0,
+        since_s=60,
+        run_time_s=math.inf,
+        at_s=120.5,
+        nodes=("n",),
+        first=True,
+        promised_s=180.0,
+        waits_for=(Blocker("ns/old", "ns"),),
+    )
+    fence = replace(timed, group="ns/b", at_s=math.inf, first=False, promised_s=math.inf, empty=1, run_time_s=60.0)
+    world.state.reports.reserved(Reservations(standing=(timed, fence)), now_s=world.now_s, wall_s=100.0)
+    first, second = list_reservations(world.state)
+    assert first == {
+        "group": "ns/a",
+        "kind": "timed",
+        "first": True,
+        "at": "1970-01-01T00:02:00Z",
+        "promised": "1970-01-01T00:03:00Z",
+        "waitingSince": "1970-01-01T00:01:00Z",
+        "runTimeS": None,
+        "nodes": ["n"],
+        "empty": None,
+        "waitsFor": ["ns/old"],
+    }
+    assert (second["kind"], second["at"], second["promised"], second["empty"]) == ("fence", None, None, 1)
+    assert json.loads(json.dumps([first, second], allow_nan=False)) == [first, second]

@@ -10,9 +10,9 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 
 from gangsched.settings import Settings, SettingsError
-from gangsched.state.debug_view import describe_gang, list_gangs
+from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
 from gangsched.state.validate import validate
-from gangsched.telemetry.debug import debug_app, serve_debug
+from gangsched.telemetry.debug import PAGES, debug_app, serve_debug
 from tests.builders import members, node, pod
 from tests.world import World
 
@@ -25,6 +25,7 @@ async def pages() -> Any:
     world.settle()
     app = debug_app(
         list_gangs=lambda: list_gangs(world.state),
+        list_reservations=lambda: list_reservations(world.state),
         describe_gang=lambda gang_id: describe_gang(world.state, gang_id, now_s=world.now_s),
         validate=lambda: validate(world.state),
     )
@@ -39,7 +40,8 @@ async def test_the_pages_are_json_and_so_is_a_404(pages: Any) -> None:
         "/debug/gangs/ns/g": (200, "gang", "ns/g"),
         "/debug/gangs/pod:ns/lonely": (200, "gang", "pod:ns/lonely"),
         "/debug/gangs/ns/none": (404, "error", "no gang ns/none is known"),
-        "/debug": (404, "error", "try /debug/gangs, /debug/gangs/NAMESPACE/NAME or /debug/validate"),
+        "/debug": (404, "error", f"try {PAGES}"),
+        "/debug/reservations": (200, "reservations", []),
         "/debug/validate": (200, "complaints", []),
     }
     for path, (status, key, value) in expected.items():
@@ -53,14 +55,18 @@ async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    async with serve_debug("127.0.0.1", port, list_gangs=list, describe_gang=lambda _: None, validate=list):
+    async with serve_debug(
+        "127.0.0.1", port, list_gangs=list, list_reservations=list, describe_gang=lambda _: None, validate=list
+    ):
         async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/debug/gangs") as answer:
             assert answer.status == 200
         with pytest.raises(SettingsError, match=r"debug pages on 127\.0\.0\.1.*GANGSCHED_DEBUG_PORT"):
             await serve_debug(
-                "127.0.0.1", port, list_gangs=list, describe_gang=lambda _: None, validate=list
+                "127.0.0.1", port, list_gangs=list, list_reservations=list, describe_gang=lambda _: None, validate=list
             ).__aenter__()
-    async with serve_debug("no.such.host.invalid", 0, list_gangs=list, describe_gang=lambda _: None, validate=list):
+    async with serve_debug(
+        "no.such.host.invalid", 0, list_gangs=list, list_reservations=list, describe_gang=lambda _: None, validate=list
+    ):
         pass
 
 
