@@ -5,24 +5,26 @@ room that those before it left. The result depends on nothing but the arguments.
 
 1. QueueSort: order the groups. 2. End what cannot go on: holds that timed out, lost their node, or may not be held. 3.
 PreFilter: members (P1, P2), then arithmetic (P4). 4. A round for the gangs that need a minimum: Filter, Score, Reserve
-and Permit (R1-R3, B1). 5. Members that no gang rule holds back, one by one (P3, B3). 6. PostFilter: end a deadlock of
-holds (D1).
+and Permit (R1-R3, B1). 5. Members that no gang rule holds back, one by one (P3, B3). 6. Preemption (V15). 7.
+PostFilter: end a deadlock of holds (D1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.permit import missing
+from gangsched.core.preemption.turn import Preemptions
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Verdict
+from gangsched.model.preemption import PreemptionInput
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Reservations, Reserving
 from gangsched.model.snapshot import Snapshot
@@ -48,12 +50,13 @@ def plan(
     limits: Limits | None = None,
     policy: GpuPolicy | None = None,
     reserving: Reserving | None = None,
+    preempting: PreemptionInput | None = None,
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
     Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. Groups that are
     `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8).
-    Without `reserving` nothing is reserved for those that wait.
+    Without `reserving` nothing is reserved for those that wait; without `preempting` nobody is evicted for them.
     """
     limits = limits or Limits()
     ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
@@ -64,23 +67,52 @@ def plan(
     ready = sorted((group for group in ordered if not group.unchanged), key=lambda group: group.looked_at)
     verdicts: dict[str, Verdict] = {}
     tried = 0
+
+    def decided(group: Group) -> Verdict:
+        return decide(group, ledger, totals, now_s=now_s)
+
+    preemptions = Preemptions.of(preempting, ledger, now_s, decided)
     for group in ready:
         # The rest is looked at in the next plan, so that no group is refused for lack of a search.
         if ledger.search_steps >= limits.search_steps or len(verdicts) >= limits.groups or tried >= limits.pods:
             break
+        if group.id in verdicts:
+            continue  # it gave up its holds for one before it
         # 2.-5. group by group
         if snapshot.nominations:
             ledger.respect_nominations(group.lowest_priority, but=group.id)
-        verdicts[group.id] = verdict = decide(group, ledger, totals, now_s=now_s)
-        if ledger.last_ends is not None:
-            ledger.last_ends.take(verdict.binds, group)
+        verdicts[group.id] = verdict = decided(group)
         tried += verdict.round.attempted if verdict.round else 1
+        # 6. Preemption, before those behind it see the room
+        if preemptions is not None and group.strict:
+            verdicts |= preemptions.turn(group, verdict, post_filter.still_holding(ordered, verdicts))
+        if ledger.last_ends is not None:
+            ledger.last_ends.take(verdicts[group.id].binds, group)
     left = tuple(group.id for group in ready if group.id not in verdicts)
-    # 6. PostFilter, with all holders whatever the limits
-    yields = post_filter.yield_holds(ordered, verdicts, ledger, lambda each: decide(each, ledger, totals, now_s=now_s))
-    first = yields | verdicts | yields  # what is released comes before what takes its room
+    # 7. PostFilter, with all holders whatever the limits; groups that hold preempt where nobody yields
+    gave = post_filter.yield_holds(ordered, verdicts, ledger, decided)
+    verdicts |= gave
+    if preemptions is not None:
+        if not post_filter.progressed(ordered, verdicts):
+            verdicts |= _of_those_that_hold(ordered, verdicts, ledger, preemptions)
+        gave |= preemptions.gave
+    first = gave | verdicts | gave  # what is released comes before what takes its room
     stands = None if reserving is None else Reservations(standing=reserving.standing, stale=reserving.stale)
     return Plan(tuple(first.values()), left, tried, stands)
+
+
+def _of_those_that_hold(
+    ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, preemptions: Preemptions
+) -> dict[str, Verdict]:
+    """The verdicts of NonStrict groups that preempt, and of those that release holds for them (V15)."""
+    made: dict[str, Verdict] = {}
+    for group in ordered:
+        if group.strict or group.id not in verdicts or group.id in made:
+            continue
+        ledger.respect_nominations(group.lowest_priority, but=group.id)
+        holders = post_filter.still_holding(ordered, {**verdicts, **made})
+        made |= preemptions.turn(group, verdicts[group.id], holders)
+    return made
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:

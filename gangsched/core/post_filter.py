@@ -32,8 +32,8 @@ def yield_holds(
     any holder may yield.
     """
     holders = [group for group in ordered if group.holds]
-    moved = {group for group, verdict in verdicts.items() if verdict.binds or verdict.holds or verdict.releases}
-    if any(group.id in moved for group in holders) or any(verdict.holds for verdict in verdicts.values()):
+    moved = {group for group, verdict in verdicts.items() if has_moved(verdict)}
+    if progressed(ordered, verdicts):
         return {}
     for beneficiary in ordered:
         verdict = verdicts.get(beneficiary.id)
@@ -49,6 +49,22 @@ def yield_holds(
                 assert permitted is not None
                 return {group.id: _yields(group, beneficiary) for group in yielding} | {permitted.group: permitted}
     return {}
+
+
+def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:
+    """Whether a holder moved in this plan, or somebody became one: then a deadlock is looked for in the next."""
+    moved = any(group.holds and group.id in verdicts and has_moved(verdicts[group.id]) for group in ordered)
+    return moved or any(verdict.holds for verdict in verdicts.values())
+
+
+def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> list[Group]:
+    """The groups that hold room of which nothing moved in this plan."""
+    return [group for group in ordered if group.holds and not (group.id in verdicts and has_moved(verdicts[group.id]))]
+
+
+def has_moved(verdict: Verdict) -> bool:
+    """Whether anything is bound, held or released by it."""
+    return bool(verdict.binds or verdict.holds or verdict.releases)
 
 
 def _may_yield(holder: Group, beneficiary: Group) -> bool:

@@ -8,7 +8,7 @@ remembered and brought up to date only on the nodes that changed since it was la
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -214,16 +214,23 @@ class Ledger:
         return [self._snapshot.nominations[index] for index in positions if index < self._respected]
 
     def _promise(self, nominations: Sequence[Nomination], sign: int) -> None:
-        """Take the room of nominations (+1) or give it back (-1), all of one shape at once."""
+        """Take the room of nominations (+1) or give it back (-1)."""
+        self.move(((each.pod, each.node) for each in nominations), sign)
+
+    def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
+        """Take room for pods, each on its node (+1), or give it back (-1), all of one shape at once.
+
+        A node that is gone has none to take or to give back.
+        """
         by_shape: dict[Shape, list[tuple[int, Pod]]] = {}
-        for each in nominations:
-            index = self.table.index.get(each.node)
+        for pod, node in placed:
+            index = self.table.index.get(node)
             if index is not None:
-                by_shape.setdefault(each.pod.shape, []).append((index, each.pod))
-        for placed in by_shape.values():
-            placed.sort(key=itemgetter(0))
-            nodes, counts = np.unique([node for node, _ in placed], return_counts=True)
-            self.reserve([pod for _, pod in placed], nodes, sign * counts)
+                by_shape.setdefault(pod.shape, []).append((index, pod))
+        for there in by_shape.values():
+            there.sort(key=itemgetter(0))
+            nodes, counts = np.unique([node for node, _ in there], return_counts=True)
+            self.reserve([pod for _, pod in there], nodes, sign * counts)
 
     def room(self, shape: Shape) -> Ints:
         """`room[n]`: how many more pods of `shape` node `n` takes now, 0 where Filter refuses. Read-only."""

@@ -70,7 +70,7 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     trial, placed = Trial(), 0
     for scope in scopes(group, gangs, ledger):
         with ledger.within(scope):
-            trial, placed = _attempt(group, gangs, ledger)
+            trial, placed = attempt(group, gangs, ledger)
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
         if scope.last or (satisfied and not (scope.whole and trial.failed)):
             break
@@ -84,7 +84,7 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     return trial, Round(group.rounds + 1, present, trial.attempted, placed, outcome)
 
 
-def _attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
+def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
     """One pass over the members, a search if it failed, and how many had found a node; a refusal leaves no trace."""
     checkpoint = ledger.checkpoint()
     trial = _try_all(group, gangs, ledger)

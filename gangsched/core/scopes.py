@@ -47,9 +47,16 @@ def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scop
                 domains = Domains.of(keys, group, counts, ledger, topology)
                 wanted = domains.best(sum(counts.values()))[:PREFERRED_TRIES]
                 yield from (replace(_scope(keys, domains.codes, n, topology, ledger), whole=True) for n in wanted)
+    yield from required(group, gangs, ledger)
+
+
+def required(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
+    """The scopes that nothing preferred narrows, best first: the required domains, or all nodes."""
+    topology, must = _required(group)
     if not must:
         yield EVERYWHERE
         return
+    counts = Counter(pod.shape for gang in gangs for pod in gang.pending)
     domains = Domains.of(must, group, counts, ledger, topology)
     enough = domains.best(sum(missing(gang, 0) for gang in gangs))
     tried = enough[:REQUIRED_TRIES] or domains.best(0)[-1:] or [0]
@@ -74,6 +81,20 @@ def home(group: Group, ledger: Ledger) -> Scope:
     codes = _codes(must, ledger.table)
     there = codes[nodes][codes[nodes] >= 0]
     return _scope(must, codes, int(np.bincount(there).argmax()), topology, ledger) if there.size else EVERYWHERE
+
+
+def required_scopes(group: Group, ledger: Ledger) -> list[Scope]:
+    """Each domain that could hold a group which requires one; where its members are, if any has a node there.
+
+    All nodes where nothing is required.
+    """
+    topology, must = _required(group)
+    if not must:
+        return [EVERYWHERE]
+    codes, anchors = _codes(must, ledger.table), _anchors(group, ledger)
+    there = np.unique(codes[anchors][codes[anchors] >= 0])
+    domains = there if there.size else np.unique(codes[codes >= 0])
+    return [_scope(must, codes, code, topology, ledger) for code in domains.tolist()]
 
 
 def _required(group: Group) -> tuple[str, tuple[str, ...]]:

@@ -184,7 +184,8 @@ class NotHelpful:
 
     Of TOO_LITTLE `pods` is how many are of lower priority, and there is `room` for that many of the `needed` without
     them; of BUDGET `allowed` of `needed` evictions; of TOO_YOUNG `pods` counts gangs and plain pods, `seconds` is the
-    setting; of OTHER_SCHEDULERS `amount` of `name` is in use; of BACK_OFF `seconds` are left.
+    setting; of OTHER_SCHEDULERS `amount` of `name` is in use; of BACK_OFF `seconds` are left; of TOO_MANY `pods` would
+    have to go, and `needed` are allowed. Of LATER, `resume` and `tested` let the next plan go on from there.
     """
 
     why: Obstacle
@@ -195,6 +196,8 @@ class NotHelpful:
     amount: int = 0
     seconds: int = 0
     name: str = ""
+    resume: tuple[str, ...] = ()
+    tested: int = 0
 
 
 # --- what a plan is given -------------------------------------------------------------------------------------------

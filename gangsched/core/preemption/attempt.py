@@ -1,0 +1,170 @@
+"""One attempt to make room for one group: what leaves anyway, promises, and then the least harm that does it (V3-V9).
+
+Law: nobody is chosen unless, on the plan's ledger, every gang of the group then reaches Permit. An attempt leaves the
+ledger exactly as it found it, whatever comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gangsched.core import rounds
+from gangsched.core.permit import permitted
+from gangsched.core.preemption.by_rounds import Probe
+from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.obstacles import obstacle
+from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.preemption.regions import Regions
+from gangsched.core.preemption.selection import Choice
+from gangsched.core.preemption.sums import Sums
+from gangsched.core.preemption.units import Units
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Group, Placement
+from gangsched.model.objects import Pod
+from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, PreemptionSettings
+
+ROUNDS = 24
+"""Rounds of one attempt; what is left is for the next plan (V25)."""
+LEVELS = 4
+"""Priorities that are tried one after the other where sums promised room and a round found none; then the highest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Room for the needed members: their places, the victims' columns, and the groups that give up what they hold."""
+
+    placements: tuple[Placement, ...]
+    choice: Choice | None = None
+    released: tuple[Group, ...] = ()
+    awaited: bool = False
+
+
+@dataclass(eq=False)
+class Attempt:
+    """`promises` are the groups of lower priority whose holds may be released; `known` is what the last plan found."""
+
+    preemptor: Preemptor
+    columns: Columns
+    ledger: Ledger
+    settings: PreemptionSettings
+    promises: Sequence[Group]
+    known: NotHelpful | None = None
+    rounds_left: int = field(default=ROUNDS)
+
+    def make_room(self) -> Found | NotHelpful:
+        """Look for room, in the order of the harm that it does."""
+        checkpoint = self.ledger.checkpoint()
+        try:
+            return self._make_room()
+        finally:
+            self.ledger.rollback(checkpoint)
+
+    def _make_room(self) -> Found | NotHelpful:
+        ledger, sums = self.ledger, Sums.of(self.preemptor, self.ledger)
+        if sums is None:
+            return NotHelpful(why=Obstacle.TOO_LITTLE, needed=len(self.preemptor.pods))
+        if self.promises:
+            for group in self.promises:
+                ledger.move(_held(group), -1)
+            if (placed := self._placed(sums)) is not None:
+                return Found(placed, released=self._needed_promises(placed))
+        leaving = np.flatnonzero(self.columns.leaving & (self.columns.node >= 0)).tolist()
+        if leaving:
+            ledger.move(self._pods(leaving), -1)
+            if (placed := self._placed(sums)) is not None:
+                return Found(placed, released=self._needed_promises(placed), awaited=True)
+        return self._take(sums)
+
+    def _take(self, sums: Sums) -> Found | NotHelpful:
+        """Choose victims."""
+        columns = self.columns
+        units = Units.of(self.preemptor, columns, ~columns.young & ~columns.foreign)
+        regions = Regions.of(self.preemptor, sums, units, self.ledger)
+        found = regions.lowest_level()
+        if found is None:
+            return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
+        levels = found[1]
+        tried = [*levels[:LEVELS], levels[-1]] if len(levels) > LEVELS else levels
+        for breaking in (False, True) if self.settings.budgets is BudgetRule.LAST_RESORT else (False,):
+            for level in tried:
+                made = self._at(level, regions, sums, breaking=breaking)
+                if made is not None:
+                    return made
+        blocked = next((chosen[0] for level in tried if (chosen := regions.choices(level, breaking=True))), None)
+        if blocked is not None and (broken := columns.budgets.broken(blocked.pods)):
+            b = broken[0]
+            asked, left = columns.budgets.asked(blocked.pods)[b], max(0, columns.budgets.left[b])
+            return NotHelpful(why=Obstacle.BUDGET, name=columns.budgets.keys[b], allowed=left, needed=asked)
+        return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
+
+    def _at(self, level: int, regions: Regions, sums: Sums, *, breaking: bool) -> Found | NotHelpful | None:
+        """The best choice of this level that a round confirms; None if there is none."""
+        if not sums.exact:
+            probe = Probe(regions, level, self._places, self._may_go_on, breaking=breaking, known=self.known)
+            chosen = probe.choose()
+            if chosen is None or isinstance(chosen, NotHelpful):
+                return chosen
+            return self._confirmed(chosen)
+        for chosen in regions.choices(level, breaking=breaking)[:2]:
+            if (made := self._confirmed(chosen)) is not None:
+                return made
+        return None
+
+    def _confirmed(self, chosen: Choice) -> Found | NotHelpful | None:
+        """The choice with the places that a round finds once its pods are gone."""
+        if chosen.harm.victims > self.settings.max_pods:
+            return NotHelpful(why=Obstacle.TOO_MANY, pods=chosen.harm.victims, needed=self.settings.max_pods)
+        checkpoint = self.ledger.checkpoint()
+        self.ledger.move(self._pods(chosen.pods), -1)
+        placed = self._round()
+        released = self._needed_promises(placed) if placed is not None else ()
+        self.ledger.rollback(checkpoint)
+        return None if placed is None else Found(placed, chosen, released, awaited=True)
+
+    def _placed(self, sums: Sums) -> tuple[Placement, ...] | None:
+        """Places on the ledger as it is, reserved; None if there are none."""
+        if not sums.enough(sums.free(self.ledger)):
+            return None
+        return self._round()
+
+    def _places(self, pods: Sequence[int]) -> tuple[Placement, ...] | None:
+        """Places once `pods` are gone; nothing stays reserved."""
+        checkpoint = self.ledger.checkpoint()
+        self.ledger.move(self._pods(pods), -1)
+        placed = self._round()
+        self.ledger.rollback(checkpoint)
+        return placed
+
+    def _round(self) -> tuple[Placement, ...] | None:
+        """A round of the needed members; what it placed stays reserved."""
+        self.rounds_left -= 1
+        trial, _ = rounds.run_round(self.preemptor.group, self.preemptor.gangs, self.ledger)
+        if trial.culprit is not None or not permitted(self.preemptor.gangs, trial.counts):
+            return None
+        return trial.placements
+
+    def _may_go_on(self) -> bool:
+        return self.rounds_left > 0
+
+    def _needed_promises(self, placed: Sequence[Placement]) -> tuple[Group, ...]:
+        """The groups whose holds are in the way of `placed`, which is reserved; the first in rank keep theirs first."""
+        needed: list[Group] = []
+        for group in self.promises:
+            holds = _held(group)
+            self.ledger.move(holds, 1)
+            both = [*holds, *((placement.pod, placement.node) for placement in placed)]
+            if not all(self.ledger.fits_still(pod, node) for pod, node in both):
+                self.ledger.move(holds, -1)
+                needed.append(group)
+        return tuple(needed)
+
+    def _pods(self, numbers: Sequence[int]) -> list[tuple[Pod, str]]:
+        names = self.ledger.table.names
+        return [(self.columns.pods[i], names[self.columns.node[i]]) for i in numbers]
+
+
+def _held(group: Group) -> list[tuple[Pod, str]]:
+    return [(placement.pod, placement.node) for gang in group.gangs for placement in gang.held]

@@ -1,0 +1,71 @@
+"""PodDisruptionBudgets: how many pods each may still lose (V7).
+
+Law: a budget counts over all units of a decision together, and over all decisions that are under way: the API server
+has not counted their evictions yet. Pods in phase Pending pass any budget, as the eviction API has it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from gangsched.model.objects import Phase
+from gangsched.model.preemption import Running
+
+
+class Budgets:
+    """`covering[i]` are the budgets of pod `i`, if it has any; `left[b]` is what budget `b` still allows."""
+
+    def __init__(self, running: Running, index: Mapping[str, int]) -> None:
+        """`index` is the position of each running pod, by uid."""
+        self.keys = [budget.key for budget in running.budgets]
+        self.left = [budget.allowed for budget in running.budgets]
+        covering: dict[int, tuple[int, ...]] = {}
+        for b, budget in enumerate(running.budgets):
+            for uid in budget.uids:
+                i = index.get(uid)
+                if i is None or running.pods[i].pod.phase is Phase.PENDING:
+                    continue
+                if running.pods[i].pod.deleting:
+                    continue  # the API server has counted it
+                if running.pods[i].leaving:
+                    self.left[b] -= 1
+                    continue
+                covering[i] = (*covering.get(i, ()), b)
+        self.covering: Mapping[int, tuple[int, ...]] = covering
+
+    def several(self) -> list[int]:
+        """Pods under more than one budget, which the eviction API always refuses."""
+        return [i for i, budgets in self.covering.items() if len(budgets) > 1]
+
+    def asked(self, pods: Iterable[int]) -> Counter[int]:
+        """By budget how many of `pods` it covers."""
+        return Counter(b for i in pods for b in self.covering.get(i, ()))
+
+    def broken(self, pods: Iterable[int]) -> list[int]:
+        """The budgets that cannot lose that many."""
+        return [b for b, number in self.asked(pods).items() if number > max(0, self.left[b])]
+
+    def spend(self, pods: Iterable[int]) -> None:
+        """These pods are victims of a decision."""
+        for b, number in self.asked(pods).items():
+            self.left[b] -= number
+
+    def admit(self, units: Sequence[Sequence[int]]) -> list[int]:
+        """The units, as positions, that may be taken together in this order; one that would break a budget is left out.
+
+        A pod that two units share counts once.
+        """
+        if not self.covering:
+            return list(range(len(units)))
+        asked: Counter[int] = Counter()
+        taken: set[int] = set()
+        admitted = []
+        for position, pods in enumerate(units):
+            new = [i for i in pods if i in self.covering and i not in taken]
+            more = self.asked(new)
+            if all(asked[b] + number <= self.left[b] for b, number in more.items()):
+                asked += more
+                taken.update(new)
+                admitted.append(position)
+        return admitted

@@ -1,0 +1,70 @@
+"""Why preemption cannot help a group, by sums (V21)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.preemption.regions import Regions
+from gangsched.core.preemption.sums import Sums
+from gangsched.core.preemption.units import Units
+from gangsched.core.reserve import Ledger
+from gangsched.model.preemption import NotHelpful, Obstacle, PreemptionSettings
+from gangsched.model.snapshot import Bools
+
+
+def obstacle(
+    preemptor: Preemptor, sums: Sums, columns: Columns, ledger: Ledger, settings: PreemptionSettings
+) -> NotHelpful:
+    """What would help and is not allowed: young pods, then those of other schedulers; else how far all of it goes.
+
+    The ledger is one on which what leaves anyway is gone.
+    """
+    if columns.young.any():
+        units = Units.of(preemptor, columns, ~columns.foreign)
+        if Regions.of(preemptor, sums, units, ledger).lowest_level() is not None:
+            return _young(units, sums, settings)
+    if columns.foreign.any():
+        units = Units.of(preemptor, columns, np.ones_like(columns.foreign))
+        if Regions.of(preemptor, sums, units, ledger).lowest_level() is not None:
+            return _foreign(preemptor, units, sums)
+    units = Units.of(preemptor, columns, ~columns.young & ~columns.foreign)
+    regions = Regions.of(preemptor, sums, units, ledger)
+    could_go = units.could_go(preemptor.right - 1) & units.inside(sums.mask)
+    if not could_go.any():
+        return NotHelpful(why=Obstacle.NOTHING_LOWER)
+    rooms = (part.sums.room(part.without(could_go)) for part in regions.parts)
+    room, needed = max(rooms, default=0), sums.needed
+    return NotHelpful(
+        why=Obstacle.TOO_LITTLE, pods=int(np.count_nonzero(could_go)), room=min(room, needed), needed=needed
+    )
+
+
+def _young(units: Units, sums: Sums, settings: PreemptionSettings) -> NotHelpful:
+    """Counts gangs once, and plain pods."""
+    number = _gangs(units, units.columns.young & units.inside(sums.mask))
+    return NotHelpful(why=Obstacle.TOO_YOUNG, pods=number, seconds=settings.min_run_s)
+
+
+def _gangs(units: Units, pods: Bools) -> int:
+    columns = units.columns
+    gangs = columns.gang[pods & (columns.priority < 2**31)]
+    return int(np.unique(gangs[gangs >= 0]).size + np.count_nonzero(gangs == -1))
+
+
+def _foreign(preemptor: Preemptor, units: Units, sums: Sums) -> NotHelpful:
+    """How much of what the members need most of is in use by pods of other schedulers."""
+    columns = units.columns
+    theirs = np.flatnonzero(
+        columns.foreign & units.inside(sums.mask) & (columns.priority < preemptor.right) & ~columns.spared
+    )
+    rows = columns.requests(sums.names)[:, theirs].sum(axis=1).tolist()
+    asked = sums.asks[0].amounts
+    used = [
+        (bool(sums.asks[0].accelerated and "/" in name), rows[r] // max(1, asked[r]), name)
+        for r, name in enumerate(sums.names)
+        if asked[r]
+    ]
+    name = max(used)[2]
+    return NotHelpful(why=Obstacle.OTHER_SCHEDULERS, amount=rows[sums.names.index(name)], name=name)

@@ -1,0 +1,99 @@
+"""Who preempts: the members that a refused group needs, and with what right (V1, V2).
+
+Law: only members that are needed to reach a minimum preempt, and the group's right is that of the weakest of them.
+Members above the minimum never do, nor do further members of a satisfied gang: they would be the first victims.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gangsched.core.permit import missing
+from gangsched.model.gang import Gang, Group, Mode, Placement
+from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+
+FOR_ROOM = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """A group reduced to what it needs: `group` has only needed members pending, and is Strict.
+
+    Victims have a priority below `right`. `never` is true if one of the needed members says preemptionPolicy Never.
+    """
+
+    group: Group
+    right: int
+    never: bool
+
+    @property
+    def gangs(self) -> list[Gang]:
+        """The gangs that lack members."""
+        return [gang for gang in self.group.gangs if gang.pending]
+
+    @property
+    def pods(self) -> list[Pod]:
+        """The needed members."""
+        return [pod for gang in self.group.gangs for pod in gang.pending]
+
+    @property
+    def counts(self) -> Counter[Shape]:
+        """How many of them have each shape."""
+        return Counter(pod.shape for pod in self.pods)
+
+
+def refused_for_room(verdict: Verdict) -> bool:
+    """Whether room is all that the group lacks, and nothing of it moved in this plan but new holds."""
+    return verdict.reason in FOR_ROOM and bool(verdict.needs) and not (verdict.binds or verdict.releases)
+
+
+def preemptor_of(group: Group, verdict: Verdict) -> Preemptor | None:
+    """The needed members of a group that was refused for room; None if it needs none.
+
+    What the verdict holds counts as held (V16).
+    """
+    gangs = tuple(_reduced(gang, group, verdict.holds) for gang in group.gangs)
+    pods = [pod for gang in gangs for pod in gang.pending]
+    if not pods:
+        return None
+    right = min(pod.priority for pod in pods)
+    return Preemptor(replace(group, gangs=gangs), right, any(pod.never_preempts for pod in pods))
+
+
+def _reduced(gang: Gang, group: Group, holds: Sequence[Placement]) -> Gang:
+    """The gang with the members pending that it needs, the first in placing order."""
+    own = {pod.uid for pod in gang.pending}
+    held = (*gang.held, *(placement for placement in holds if placement.pod.uid in own))
+    taken = {placement.pod.uid for placement in held}
+    waiting = [pod for pod in (*gang.retry, *gang.pending) if pod.uid not in taken]
+    needed = tuple(waiting[: _lack(replace(gang, held=held), group)])
+    reduced = replace(
+        gang,
+        pending=needed,
+        held=held,
+        retry=(),
+        kept=(),
+        mode=Mode.STRICT,
+        plain=False,
+        satisfied=False,
+        min_resources=() if gang.free_running else gang.min_resources,
+        constraints=PlacementConstraints(allow_shared=True) if gang.plain else gang.constraints,
+    )
+    return replace(reduced, min_member=reduced.counted(len(needed)))
+
+
+def _lack(gang: Gang, group: Group) -> int:
+    """Members that the gang needs beyond those that have a place."""
+    if gang.plain:
+        return len(gang.pending) + len(gang.retry)
+    if not gang.free_running:
+        return max(0, missing(gang, 0) - len(gang.kept))
+    if not group.broken:
+        return 0
+    least = min(gang.permitted_min or gang.min_member, gang.min_member)
+    return max(0, least - gang.bound - gang.succeeded - len(gang.kept) - len(gang.held))

@@ -1,0 +1,125 @@
+"""Where room is made: in a required domain or anywhere, and on single nodes where one can hold what is missing (V9).
+
+Law: every choice is enough by sums and keeps to the lowest priority at which any is; the best by V8 comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.preemption.selection import Choice, Region, choice, pods_of
+from gangsched.core.preemption.sums import Sums
+from gangsched.core.preemption.units import Units
+from gangsched.core.reserve import Ledger, Scope
+from gangsched.core.scopes import REQUIRED_TRIES, required_scopes
+from gangsched.model.snapshot import Bools
+
+SINGLE_NODES = 8
+"""Nodes that are looked at one by one, the cheapest first."""
+RECHECKED = 64
+"""Units of a choice in one of several domains that are looked at again with all domains in mind."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Regions:
+    """The required domains as `parts`, or the whole cluster as the only one."""
+
+    parts: Sequence[Region]
+
+    @classmethod
+    def of(cls, preemptor: Preemptor, sums: Sums, units: Units, ledger: Ledger) -> Regions:
+        """All regions for a preemptor on a ledger on which what leaves anyway is gone."""
+        everywhere = Region(units, sums, sums.free(ledger), units.columns.requests(sums.names))
+        return cls([everywhere.within(scope) for scope in required_scopes(preemptor.group, ledger)])
+
+    def lowest_level(self) -> tuple[int, list[int]] | None:
+        """The lowest priority at which there could be room in any region, and the levels from there on; None if none.
+
+        One look at the columns a step of a bisection.
+        """
+        if not self.parts:
+            return None
+        mask = np.logical_or.reduce([part.mask for part in self.parts])
+        levels = self.parts[0].units.levels(mask)
+        if not levels or not self.could(levels[-1]):
+            return None
+        low, high = 0, len(levels) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.could(levels[middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return levels[low], levels[low:]
+
+    def could(self, level: int) -> bool:
+        """Whether any region has room when all that could go at `level` is gone, surplus and budgets aside."""
+        return any(part.could(level) for part in self.parts)
+
+    def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:
+        """Sets of units of priority `level` at most, the best first; `breaking` budgets.
+
+        Of equal ones the first found, so that the order within a gang counts in the cluster before it does on a node.
+        """
+        found: dict[tuple[str, ...], Choice] = {}
+        for each in self._choices(level, breaking):
+            needed = self._wholly_needed(each)
+            found.setdefault(needed.ids, needed)
+        return sorted(found.values(), key=lambda each: each.harm)
+
+    def tried(self, level: int) -> list[Region]:
+        """The regions that are tried: those with the most room now among those that could hold the members."""
+        could = [part for part in self.parts if part.could(level)]
+        return sorted(could, key=lambda part: -part.sums.room(part.free))[:REQUIRED_TRIES]
+
+    def _choices(self, level: int, breaking: bool) -> Iterator[Choice]:
+        for part in self.tried(level):
+            for by_node in (False, True):
+                if (found := part.cheapest(level, by_node=by_node, breaking=breaking)) is not None:
+                    yield found
+            for node in _single_nodes(part, level):
+                single = part.within(_only(node, part.mask))
+                if (found := single.cheapest(level, breaking=breaking, outer=part)) is not None:
+                    yield found
+
+    def _wholly_needed(self, chosen: Choice) -> Choice:
+        """The choice without what another required domain makes needless; a group's core may free room in several."""
+        if len(self.parts) < 2 or len(chosen.singles) + len(chosen.cores) > RECHECKED:
+            return chosen
+        columns = self.parts[0].units.columns
+        needed = chosen.units
+        for unit in reversed(chosen.units):
+            less = [each for each in needed if each is not unit]
+            gone = columns.mask(pods_of(less))
+            if any(part.sums.enough(part.without(gone)) for part in self.parts):
+                needed = less
+        return choice(needed, columns)
+
+
+def _only(node: int, like: Bools) -> Scope:
+    mask = np.zeros_like(like)
+    mask[node] = True
+    return Scope(mask, mask)
+
+
+def _single_nodes(region: Region, level: int) -> list[int]:
+    """Nodes that could hold all members: those where no gang needs to stop first, then by the work on them."""
+    units, columns = region.units, region.units.columns
+    could_go = units.could_go(level)
+    fits = region.sums.on_one_node(region.without(could_go)) & region.mask
+    nodes = np.flatnonzero(fits)
+    if not nodes.size:
+        return []
+    alone = units.single & (columns.priority <= level)
+    gently = region.sums.on_one_node(region.without(alone))[nodes]
+    work = np.zeros((2, region.free.shape[1]))
+    for row, gone in enumerate((could_go, alone)):
+        pods = np.flatnonzero(gone & (columns.node >= 0))
+        work[row] = np.bincount(columns.node[pods], weights=columns.work[pods] + 1, minlength=region.free.shape[1])
+    order = np.lexsort((nodes, np.where(gently, work[1][nodes], work[0][nodes]), ~gently))
+    found: list[int] = nodes[order][:SINGLE_NODES].tolist()
+    return found

@@ -1,0 +1,74 @@
+"""What is told of preemption: where a group is nominated, or why nobody is evicted for it (V20, V21)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from gangsched.model.gang import Placement, Refusal
+from gangsched.model.preemption import NotHelpful, Obstacle
+from gangsched.model.reasons import Reason
+from gangsched.model.resources import format_quantity
+
+
+def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadline_s: int) -> Refusal:
+    """Told of a group for which room is made; `pods` must go first, of so many `gangs`, 0 if some are of none."""
+    nodes = sorted({placement.node for placement in placements})
+    more = f" and {_some(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
+    of_gangs = f" of {_some(gangs, 'gang')}" if gangs else ""
+    waiting = f"waiting for {_some(pods, 'pod')}{of_gangs} to end, until {_clock(deadline_s)} at the latest"
+    return Refusal(Reason.PREEMPTING, f"nominated to {nodes[0]}{more}", waiting)
+
+
+def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
+    """The refusal, which ends with why preemption does not help."""
+    sentence = f"Preemption: {_sentence(why)}."
+    return replace(told, now=f"{told.now.rstrip()} {sentence}" if told.now else sentence)
+
+
+def _sentence(why: NotHelpful) -> str:
+    match why.why:
+        case Obstacle.NOTHING_LOWER:
+            return "nothing of lower priority on the nodes it may use"
+        case Obstacle.TOO_LITTLE:
+            without = f"even without {_all(why.pods)} of lower priority " if why.pods else ""
+            return f"{without}there is room for {why.room} of {why.needed}"
+        case Obstacle.BUDGET:
+            return f"PodDisruptionBudget {why.name} allows {why.allowed} of {_some(why.needed, 'eviction')}"
+        case Obstacle.POLICY_NEVER:
+            return "not allowed by preemptionPolicy Never"
+        case Obstacle.TOO_YOUNG:
+            verb = "has" if why.pods == 1 else "have"
+            return f"{_some(why.pods, 'gang')} {verb} run for less than {_duration(why.seconds)}"
+        case Obstacle.OTHER_SCHEDULERS:
+            amount = f"{format_quantity(why.name, why.amount)} {why.name}"
+            return f"{amount} are used by lower-priority pods of other schedulers, which are not preempted"
+        case Obstacle.BACK_OFF:
+            return f"next attempt in {_duration(why.seconds)}"
+        case Obstacle.TOO_MANY:
+            return f"{_some(why.pods, 'pod')} would have to go, and at most {why.needed} may"
+        case Obstacle.LATER:
+            return "still being looked for"
+    assert_never(why.why)
+
+
+def _all(pods: int) -> str:
+    return "the 1 pod" if pods == 1 else f"all {pods} pods"
+
+
+def _some(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _duration(seconds: int) -> str:
+    """As Go writes it: `30s`, `10m0s`, `1h0m0s`."""
+    hours, rest = divmod(seconds, 3600)
+    if hours:
+        return f"{hours}h{rest // 60}m{rest % 60}s"
+    return f"{rest // 60}m{rest % 60}s" if rest >= 60 else f"{rest}s"
+
+
+def _clock(epoch_s: int) -> str:
+    """The time of day in UTC."""
+    return f"{epoch_s // 3600 % 24:02}:{epoch_s // 60 % 60:02}:{epoch_s % 60:02}"

@@ -1,0 +1,182 @@
+"""Sums of room: whether what is free could hold the needed members, without placing them.
+
+Law: a yes is exact where the members have one shape and no filter looks at more than room; otherwise it is necessary
+only, and a round decides. A no is always final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gangsched.core.filter import static_fit
+from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.reserve import Ledger, Scope
+from gangsched.core.scopes import closed
+from gangsched.model.objects import Shape
+from gangsched.model.snapshot import Bools, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """`count` members, each of `amounts[r]`, on the nodes of `mask`; `accelerated` as scopes have it."""
+
+    amounts: tuple[int, ...]
+    count: int
+    mask: Bools
+    accelerated: bool
+
+    def within(self, scope: Scope) -> Ask:
+        """The same, kept to a scope."""
+        inside = scope.accelerated if self.accelerated else scope.others
+        return self if inside is None else replace(self, mask=self.mask & inside)
+
+    def rooms(self, free: Ints) -> Ints:
+        """`rooms[n]` of them fit into `free[r][n]`."""
+        found: Ints | None = None
+        for row, amount in enumerate(self.amounts):
+            if amount:
+                fits = free[row] // amount
+                found = fits if found is None else np.minimum(found, fits)
+        assert found is not None, "a shape always requests at least `pods`"
+        return np.where(self.mask, np.maximum(found, 0), 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Total:
+    """`amount` of resource `row` must be free in all on the nodes of `mask`; `kept` to the scope that is tried."""
+
+    row: int
+    amount: int
+    mask: Bools
+    kept: bool = True
+
+    def free(self, free: Ints) -> int:
+        """What is free of it in `free[r][n]`."""
+        return int(np.maximum(free[self.row][self.mask], 0).sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """What the needed members ask, over the resources `names`; `exact` if sums decide."""
+
+    names: tuple[str, ...]
+    asks: tuple[Ask, ...]
+    totals: tuple[Total, ...]
+    exact: bool
+
+    @classmethod
+    def of(cls, preemptor: Preemptor, ledger: Ledger) -> Sums | None:
+        """What the preemptor asks; None if no node offers one of the resources at all."""
+        counts = preemptor.counts
+        limits = [(gang, name, amount) for gang in preemptor.gangs for name, amount in gang.min_resources]
+        asked = {name for shape in counts for name, _ in shape.requests} | {name for _, name, _ in limits}
+        if not all(name in ledger.resources for name in asked):
+            return None
+        names = tuple(sorted(asked))
+        asks = tuple(_ask(shape, count, names, preemptor, ledger) for shape, count in counts.items())
+        anywhere = np.logical_or.reduce([ask.mask for ask in asks])
+        totals = []
+        for row in range(len(names)):
+            needed = sum(ask.amounts[row] * ask.count for ask in asks)
+            totals.append(Total(row, needed, anywhere))
+        for gang, name, amount in limits:
+            held = sum(dict(placement.pod.shape.requests).get(name, 0) for placement in gang.held)
+            shapes = {pod.shape for pod in gang.pending}
+            usable = np.logical_or.reduce([static_fit(shape, ledger.table).mask for shape in shapes])
+            totals.append(Total(names.index(name), amount - held, usable, kept=False))
+        exact = len(asks) == 1 and ledger.only_room_counts(preemptor.pods)
+        kept = totals if len(asks) > 1 or limits else []
+        return cls(names, asks, tuple(kept), exact)
+
+    @property
+    def mask(self) -> Bools:
+        """The nodes that any of the members may use."""
+        found: Bools = np.logical_or.reduce([ask.mask for ask in self.asks])
+        return found
+
+    @property
+    def needed(self) -> int:
+        """How many members there are."""
+        return sum(ask.count for ask in self.asks)
+
+    def within(self, scope: Scope) -> Sums:
+        """The same, with members kept to a scope."""
+        asks = tuple(ask.within(scope) for ask in self.asks)
+        anywhere = np.logical_or.reduce([ask.mask for ask in asks])
+        totals = tuple(replace(each, mask=anywhere) if each.kept else each for each in self.totals)
+        return replace(self, asks=asks, totals=totals)
+
+    def free(self, ledger: Ledger) -> Ints:
+        """`free[r][n]` of the ledger as it is, a copy."""
+        return ledger.free[[ledger.resources[name] for name in self.names]]
+
+    def enough(self, free: Ints) -> bool:
+        """Whether `free[r][n]` could hold all of them."""
+        if any(total.free(free) < total.amount for total in self.totals):
+            return False
+        return all(int(ask.rooms(free).sum()) >= ask.count for ask in self.asks)
+
+    def room(self, free: Ints) -> int:
+        """How many of them have a place, each shape by itself."""
+        return sum(min(ask.count, int(ask.rooms(free).sum())) for ask in self.asks)
+
+    def on_one_node(self, free: Ints) -> Bools:
+        """`on_one_node[n]`: node `n` could hold all of them."""
+        fits = np.logical_and.reduce([ask.rooms(free) >= ask.count for ask in self.asks])
+        for row in range(len(self.names)):
+            fits &= free[row] >= sum(ask.amounts[row] * ask.count for ask in self.asks)
+        return np.asarray(fits, dtype=np.bool_)
+
+
+class Tally:
+    """Sums that follow pods as they come back one by one, in plain numbers."""
+
+    def __init__(self, sums: Sums, free: Ints) -> None:
+        """`free[r][n]` is what is free when everything chosen is gone."""
+        self._sums = sums
+        self._free = free
+        self._columns: dict[int, tuple[int, ...]] = {}
+        self._spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
+        self._rest = [total.free(free) - total.amount for total in sums.totals]
+
+    def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
+        """Let these pods, each a node and what it requests, stay if enough is free without them."""
+        after: dict[int, tuple[int, ...]] = {}
+        for node, requests in pods:
+            have = after.get(node) or self._column(node)
+            after[node] = tuple(a - b for a, b in zip(have, requests, strict=True))
+        spare, rest = list(self._spare), list(self._rest)
+        for node, column in after.items():
+            before = self._column(node)
+            for a, ask in enumerate(self._sums.asks):
+                if ask.mask[node]:
+                    spare[a] -= _fits(ask, before) - _fits(ask, column)
+            for t, total in enumerate(self._sums.totals):
+                if total.mask[node]:
+                    rest[t] -= max(0, before[total.row]) - max(0, column[total.row])
+        if min(spare) < 0 or min(rest, default=0) < 0:
+            return False
+        self._spare, self._rest = spare, rest
+        self._columns.update(after)
+        return True
+
+    def _column(self, node: int) -> tuple[int, ...]:
+        column = self._columns.get(node)
+        if column is None:
+            column = self._columns[node] = tuple(self._free[:, node].tolist())
+        return column
+
+
+def _fits(ask: Ask, column: tuple[int, ...]) -> int:
+    return max(0, min(have // amount for have, amount in zip(column, ask.amounts, strict=True) if amount))
+
+
+def _ask(shape: Shape, count: int, names: Sequence[str], preemptor: Preemptor, ledger: Ledger) -> Ask:
+    mask = static_fit(shape, ledger.table).mask
+    for _, shut in closed(preemptor.group, shape, ledger):
+        mask = mask & ~shut
+    amounts: Mapping[str, int] = dict(shape.requests)
+    return Ask(tuple(amounts.get(name, 0) for name in names), count, mask, ledger.accelerated(shape))

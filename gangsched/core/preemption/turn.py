@@ -1,0 +1,226 @@
+"""Preemption in a plan: whose turn it is, and what a found room makes of the verdict and of the ledger (V10, V15).
+
+Law: a group preempts only after it was refused for room, and at most `per_cycle` do in one plan. On the ledger the
+nominated members then take their nodes beside the victims, so that nobody behind plans that room. What cannot help is
+told, and nothing is changed by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from gangsched.core import messages
+from gangsched.core.preemption import sentences
+from gangsched.core.preemption.attempt import ROUNDS, Attempt, Found
+from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
+from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import standing
+from gangsched.model.gang import Group, Refusal
+from gangsched.model.plan import RoundOutcome, Verdict
+from gangsched.model.preemption import (
+    STUCK_S,
+    NotHelpful,
+    Obstacle,
+    Preemption,
+    PreemptionInput,
+    UnitKind,
+    Victim,
+    VictimScope,
+)
+
+PODS_A_STEP = 4
+"""Running pods that are looked at in what counts as a step of the plan's search."""
+ROUND_STEPS = 20
+"""What a round counts."""
+
+Decide = Callable[[Group], Verdict]
+"""Decides one group on the ledger as it is."""
+
+
+@dataclass(eq=False)
+class Preemptions:
+    """The preemptions of one plan; `decide` is how the plan decides a group.
+
+    `made` counts nominations, `gave` has the verdicts of groups that gave up their holds.
+    """
+
+    given: PreemptionInput
+    ledger: Ledger
+    now_s: float
+    decide: Decide
+    made: int = 0
+    gave: dict[str, Verdict] = field(default_factory=dict)
+    _columns: Columns | None = None
+    _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: PreemptionInput | None, ledger: Ledger, now_s: float, decide: Decide) -> Preemptions | None:
+        """None where preemption is off."""
+        if given is None or given.settings.scope is VictimScope.OFF:
+            return None
+        return cls(given, ledger, now_s, decide)
+
+    def turn(self, group: Group, verdict: Verdict, holders: Sequence[Group]) -> dict[str, Verdict]:
+        """The group's verdict once it has had its chance, and those of `holders` that give up their holds for it."""
+        preemptor = preemptor_of(group, verdict) if refused_for_room(verdict) else None
+        if preemptor is None:
+            return {group.id: verdict}
+        if group.id in self.given.nominated:
+            return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
+        promises = [each for each in holders if each.id != group.id and _priority(each) < preemptor.right]
+        found = self._excused(preemptor, promises) or self._attempt(preemptor, promises)
+        if isinstance(found, NotHelpful):
+            return {group.id: _in_vain(verdict, found, preemptor)}
+        if not found.awaited:
+            return self._at_once(group, verdict, found)
+        return self._nominated(preemptor, verdict, found)
+
+    def _excused(self, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
+        """Why nobody looks for victims; None if somebody should."""
+        given, group = self.given, preemptor.group.id
+        if preemptor.never or group in given.never:
+            return NotHelpful(why=Obstacle.POLICY_NEVER)
+        if not promises and (given.lowest_priority is None or given.lowest_priority >= preemptor.right):
+            return NotHelpful(why=Obstacle.NOTHING_LOWER)
+        wait_s = given.retry_at_s.get(group, self.now_s) - self.now_s
+        if wait_s > 0:
+            return NotHelpful(why=Obstacle.BACK_OFF, seconds=ceil(wait_s))
+        known = given.known.get(group)
+        if known is not None and known.why is not Obstacle.LATER:
+            return known
+        return NotHelpful(why=Obstacle.LATER) if self.made >= given.settings.per_cycle else None
+
+    def _attempt(self, preemptor: Preemptor, promises: Sequence[Group]) -> Found | NotHelpful:
+        """One attempt, or what one of the same kind found earlier in this plan: room has only become less since."""
+        kind, needed = self._kind(preemptor), len(preemptor.pods)
+        least, why = self._in_vain.get(kind, (needed + 1, None)) if kind is not None else (0, None)
+        if why is not None and least <= needed:
+            return replace(why, needed=needed) if why.why is Obstacle.TOO_LITTLE else why
+        given, columns = self.given, self.columns
+        attempt = Attempt(
+            preemptor, columns, self.ledger, given.settings, promises, given.known.get(preemptor.group.id)
+        )
+        found = attempt.make_room()
+        self.ledger.search_steps += len(columns.pods) // PODS_A_STEP + ROUND_STEPS * (ROUNDS - attempt.rounds_left)
+        if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
+            self._in_vain[kind] = (needed, found)
+        return found
+
+    def _kind(self, preemptor: Preemptor) -> Hashable:
+        """Equal for preemptors of which the one that needs less is helped if the other is; None for one of its own."""
+        group, shapes = preemptor.group, list(preemptor.counts)
+        bound = any(gang.nodes or gang.held or gang.min_resources for gang in group.gangs)
+        if bound or len(shapes) > 1:
+            return None
+        required = tuple(gang.constraints for gang in group.gangs)
+        return shapes[0], preemptor.right, required, standing(group, shapes[0], self.ledger)
+
+    @property
+    def columns(self) -> Columns:
+        """The running pods, asked for when somebody preempts."""
+        if self._columns is None:
+            given = self.given
+            self._columns = Columns.of(given.running(), given.settings, given.wall_s, self.ledger)
+        return self._columns
+
+    def _at_once(self, group: Group, verdict: Verdict, found: Found) -> dict[str, Verdict]:
+        """Promises are all that was in the way: they are released and the group is decided anew, as after D1."""
+        checkpoint = self.ledger.checkpoint()
+        for each in found.released:
+            self._release(each)
+        now = self.decide(group)
+        if now.round is None or now.round.outcome is not RoundOutcome.PERMITTED or not now.binds:
+            self.ledger.rollback(checkpoint)
+            return {group.id: verdict}
+        self._in_vain.clear()
+        gave = {each.id: replace(_gives_up(each, group), yields_to=group.id) for each in found.released}
+        self.gave |= gave
+        return {**gave, group.id: now}
+
+    def _nominated(self, preemptor: Preemptor, verdict: Verdict, found: Found) -> dict[str, Verdict]:
+        """The nominated members take their nodes beside the victims, who leave; holds are released at once."""
+        for each in found.released:
+            self._release(each)
+        self.ledger.move(((each.pod, each.node) for each in found.placements), 1)
+        preemption, told = self._decision(found)
+        if found.choice is not None:
+            self.columns.leave(found.choice.pods)
+        if found.released:
+            self._in_vain.clear()
+        self.made += 1
+        made = replace(_told(verdict, told, preemptor), preemption=preemption)
+        gave = {each.id: _gives_up(each, preemptor.group) for each in found.released}
+        self.gave |= gave
+        return {**gave, verdict.group: made}
+
+    def _release(self, group: Group) -> None:
+        self.ledger.move(((each.pod, each.node) for gang in group.gangs for each in gang.held), -1)
+
+    def _decision(self, found: Found) -> tuple[Preemption, Refusal]:
+        """The decision and what is told of it."""
+        columns, wall_s = self.columns, self.given.wall_s
+        victims = self._victims(found)
+        nodes = {placement.node for placement in found.placements}
+        leaving = [i for i, gone in enumerate(columns.leaving.tolist()) if gone and columns.names[i] in nodes]
+        grace_s = max((columns.pods[i].grace_s for i in victims), default=0)
+        ends_s = [columns.pods[i].deletion_s or wall_s + columns.pods[i].grace_s for i in leaving]
+        deadline_s = max([wall_s + grace_s, *ends_s]) + STUCK_S
+        going = [*victims, *leaving]
+        gangs = {int(columns.gang[i]) for i in going}
+        preemption = Preemption(
+            placements=found.placements,
+            victims=tuple(victims.values()),
+            awaited=tuple(sorted(columns.pods[i].uid for i in leaving)),
+            stopped=tuple(sorted(g for core in (found.choice.cores if found.choice else ()) for g in core.stopped)),
+            harm=found.choice.harm if found.choice else None,
+            grace_s=grace_s,
+            deadline_s=deadline_s,
+        )
+        number = len(gangs) if min(gangs, default=-1) >= 0 else 0
+        told = sentences.nominated(found.placements, pods=len(going), gangs=number, deadline_s=deadline_s)
+        return preemption, told
+
+    def _victims(self, found: Found) -> dict[int, Victim]:
+        """By number the pods that are taken, and as what."""
+        if found.choice is None:
+            return {}
+        columns, with_core = self.columns, {i for core in found.choice.cores for i in core.pods}
+        victims = {}
+        for i in found.choice.pods:
+            pod, g = columns.pods[i], int(columns.gang[i])
+            gang = columns.gangs[g] if g >= 0 else None
+            kind = UnitKind.POD if gang is None else UnitKind.CORE if i in with_core else UnitKind.SURPLUS
+            group = gang.group if gang else ""
+            of = gang.id if gang else ""
+            victims[i] = Victim(pod.uid, pod.namespace, pod.name, columns.names[i], of, group, kind, pod.priority)
+        return victims
+
+
+def _priority(holder: Group) -> int:
+    """The highest of its members."""
+    return max([holder.priority, *(each.pod.priority for gang in holder.gangs for each in gang.held)])
+
+
+def _gives_up(holder: Group, beneficiary: Group) -> Verdict:
+    """The verdict of a group of lower priority that gives up its holds (V6)."""
+    held = tuple(each.pod.uid for gang in holder.gangs for each in gang.held)
+    told = messages.yielded(beneficiary.id)
+    return Verdict(group=holder.id, generation=holder.generation, told=told, releases=held)
+
+
+def _told(verdict: Verdict, told: Refusal, preemptor: Preemptor) -> Verdict:
+    """The verdict with this told of the group, and of the needed members that were told something of their own."""
+    needed = {pod.uid for pod in preemptor.pods}
+    return replace(
+        verdict, told=told, notes=tuple((uid, told if uid in needed else note) for uid, note in verdict.notes)
+    )
+
+
+def _in_vain(verdict: Verdict, why: NotHelpful, preemptor: Preemptor) -> Verdict:
+    """The verdict, which says why preemption does not help."""
+    needed = {pod.uid for pod in preemptor.pods}
+    notes = ((uid, sentences.with_obstacle(note, why) if uid in needed else note) for uid, note in verdict.notes)
+    return replace(verdict, told=sentences.with_obstacle(verdict.told, why), notes=tuple(notes), preemption=why)

@@ -1,0 +1,56 @@
+"""PodDisruptionBudgets are kept over all units, and over all decisions."""
+
+from __future__ import annotations
+
+from gangsched.model.objects import Phase
+from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, Preemption
+from tests.builders import node
+from tests.running_cluster import RunningCluster, full_of_low, high, obstacle, victims
+
+
+def test_budgets_count_over_all_units_together() -> None:
+    """V7, V21: two gangs share a budget of 4; both would be needed, so nobody goes and the budget is named."""
+    cluster = RunningCluster([node("a", gpus=4), node("b", gpus=4)])
+    both = [*cluster.gang("ns/x", 4, "a a a a", priority=1), *cluster.gang("ns/y", 4, "b b b b", priority=1)]
+    cluster.budget("ns/w", 4, both)
+    told = obstacle(cluster, high(number=2, gpus=4))
+    assert told == (Obstacle.BUDGET, "PodDisruptionBudget ns/w allows 4 of 8 evictions.")
+    assert victims(cluster.verdicts(high(gpus=4))["ns/high"]) == ["x-0", "x-1", "x-2", "x-3"]
+    broken = cluster.verdicts(high(number=2, gpus=4), budgets=BudgetRule.LAST_RESORT)["ns/high"]
+    assert len(victims(broken)) == 8
+    assert isinstance(broken.preemption, Preemption)
+    assert broken.preemption.harm is not None
+    assert broken.preemption.harm.budgets_broken == 1
+
+
+def test_budgets_count_over_all_decisions() -> None:
+    """V7: what an earlier decision of the plan takes, or one under way, is not taken again."""
+    cluster = RunningCluster([node("a"), node("b"), node("c")])
+    pods = [cluster.run(f"low-{name}", name, gpus=8, priority=1) for name in "ab"]
+    pods.append(cluster.run("going", "c", gpus=1, priority=1, leaving=True))
+    cluster.run("filler", "c", gpus=7, priority=5000)
+    cluster.budget("ns/w", 2, pods)
+    made = cluster.verdicts(high("ns/first", gpus=8), high("ns/second", gpus=8))
+    assert len(victims(made["ns/first"])) == 1
+    assert isinstance(made["ns/second"].preemption, NotHelpful)
+
+
+def test_budget_that_allows_nothing_is_as_good_as_never() -> None:
+    """V7: with minAvailable = all members nobody of the gang is evicted."""
+    cluster = full_of_low()
+    cluster.budget("ns/w", 0, [each.pod for each in cluster.pods])
+    told = obstacle(cluster, high(number=2, gpus=8))
+    assert told == (Obstacle.BUDGET, "PodDisruptionBudget ns/w allows 0 of 2 evictions.")
+
+
+def test_pod_under_two_budgets_is_no_candidate() -> None:
+    """V7: the eviction API refuses it for ever; a pod that has not started passes any budget."""
+    for phase in (Phase.RUNNING, Phase.PENDING):
+        cluster = RunningCluster([node("a")])
+        low = cluster.run("low", "a", gpus=8, priority=1, phase=phase)
+        cluster.budget("ns/v", 5, [low])
+        cluster.budget("ns/w", 5, [low])
+        if phase is Phase.RUNNING:
+            assert obstacle(cluster, high(gpus=8))[0] is Obstacle.NOTHING_LOWER
+        else:
+            assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == ["low"]

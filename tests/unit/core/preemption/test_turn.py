@@ -1,0 +1,268 @@
+"""Preemption through `plan`: who makes room for whom, and what is told where nobody does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Group, Mode, Refusal
+from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.preemption import Harm, NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Nomination
+from tests.builders import gang, group, holds, node, pod
+from tests.running_cluster import WALL_S, RunningCluster, full_of_low, high, nominated, obstacle, victims
+
+# --- who may preempt --------------------------------------------------------------------------------------------------
+
+
+def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
+    """V3, V20: all of it is evicted, every member is nominated, and the group is told until when it waits."""
+    verdict = full_of_low().verdicts(high(number=2, gpus=8))["ns/high"]
+    assert victims(verdict) == ["low-0", "low-1"]
+    assert nominated(verdict) == {"high-0": "a", "high-1": "b"}
+    assert verdict.binds == ()
+    waiting = "waiting for 2 pods of 1 gang to end, until 13:48:10 at the latest"
+    assert verdict.told == Refusal(Reason.PREEMPTING, "nominated to a and 1 more node", waiting)
+    made = verdict.preemption
+    assert isinstance(made, Preemption)
+    assert made.stopped == ("ns/low",)
+    assert (made.grace_s, made.deadline_s) == (30, WALL_S + 90)
+    assert {victim.kind for victim in made.victims} == {UnitKind.CORE}
+    assert made.harm == Harm(0, 1, 1, 2 * 8 * 1000 * 600, 2, -2 * (WALL_S - 600))
+
+
+def test_equal_priority_is_left_alone() -> None:
+    """V2, V18, V25: victims are of strictly lower priority; where nothing is, nobody even asks what runs."""
+    cluster = full_of_low()
+    told = obstacle(cluster, high(number=2, gpus=8, priority=1))
+    assert told == (Obstacle.NOTHING_LOWER, "nothing of lower priority on the nodes it may use.")
+    assert cluster.asked == 0
+
+
+def test_never_on_one_needed_member_is_never_for_all() -> None:
+    """V2: preemptionPolicy Never of a needed member, or of the native PodGroup."""
+    told = (Obstacle.POLICY_NEVER, "not allowed by preemptionPolicy Never.")
+    members = [pod("h-0", gpus=8, priority=9), pod("h-1", gpus=8, priority=9, never_preempts=True)]
+    assert obstacle(full_of_low(), group(gang("ns/high", members), priority=9)) == told
+    assert obstacle(full_of_low(), high(number=2, gpus=8), never=frozenset({"ns/high"})) == told
+
+
+def test_right_is_that_of_the_weakest_needed_member() -> None:
+    """V2: a pod of high priority lends its right to nobody; a member above the minimum takes none away."""
+    members = [pod("h-0", gpus=8, priority=9), pod("h-1", gpus=8, priority=1)]
+    assert obstacle(full_of_low(), group(gang("ns/high", members), priority=9))[0] is Obstacle.NOTHING_LOWER
+    verdict = full_of_low(1).verdicts(group(gang("ns/high", members, 1), priority=9))["ns/high"]
+    assert victims(verdict) == ["low-1"]
+
+
+def test_members_above_the_minimum_preempt_for_nobody() -> None:
+    """V1: a satisfied gang that has its minimum gets no room for more."""
+    more = gang("ns/high", [pod("h", gpus=8, priority=9)], 1, bound=1, nodes=("a",), satisfied=True, permitted_min=1)
+    verdict = full_of_low().verdicts(group(more, priority=9))["ns/high"]
+    assert verdict.preemption is None
+    assert "Preemption" not in verdict.told.text
+
+
+def test_broken_group_preempts_for_what_it_lacks() -> None:
+    """V1, V19: the member that it lost is worth the surplus of another gang."""
+    lost = gang("ns/high", [pod("h", gpus=8, priority=9)], 2, bound=1, nodes=("c",), satisfied=True, permitted_min=2)
+    verdict = full_of_low(1).verdicts(group(lost, priority=9, broken=True))["ns/high"]
+    assert victims(verdict) == ["low-1"]
+
+
+def test_plain_pod_preempts() -> None:
+    """V1: it is a group of one, and is told itself."""
+    one = pod("urgent", gpus=4, priority=9)
+    cluster = RunningCluster([node("a")])
+    cluster.run("cheap", "a", gpus=4, priority=1, ran_s=10)
+    cluster.run("dear", "a", gpus=4, priority=1, ran_s=3000)
+    verdict = cluster.verdicts(group(gang("ns/urgent", [one], plain=True), priority=9))["ns/urgent"]
+    assert victims(verdict) == ["cheap"]
+    assert dict(verdict.notes)[one.uid].reason is Reason.PREEMPTING
+
+
+def test_nothing_is_done_where_the_group_fits() -> None:
+    """V1: only a refusal for room leads to preemption."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.run("low", "a", gpus=8, priority=1)
+    verdict = cluster.verdicts(high(gpus=8))["ns/high"]
+    assert [placement.node for placement in verdict.binds] == ["b"]
+    assert cluster.asked == 0
+
+
+def test_off_is_off() -> None:
+    """V5, V25: neither victims nor sentences, as without any preemption."""
+    groups = [high(number=2, gpus=8)]
+    (verdict,) = full_of_low().verdicts(*groups, scope=VictimScope.OFF).values()
+    (without,) = plan(full_of_low().snapshot(), groups, now_s=0.0).verdicts
+    assert verdict.preemption is without.preemption is None
+    assert verdict.told == without.told
+
+
+def test_group_that_waits_for_its_nomination_makes_no_other() -> None:
+    """V11, V12: it is told what it waits for; after one that was lost it waits, and is told how long."""
+    waiting = Refusal(Reason.PREEMPTING, "nominated to a")
+    cluster = full_of_low()
+    verdict = cluster.verdicts(high(number=2, gpus=8), nominated={"ns/high": waiting})["ns/high"]
+    assert (verdict.told, verdict.preemption) == (waiting, None)
+    told = obstacle(cluster, high(number=2, gpus=8), retry_at_s={"ns/high": 29.5})
+    assert told == (Obstacle.BACK_OFF, "next attempt in 30s.")
+    assert cluster.asked == 0
+
+
+def test_what_was_found_in_vain_is_not_looked_for_again() -> None:
+    """V25: while nothing changed, the state says what was found."""
+    found = NotHelpful(why=Obstacle.TOO_LITTLE, pods=1, room=1, needed=2)
+    cluster = full_of_low()
+    told = obstacle(cluster, high(number=2, gpus=8), known={"ns/high": found})
+    assert told == (Obstacle.TOO_LITTLE, "even without the 1 pod of lower priority there is room for 1 of 2.")
+    assert cluster.asked == 0
+
+
+# --- nothing in vain --------------------------------------------------------------------------------------------------
+
+
+def test_nobody_is_evicted_in_vain() -> None:
+    """V3, V21: a group that would not fit even then evicts nobody, and is told how far all of it would go."""
+    told = obstacle(full_of_low(), high(number=3, gpus=8))
+    assert told == (Obstacle.TOO_LITTLE, "even without all 2 pods of lower priority there is room for 2 of 3.")
+
+
+def test_free_room_counts_together_with_freed_room() -> None:
+    """V3: only what is missing is taken."""
+    cluster = RunningCluster([node("a"), node("b")])
+    for i in range(8):
+        cluster.run(f"low-{i}", "b", priority=1)
+    verdict = cluster.verdicts(high(number=2, gpus=8))["ns/high"]
+    assert victims(verdict) == [f"low-{i}" for i in range(8)]
+    assert sorted(nominated(verdict).values()) == ["a", "b"]
+
+
+def test_required_rack_is_made_free() -> None:
+    """V3: free room in other racks does not help a group that must be in one."""
+    racks = (("a1", "a"), ("a2", "a"), ("b1", "b"), ("c1", "c"))
+    cluster = RunningCluster([node(name, labels={"rack": rack}) for name, rack in racks])
+    cluster.gang("ns/low", 2, "a1 a2", gpus=8, priority=1)
+    members = [pod(f"h-{i}", gpus=8, priority=9) for i in range(2)]
+    wants = group(gang("ns/high", members, constraints=PlacementConstraints(topology="rack")), priority=9)
+    verdict = cluster.verdicts(wants)["ns/high"]
+    assert victims(verdict) == ["low-0", "low-1"]
+    assert set(nominated(verdict).values()) == {"a1", "a2"}
+
+
+def test_leaving_pods_count_as_gone() -> None:
+    """V4: if the group fits once they are gone it is nominated there, and nobody is evicted."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.run("going", "a", gpus=8, priority=1, deleting=True, deletion_s=WALL_S + 20)
+    cluster.run("low", "b", gpus=8, priority=1)
+    verdict = cluster.verdicts(high(gpus=8))["ns/high"]
+    assert victims(verdict) == []
+    assert nominated(verdict) == {"high-0": "a"}
+    made = verdict.preemption
+    assert isinstance(made, Preemption)
+    assert (made.awaited, made.deadline_s) == (("u-going",), WALL_S + 80)
+
+
+def test_stuck_pods_do_not_count_as_gone() -> None:
+    """V4: 60 s past its deletionTimestamp a pod will not go by itself, and evicting it again does not help."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.run("stuck", "a", gpus=8, priority=1, deleting=True, deletion_s=WALL_S - 61)
+    cluster.run("low", "b", gpus=8, priority=1)
+    assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == ["low"]
+
+
+# --- in the plan ------------------------------------------------------------------------------------------------------
+
+
+def test_groups_behind_see_the_room_as_taken() -> None:
+    """V10, V15: what is freed for one is neither freed again nor planned by those behind it."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.run("low", "a", gpus=8, priority=1)
+    cluster.run("other", "b", gpus=8, priority=2)
+    late = high("ns/late", gpus=1, priority=1)
+    made = cluster.verdicts(high("ns/first", gpus=8), high("ns/second", gpus=8), late)
+    assert victims(made["ns/first"]) == ["low"]
+    assert victims(made["ns/second"]) == ["other"]
+    assert made["ns/late"].binds == ()
+
+
+def test_nominated_room_is_not_taken_by_equals() -> None:
+    """V10: members nominated in an earlier plan keep the room of their victims, who are still there."""
+    cluster = RunningCluster([node("a")])
+    cluster.run("low", "a", gpus=8, priority=1, leaving=True)
+    promised = Nomination("a", pod("h", gpus=8, priority=1000), "ns/high")
+    (verdict,) = cluster.verdicts(high("ns/equal", gpus=8), nominations=[promised]).values()
+    assert isinstance(verdict.preemption, NotHelpful)
+    (verdict,) = cluster.verdicts(high("ns/above", gpus=8, priority=2000), nominations=[promised]).values()
+    assert (victims(verdict), nominated(verdict)) == ([], {"above-0": "a"})
+
+
+def test_at_most_four_nominations_a_plan() -> None:
+    """V15: the others are left for the next plan."""
+    cluster = RunningCluster([node(f"n{n}") for n in range(6)])
+    for n in range(6):
+        cluster.run(f"low-{n}", f"n{n}", gpus=8, priority=1)
+    made = cluster.verdicts(*(high(f"ns/h{n}", gpus=8) for n in range(6)))
+    found = [verdict.preemption for verdict in made.values()]
+    assert [isinstance(each, Preemption) for each in found] == [True] * 4 + [False] * 2
+    assert isinstance(found[5], NotHelpful)
+    assert found[5].why is Obstacle.LATER
+
+
+def held_by_low(cluster: RunningCluster, nodes: str) -> Group:
+    """A NonStrict group of priority 1 that holds whole nodes and waits for one more."""
+    members = [pod(f"low-{i}", gpus=8, priority=1) for i in range(len(nodes.split()) + 1)]
+    placed = holds(members[:-1], *nodes.split())
+    cluster.held += [(each.pod, each.node) for each in placed]
+    holder = gang("ns/low", members[-1:], len(members), held=placed, mode=Mode.NON_STRICT)
+    return group(holder, priority=1, clock_started_s=0.0, unchanged=True)
+
+
+def test_holds_of_lower_priority_are_released_at_once() -> None:
+    """V6, V16: promises cost nothing; nobody is evicted where they do, and the group starts in the same plan."""
+    cluster = RunningCluster([node(name) for name in "abcd"])
+    low = held_by_low(cluster, "a b c")
+    made = cluster.verdicts(high(number=4, gpus=8), low)
+    assert len(made["ns/high"].binds) == 4
+    assert len(made["ns/low"].releases) == 3
+    assert made["ns/low"].yields_to == "ns/high"
+    assert list(made) == ["ns/low", "ns/high"]
+
+
+def test_holds_are_released_together_with_evictions() -> None:
+    """V6: a group whose room is needed gives it up; it may try again elsewhere at once."""
+    cluster = RunningCluster([node(name) for name in "ab"])
+    low = held_by_low(cluster, "a")
+    cluster.run("victim", "b", gpus=8, priority=0)
+    made = cluster.verdicts(high(number=2, gpus=8), low)
+    assert victims(made["ns/high"]) == ["victim"]
+    assert (len(made["ns/low"].releases), made["ns/low"].yields_to) == (1, "")
+
+
+def test_holds_that_are_not_in_the_way_are_kept() -> None:
+    """V6: a promise is released only where it helps."""
+    cluster = RunningCluster([node("a"), node("b")])
+    low = held_by_low(cluster, "a")
+    cluster.run("victim", "b", gpus=8, priority=0)
+    pinned = pod("h", gpus=8, priority=1000)
+    shape = replace(pinned.shape, node_selector=(("kubernetes.io/hostname", "b"),))
+    wants = group(gang("ns/high", [structs.replace(pinned, shape=shape)]), priority=1000)
+    made = cluster.verdicts(wants, low)
+    assert victims(made["ns/high"]) == ["victim"]
+    assert "ns/low" not in made
+
+
+def test_group_that_holds_preempts_for_the_rest_where_nobody_yields() -> None:
+    """V15, V16: a NonStrict group keeps its holds and is nominated for what is missing."""
+    cluster = RunningCluster([node("a"), node("b")])
+    members = [pod(f"h-{i}", gpus=8, priority=9) for i in range(2)]
+    placed = holds(members[:1], "a")
+    cluster.held = [(each.pod, each.node) for each in placed]
+    cluster.run("low", "b", gpus=8, priority=1)
+    holder = gang("ns/high", members[1:], 2, held=placed, mode=Mode.NON_STRICT)
+    (verdict,) = cluster.verdicts(group(holder, priority=9, clock_started_s=0.0)).values()
+    assert (victims(verdict), nominated(verdict)) == (["low"], {"h-1": "b"})
+    assert (verdict.holds, verdict.releases) == ((), ())

@@ -1,0 +1,108 @@
+"""What is taken and what is spared: units, and pods that are never victims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gangsched.model.preemption import NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
+from tests.builders import node
+from tests.running_cluster import RunningCluster, high, obstacle, victims
+
+# --- who may be a victim ----------------------------------------------------------------------------------------------
+
+SPARED: list[dict[str, Any]] = [
+    {"priority": 1000},
+    {"priority": 2_000_000_000},
+    {"mirror": True},
+    {"controller_kind": "DaemonSet"},
+    {"scheduler_name": "default-scheduler"},
+]
+
+
+@pytest.mark.parametrize("spared", SPARED, ids=str)
+def test_some_pods_are_never_victims(spared: dict[str, Any]) -> None:
+    """V5: high priority, critical, mirror and DaemonSet pods, and those of other schedulers."""
+    cluster = RunningCluster([node("a")])
+    cluster.run("low", "a", **{"gpus": 8, "priority": 1, **spared})
+    cluster.run("other", "a", gpus=0, priority=0)
+    (verdict,) = cluster.verdicts(high(gpus=8, priority=1000)).values()
+    assert isinstance(verdict.preemption, NotHelpful)
+
+
+def test_pods_of_other_schedulers_are_told_of_and_taken_by_setting() -> None:
+    """V5, V21: `own` spares them and says how much they use; `all` takes them."""
+    cluster = RunningCluster([node("a")])
+    cluster.run("theirs", "a", gpus=4, priority=1, scheduler_name="default-scheduler")
+    cluster.run("ours", "a", gpus=4, priority=1)
+    sentence = "4 nvidia.com/gpu are used by lower-priority pods of other schedulers, which are not preempted."
+    assert obstacle(cluster, high(gpus=8)) == (Obstacle.OTHER_SCHEDULERS, sentence)
+    assert victims(cluster.verdicts(high(gpus=8), scope=VictimScope.ALL)["ns/high"]) == ["ours", "theirs"]
+
+
+def test_young_pods_are_spared_by_setting() -> None:
+    """V5: with `preempt_min_run_s` what has just started runs on, and that is told."""
+    cluster = RunningCluster([node("a")])
+    cluster.gang("ns/young", 2, "a a", gpus=4, priority=1, ran_s=100)
+    told = obstacle(cluster, high(gpus=8), min_run_s=600)
+    assert told == (Obstacle.TOO_YOUNG, "1 gang has run for less than 10m0s.")
+    assert victims(cluster.verdicts(high(gpus=8), min_run_s=100)["ns/high"]) == ["young-0", "young-1"]
+
+
+def test_nodes_that_the_group_may_not_use_are_left_alone() -> None:
+    """V5: what runs elsewhere frees nothing."""
+    cluster = RunningCluster([node("a", unschedulable=True), node("b")])
+    cluster.run("elsewhere", "a", gpus=8, priority=1)
+    cluster.run("here", "b", gpus=8, priority=2)
+    assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == ["here"]
+
+
+# --- units ------------------------------------------------------------------------------------------------------------
+
+
+def test_elastic_gang_loses_its_surplus() -> None:
+    """V6: only what is needed, the latest created; it keeps its minimum."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.gang("ns/low", 2, "a a a a a a a a b b", priority=1)
+    cluster.run("filler", "b", gpus=6, priority=2000)
+    verdict = cluster.verdicts(high())["ns/high"]
+    assert victims(verdict) == ["low-9"]
+    made = verdict.preemption
+    assert isinstance(made, Preemption)
+    assert (made.victims[0].kind, made.stopped) == (UnitKind.SURPLUS, ())
+
+
+def test_where_the_surplus_is_not_enough_the_whole_group_goes() -> None:
+    """V6: no gang is left between nothing and its minimum."""
+    cluster = RunningCluster([node("a")])
+    cluster.gang("ns/low", 4, "a a a a a a a a", priority=1)
+    assert victims(cluster.verdicts(high(gpus=4))["ns/high"]) == ["low-4", "low-5", "low-6", "low-7"]
+    assert len(victims(cluster.verdicts(high(gpus=6))["ns/high"])) == 8
+
+
+def test_siblings_go_together() -> None:
+    """V6, I4: a gang of another namespace that started with the victim cannot go on without it."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.gang("a/x", 1, "a", gpus=8, priority=1, group="a/x", indivisible=True)
+    cluster.gang("b/y", 1, "b", gpus=1, priority=1, group="a/x")
+    assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == ["x-0", "y-0"]
+
+
+def test_core_has_its_highest_priority() -> None:
+    """V5, V6: a group is taken whole or not at all; one pod that must stay keeps all of it."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.gang("a/x", 1, "a", gpus=8, priority=1, group="a/x")
+    cluster.gang("b/y", 1, "b", gpus=1, priority=5, group="a/x")
+    assert obstacle(cluster, high(gpus=8, priority=5))[0] is Obstacle.NOTHING_LOWER
+    assert victims(cluster.verdicts(high(gpus=8, priority=6))["ns/high"]) == ["x-0", "y-0"]
+
+
+@pytest.mark.parametrize(("rest", "gone"), [({"indivisible": True}, 8), ({"binding": True}, 1)], ids=str)
+def test_gang_that_cannot_be_divided(rest: dict[str, Any], gone: int) -> None:
+    """V6: native disruptionMode `all` has no surplus; a gang with members being bound has no core."""
+    cluster = RunningCluster([node("a")])
+    cluster.gang("ns/low", 1, "a a a a a a a a", priority=1, **rest)
+    assert len(victims(cluster.verdicts(high())["ns/high"])) == gone
+    if gone == 1:
+        assert obstacle(cluster, high(gpus=8))[0] is Obstacle.TOO_LITTLE
