@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from gangsched.kube.http import permissions
 from gangsched.kube.http.client import ApiClient, connect
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.read.informers import Informers
-from gangsched.model.preemption import VictimScope
+from gangsched.model.preemption import BudgetRule, VictimScope
 from gangsched.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,8 +54,12 @@ async def _run(settings: Settings) -> None:
     async with await connect(settings.kubeconfig) as client, asyncio.TaskGroup() as group:
         importing = group.create_task(asyncio.to_thread(_daemon), name="imports")
         handle_signals()
-        if not await _check(client, stopping, wait_s=settings.api_server_wait_s):
+        missing = await _check(client, stopping, settings)
+        if missing is None:
             return
+        told = permissions.warnings(missing)
+        for warning in filter(None, told):
+            log.warning(warning)
         informers = Informers(
             client,
             warn=log.warning,
@@ -67,23 +72,28 @@ async def _run(settings: Settings) -> None:
         connection_pool = ConnectionPool(client)
         group.create_task(connection_pool.warm(settings.bind_connections), name="connections")
         daemon_type = await importing
-        await daemon_type(settings, connection_pool, informers, stopping).run()
+        await daemon_type(settings, connection_pool, informers, stopping, no_preemption=told.preemption).run()
         reading.cancel()
 
 
-async def _check(client: ApiClient, stopping: asyncio.Event, *, wait_s: float) -> bool:
-    """Whether the server lets us do our work; false when we are told to stop before that is known."""
+async def _check(
+    client: ApiClient, stopping: asyncio.Event, settings: Settings
+) -> tuple[permissions.Permission, ...] | None:
+    """The permissions that we can do without and lack; None when we are told to stop before that is known."""
     log = structlog.get_logger()
-    checking = asyncio.create_task(client.check(wait_s=wait_s, warn=log.warning), name="check")
+    optional: tuple[permissions.Permission, ...] = permissions.VOLUMES
+    if settings.preemption is not VictimScope.OFF:
+        optional += permissions.PREEMPTION
+        optional += permissions.LAST_RESORT if settings.preempt_pdb is BudgetRule.LAST_RESORT else ()
+    check = client.check(optional=optional, wait_s=settings.api_server_wait_s, warn=log.warning)
+    checking = asyncio.create_task(check, name="check")
     told_to_stop = asyncio.create_task(stopping.wait(), name="stop")
     await asyncio.wait({checking, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
     if told_to_stop.done():
         checking.cancel()
-        return False
+        return None
     told_to_stop.cancel()
-    if warning := checking.result():
-        log.warning(warning)
-    return True
+    return checking.result()
 
 
 def _daemon() -> type[Daemon]:

@@ -22,12 +22,13 @@ from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binder import Binder
+from gangsched.kube.write.preemption import PreemptionWriter
 from gangsched.kube.write.rate_limits import Rate, WriteLimits
 from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
-from gangsched.model.protocol import Message, Outcome, PreemptionOrder, RecordEvent, Report
+from gangsched.model.protocol import EvictionsForbidden, Message, Outcome, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
 from gangsched.state.members import State
@@ -62,9 +63,15 @@ class Daemon:
     """All parts of one scheduler except its informers, made and not started."""
 
     def __init__(
-        self, settings: Settings, connection_pool: ConnectionPool, informers: Informers, stopping: asyncio.Event
+        self,
+        settings: Settings,
+        connection_pool: ConnectionPool,
+        informers: Informers,
+        stopping: asyncio.Event,
+        *,
+        no_preemption: str = "",
     ) -> None:
-        """`informers` run already; `stopping` is set to end the daemon."""
+        """`informers` run already; `stopping` is set to end the daemon; `no_preemption` is the right that it lacks."""
         self.settings = settings
         self.informers = informers
         self._stopping = stopping
@@ -83,16 +90,21 @@ class Daemon:
             runtime=runtime,
         )
         self.volumes = VolumeBinder(self._connection_pool, self.binder, self._sink)
+        self.preemption = PreemptionWriter(
+            self._connection_pool, self._sink, may_send=self.state.preemptions.nominations.wants, runtime=runtime
+        )
         self.status = StatusWriter(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,
-            Ports(self.volumes, self._tell, self._preempt, SystemClock()),
+            Ports(self.volumes, self._tell, self.preemption.order, SystemClock()),
             metrics=self.metrics,
             limits=parameters.limits(settings),
             ready=lambda: not informers.waiting_for(),
             policy=parameters.gpu_policy(settings),
         )
+        if no_preemption:
+            self.loop.inbox(EvictionsForbidden(no_preemption))
         self._publish()
 
     async def run(self) -> None:
@@ -103,6 +115,7 @@ class Daemon:
         async with self._health(), self._debug(), asyncio.TaskGroup() as group:
             parts = {
                 "binder": self.binder.run(),
+                "preemption": self.preemption.run(),
                 "status": self.status.run(),
                 "events": self.recorder.run(),
                 "heartbeat": self.heartbeat.run(),
@@ -159,6 +172,7 @@ class Daemon:
         """Finish the binds in flight, then conditions and statuses, then Events, in the time that is left."""
         deadline_s = time.monotonic() + self.settings.shutdown_s * 0.8
         lost = await self.binder.drain(self._left_s(deadline_s))
+        lost += await self.preemption.drain(self._left_s(deadline_s))
         self.loop.drain()
         lost += await self.status.drain(self._left_s(deadline_s))
         unsaid = await self.recorder.drain(self._left_s(deadline_s))
@@ -180,9 +194,6 @@ class Daemon:
         else:
             self.status.put(told)
 
-    def _preempt(self, order: PreemptionOrder) -> None:
-        raise AssertionError(f"nobody evicts yet: {order}")
-
     def _publish(self) -> None:
         publish = self.metrics.publish
         informers = self.informers
@@ -194,6 +205,7 @@ class Daemon:
         publish("volumes", "binds", self.state.claims.counts)
         publish("operator", "podgroups", informers.pod_groups.counts)
         publish("binder", "binds", self.binder.counts)
+        publish("preemption_writer", "writes", self.preemption.counts)
         publish("recorder", "events", self.recorder.counts)
         for name, box in zip(("conditions", "timeouts", "podgroups"), self.status.outboxes, strict=True):
             publish("outbox", name, box.counts)

@@ -123,25 +123,43 @@ def test_every_metric_is_in_the_tables() -> None:
     assert named == metric_names()
 
 
-def test_the_role_grants_exactly_what_is_needed() -> None:
-    """manifests/rbac.yaml grants the permissions of all tables, and nothing else."""
-    documents = yaml.safe_load_all((ROOT / "manifests" / "rbac.yaml").read_text())
-    (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
-    granted = {
+def granted(role: str) -> set[tuple[str, str, str]]:
+    """(verb, API group, resource) of all rules of a ClusterRole in the manifests."""
+    files = sorted((ROOT / "manifests").glob("rbac*.yaml"))
+    documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
+    (found,) = [each for each in documents if each["kind"] == "ClusterRole" and each["metadata"]["name"] == role]
+    return {
         (verb, api_group, resource)
-        for rule in role["rules"]
+        for rule in found["rules"]
         for verb in rule["verbs"]
         for api_group in rule["apiGroups"]
         for resource in rule["resources"]
     }
+
+
+ROLES = {"gangsched-preemption": "PREEMPTION", "gangsched-preemption-last-resort": "LAST_RESORT"}
+"""The tables with roles of their own; one role has all others."""
+
+
+@pytest.mark.parametrize("role", ["gangsched", *ROLES])
+def test_a_role_grants_exactly_what_is_needed(role: str) -> None:
+    """The manifests grant the permissions of the tables, and nothing else."""
     needed = {
         (each.verb, each.api_group, "/".join(part for part in (each.resource, each.subresource) if part))
-        for table in vars(permissions).values()
-        if isinstance(table, tuple)
+        for name, table in vars(permissions).items()
+        if isinstance(table, tuple) and (name == ROLES[role] if role in ROLES else name not in ROLES.values())
         for each in table
         if isinstance(each, permissions.Permission)
     }
-    assert granted == needed
+    assert granted(role) == needed
+
+
+def test_the_last_resort_is_bound_to_nobody() -> None:
+    """V26: `delete pods` is granted by an administrator's own binding only."""
+    files = sorted((ROOT / "manifests").glob("rbac*.yaml"))
+    documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
+    bound = {each["roleRef"]["name"] for each in documents if each["kind"] == "ClusterRoleBinding"}
+    assert bound == {"gangsched", "gangsched-preemption"}
 
 
 @pytest.mark.parametrize(

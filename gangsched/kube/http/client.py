@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -23,6 +23,7 @@ from gangsched.kube.http.credentials import Credentials, in_cluster, kubeconfig_
 from gangsched.kube.http.faults import (
     UNAUTHORIZED,
     ApiFault,
+    Cause,
     Fault,
     Malformed,
     Misconfigured,
@@ -32,7 +33,7 @@ from gangsched.kube.http.faults import (
     said,
 )
 from gangsched.kube.http.fence import Fence
-from gangsched.kube.http.permissions import check_permissions
+from gangsched.kube.http.permissions import VOLUMES, Permission, check_permissions
 from gangsched.kube.http.sockets import open_socket
 from gangsched.kube.ports import Now, Sleep, Warn, silent
 
@@ -47,8 +48,14 @@ HEADERS_TIMEOUT_S = 25.0
 RELOAD_AT_MOST_EVERY_S = 1.0
 
 
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: float = 0
+    causes: list[_Cause] | None = None
 
 
 class _Status(msgspec.Struct):
@@ -181,8 +188,15 @@ class ApiClient:
         tls = credentials.tls if credentials.tls is not None else True
         return _session(_connector(ssl=tls), middleware, authorize, proxy=credentials.proxy)
 
-    async def check(self, *, wait_s: float = 0.0, warn: Warn = silent, sleep: Sleep = asyncio.sleep) -> str:
-        """Make sure that the server answers and lets us do our work; what it does not let us do beyond that, or "".
+    async def check(
+        self,
+        *,
+        optional: Sequence[Permission] = VOLUMES,
+        wait_s: float = 0.0,
+        warn: Warn = silent,
+        sleep: Sleep = asyncio.sleep,
+    ) -> tuple[Permission, ...]:
+        """Make sure that the server answers and lets us do our work; what of `optional` it does not let us do.
 
         A server that is away is asked again for `wait_s`. Raises Misconfigured with one sentence that names the fix;
         meant for start-up only.
@@ -192,7 +206,7 @@ class ApiClient:
         backoff = Backoff(1.0, 8.0, rng=Random())
         while True:
             try:
-                return await self._check()
+                return await self._check(optional)
             except Fault as fault:
                 if not is_away(fault):
                     raise
@@ -205,7 +219,7 @@ class ApiClient:
                 warn(f"The API server {server} does not answer ({_cause(fault)}); trying for {left_s:.0f} s more.")
             await sleep(delay_s)
 
-    async def _check(self) -> str:
+    async def _check(self, optional: Sequence[Permission]) -> tuple[Permission, ...]:
         try:
             await self.request("GET", "/version", timeout_s=10.0)
         except ApiFault as fault:
@@ -217,7 +231,7 @@ class ApiClient:
                 ) from fault
             if is_away(fault):
                 raise
-        return await check_permissions(self)
+        return await check_permissions(self, optional)
 
     async def _open(
         self,
@@ -306,7 +320,10 @@ def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
     details = said.details or _Details()
     after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
     is_status = said.kind == "Status"
-    return ApiFault(status, said.reason, said.message, is_status=is_status, retry_after_s=after_s or None)
+    causes = tuple(Cause(cause.reason, cause.message) for cause in details.causes or ())
+    return ApiFault(
+        status, said.reason, said.message, is_status=is_status, retry_after_s=after_s or None, causes=causes
+    )
 
 
 def _cause(fault: Fault) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from typing import NamedTuple
 
 BAD_REQUEST = 400
 UNAUTHORIZED = 401
@@ -45,6 +46,13 @@ class Malformed(Fault):
     """An answer that is not what the API promises (a proxy's HTML page, cut JSON)."""
 
 
+class Cause(NamedTuple):
+    """One cause in a Status (metav1.StatusCause)."""
+
+    reason: str
+    message: str
+
+
 class ApiFault(Fault):
     """A refusal by the API server if `is_status`, else by a proxy or gateway."""
 
@@ -56,6 +64,7 @@ class ApiFault(Fault):
         *,
         is_status: bool = True,
         retry_after_s: float | None = None,
+        causes: tuple[Cause, ...] = (),
     ) -> None:
         super().__init__(message or reason or f"HTTP status {status}")
         self.status = status
@@ -63,6 +72,7 @@ class ApiFault(Fault):
         self.message = message
         self.is_status = is_status
         self.retry_after_s = retry_after_s
+        self.causes = causes
 
 
 def is_away(fault: Fault) -> bool:

@@ -1,15 +1,16 @@
 """The permissions of the daemon, and the check whether it has them.
 
-Law: the tables are the whole of it; `manifests/rbac.yaml` grants exactly this. Asking is one SelfSubjectAccessReview
-per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES` lists the daemon runs, and
-says so: pods with claims wait. What native PodGroups and ResourceClaims need is not asked for: many clusters do not
-serve them, and without it they count as absent or unread.
+Law: the tables are the whole of it; `manifests/rbac*.yaml` grant exactly this. Asking is one SelfSubjectAccessReview
+per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES` and `PREEMPTION` list the
+daemon runs, and says so: pods with claims wait, and nobody is preempted. What native PodGroups and ResourceClaims need
+is not asked for: many clusters do not serve them, and without it they count as absent or unread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -72,6 +73,13 @@ VOLUMES = (
     Permission("list", "storage.k8s.io", "csinodes"),
     Permission("watch", "storage.k8s.io", "csinodes"),
 )
+PREEMPTION = (
+    Permission("create", "", "pods", "eviction"),
+    Permission("list", "policy", "poddisruptionbudgets"),
+    Permission("watch", "policy", "poddisruptionbudgets"),
+)
+LAST_RESORT = (Permission("delete", "", "pods"),)
+"""Needed beside `PREEMPTION` to break PodDisruptionBudgets (semantics V7)."""
 DEVICES = (
     Permission("list", "resource.k8s.io", "resourceclaims"),
     Permission("watch", "resource.k8s.io", "resourceclaims"),
@@ -110,8 +118,8 @@ _served_decoder = msgspec.json.Decoder(_Served)
 AT_A_TIME = 4
 
 
-async def check_permissions(client: RestClient) -> str:
-    """What the lack of `VOLUMES` means, or "".
+async def check_permissions(client: RestClient, optional: Sequence[Permission]) -> tuple[Permission, ...]:
+    """The permissions among `optional` that are missing.
 
     Raises Misconfigured that names every other permission that is missing, or the fault of a server that is away.
     """
@@ -119,7 +127,7 @@ async def check_permissions(client: RestClient) -> str:
     try:
         lacking = await asyncio.gather(*(_lacks_status(client, each.api_group, turn) for each in WHOLE_POD_GROUPS))
         required = (*PERMISSIONS, *itertools.compress(WHOLE_POD_GROUPS, lacking))
-        asked = (*required, *VOLUMES)
+        asked = (*required, *optional)
         granted = await asyncio.gather(*(_granted(client, permission, turn) for permission in asked))
     except ApiFault as fault:
         if fault.status in {UNAUTHORIZED, FORBIDDEN}:
@@ -130,10 +138,36 @@ async def check_permissions(client: RestClient) -> str:
     except Malformed as fault:
         raise Misconfigured(f"The API server cannot say what we may do: {fault}") from fault
     missing = [permission for permission, yes in zip(asked, granted, strict=True) if not yes]
-    sentence = f"The scheduler may not {'; '.join(map(str, missing))}: apply manifests/rbac.yaml."
     if any(permission in required for permission in missing):
-        raise Misconfigured(sentence)
-    return f"Pods with persistent volume claims have to wait. {sentence}" if missing else ""
+        raise Misconfigured(may_not(missing))
+    return tuple(missing)
+
+
+def may_not(missing: Sequence[Permission], file: str = "rbac.yaml") -> str:
+    """One sentence that names them and the fix; `file` is the manifest that grants them."""
+    return f"The scheduler may not {'; '.join(map(str, missing))}: apply manifests/{file}."
+
+
+class Warnings(NamedTuple):
+    """What does not work without some permissions; "" for what they do not touch."""
+
+    volumes: str
+    preemption: str
+
+
+def warnings(missing: Collection[Permission]) -> Warnings:
+    """What the lack of these means."""
+    volumes = [permission for permission in missing if permission in VOLUMES]
+    preemption = [permission for permission in missing if permission in (*PREEMPTION, *LAST_RESORT)]
+    return Warnings(
+        f"Pods with persistent volume claims have to wait. {may_not(volumes)}" if volumes else "",
+        f"Preemption is off. {may_not(preemption, 'rbac-preemption.yaml')}" if preemption else "",
+    )
+
+
+async def may_evict(client: RestClient, *, delete: bool) -> bool:
+    """Whether we may evict pods, or `delete` them, in every namespace. Raises Fault."""
+    return await _granted(client, LAST_RESORT[0] if delete else PREEMPTION[0], asyncio.Semaphore())
 
 
 async def _lacks_status(client: RestClient, api_group: str, turn: asyncio.Semaphore) -> bool:

@@ -85,6 +85,11 @@ class Nominations:
         """The uids of all victims."""
         return frozenset(uid for record in self._of_group.values() for uid in record.victims)
 
+    def wants(self, order: Evict) -> bool:
+        """Whether an eviction may be sent (again): its nomination lives and still counts on it (V13)."""
+        record = self._of_id.get(order.id)
+        return record is not None and order.uid in record.victims
+
     def told(self) -> dict[str, Refusal]:
         """By group what is told while its nomination is under way (semantics V20)."""
         return {group_id: self._told(record) for group_id, record in self._of_group.items()}

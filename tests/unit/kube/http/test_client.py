@@ -17,7 +17,7 @@ from gangsched.api.keys import SIGS, X_K8S
 from gangsched.kube.http import client, credentials
 from gangsched.kube.http.client import connect
 from gangsched.kube.http.faults import ApiFault, Malformed, Misconfigured, Unreachable, said
-from gangsched.kube.http.permissions import PATH, PERMISSIONS, VOLUMES
+from gangsched.kube.http.permissions import LAST_RESORT, PATH, PERMISSIONS, PREEMPTION, VOLUMES, warnings
 from gangsched.kube.ports import Sleep
 from tests.server_thread import Handler
 from tests.unit.kube.fakes import FakeTime, kubeconfig, says, serving, status
@@ -139,7 +139,7 @@ async def test_check_passes_when_everything_is_granted(tmp_path: Path) -> None:
     async with serving(tmp_path) as (server, api):
         server.will("GET", "/version", says({}))
         server.will("POST", PATH, reviewing())
-        assert await api.check() == ""
+        assert await api.check() == ()
         assert sorted(request.path for request in server.seen) == sorted(
             [
                 "/version",
@@ -160,7 +160,7 @@ async def test_whole_pod_groups_are_patched_only_without_a_status_subresource(
         server.will("GET", f"/apis/{SIGS}/v1alpha1", says({"resources": [{"name": name} for name in names]}))
         server.will("POST", PATH, reviewing("patch podgroups"))
         if subresource:
-            assert await api.check() == ""
+            assert await api.check() == ()
         else:
             with pytest.raises(Misconfigured, match=f"may not patch podgroups in {SIGS}: apply"):
                 await api.check()
@@ -174,7 +174,7 @@ async def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
         async with await connect(config, now=clock.now) as api:
             server.will("GET", "/version", *[says(status(503, "ServiceUnavailable", "starting"), 503)] * 3, says({}))
             server.will("POST", PATH, reviewing())
-            assert await api.check(wait_s=60.0, warn=told.append, sleep=passing(clock)) == ""
+            assert await api.check(wait_s=60.0, warn=told.append, sleep=passing(clock)) == ()
     assert len(told) == 3
     assert all("does not answer (starting); trying for " in sentence for sentence in told)
     assert told[0].endswith("for 60 s more.")
@@ -204,10 +204,28 @@ async def test_check_passes_without_the_rights_to_volumes(tmp_path: Path) -> Non
     async with serving(tmp_path) as (server, api):
         server.will("GET", "/version", says({}))
         server.will("POST", PATH, reviewing("patch persistentvolumeclaims", "list csinodes"))
-        assert await api.check() == (
-            "Pods with persistent volume claims have to wait. The scheduler may not patch persistentvolumeclaims; "
-            "list csinodes in storage.k8s.io: apply manifests/rbac.yaml."
+        told = warnings(await api.check())
+    assert told == (
+        "Pods with persistent volume claims have to wait. The scheduler may not patch persistentvolumeclaims; "
+        "list csinodes in storage.k8s.io: apply manifests/rbac.yaml.",
+        "",
+    )
+
+
+async def test_check_passes_without_the_rights_to_preemption(tmp_path: Path) -> None:
+    """V26: without them preemption is off, and said to be; nobody asks for them where it is not wanted."""
+    async with serving(tmp_path) as (server, api):
+        server.will("GET", "/version", says({}))
+        server.will("POST", PATH, reviewing("create pods/eviction", "watch poddisruptionbudgets", "delete pods"))
+        assert warnings(await api.check(optional=(*VOLUMES, *PREEMPTION))) == (
+            "",
+            "Preemption is off. The scheduler may not create pods/eviction; watch poddisruptionbudgets in policy: "
+            "apply manifests/rbac-preemption.yaml.",
         )
+        assert warnings(await api.check(optional=LAST_RESORT)).preemption == (
+            "Preemption is off. The scheduler may not delete pods: apply manifests/rbac-preemption.yaml."
+        )
+        assert warnings(await api.check()) == ("", "")
 
 
 async def test_check_names_what_is_missing_and_the_fix(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""An eviction on the wire: the requests, and what an answer or a pod read back says (semantics V14).
+
+Law: pure functions, measured against kube-apiserver 1.36. Only what proves an end is taken for one: 409 is said for
+another uid and for a conflict in storage, 500 for a pod under two PodDisruptionBudgets and for anything unforeseen, so
+after these the pod itself is asked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from gangsched.kube.http.faults import (
+    BAD_REQUEST,
+    FORBIDDEN,
+    NOT_FOUND,
+    TOO_MANY_REQUESTS,
+    UNPROCESSABLE,
+    ApiFault,
+    Fault,
+    Fenced,
+)
+from gangsched.kube.write.binding import pod_path
+from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE
+from gangsched.model.protocol import Evict, EvictionResult
+
+DISRUPTION_BUDGET = "DisruptionBudget"
+"""The cause in a 429 that comes of a PodDisruptionBudget and not of a busy server (policy/v1)."""
+
+
+class Said(NamedTuple):
+    """What is known after a request: `result` if the eviction ended so, else it is to be tried again.
+
+    `is_refused` if the API server answered that it does not carry it out for now; `is_open` if the pod must be read to
+    know; `may_lack_right` if the right to evict must be looked at.
+    """
+
+    message: str
+    result: EvictionResult | None = None
+    is_refused: bool = False
+    is_open: bool = False
+    may_lack_right: bool = False
+
+
+def evict_request(order: Evict) -> tuple[str, str, bytes]:
+    """(method, path, body); both kinds have the uid as a precondition, and leave the grace period to the pod."""
+    preconditions = {"preconditions": {"uid": order.uid}}
+    if order.delete:
+        body: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions", **preconditions}
+        return "DELETE", pod_path(order), msgspec.json.encode(body)
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": order.name, "namespace": order.namespace},
+        "deleteOptions": preconditions,
+    }
+    return "POST", f"{pod_path(order)}/eviction", msgspec.json.encode(body)
+
+
+def disruption_target(at: str) -> dict[str, str]:
+    """The condition of a victim.
+
+    `at` is the present: the controller manager takes one back at once that is older than two minutes.
+    """
+    return {
+        "type": DISRUPTION_TARGET,
+        "status": "True",
+        "reason": PREEMPTED_BY_SCHEDULER,
+        "message": VICTIM_MESSAGE,
+        "lastTransitionTime": at,
+    }
+
+
+def after(fault: Fault) -> Said:
+    """What a request that failed so says of the eviction."""
+    text = str(fault)
+    if isinstance(fault, Fenced):
+        return Said(text, EvictionResult.FAILED)
+    if not isinstance(fault, ApiFault) or not fault.is_status:
+        return Said(text, is_open=True)
+    if fault.status == NOT_FOUND:
+        return Said(text, EvictionResult.GONE)
+    if fault.status == FORBIDDEN:
+        return Said(text, is_refused=True, may_lack_right=True)
+    if fault.status == TOO_MANY_REQUESTS:
+        told = [cause.message for cause in fault.causes if cause.reason == DISRUPTION_BUDGET]
+        return Said(told[0] or text, is_refused=True) if told else Said(text)
+    if fault.status in {BAD_REQUEST, UNPROCESSABLE}:
+        return Said(text, EvictionResult.FAILED)
+    return Said(text, is_refused=True, is_open=True)
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+
+
+_decoder = msgspec.json.Decoder(_Pod)
+
+
+def read_back(order: Evict, answer: bytes, said: Said) -> Said:
+    """What the pod itself says, `said` if that is nothing new. Raises msgspec.DecodeError."""
+    meta = _decoder.decode(answer).metadata
+    if meta.uid != order.uid:
+        return Said("the pod was deleted and another has its name", EvictionResult.GONE)
+    if meta.deletion_timestamp is not None:
+        return Said("", EvictionResult.DONE)
+    return said

@@ -1,0 +1,324 @@
+"""PreemptionWriter: nominations, the conditions of victims, and evictions, in the order of semantics V13.
+
+Law: nobody is harmed before every nominated member says where it is to go and every victim why; whether anybody is
+evicted then is for the state to say. Every write may be repeated: the uid is a precondition of each, and a restart
+orders what is left of a preemption once more. An eviction ends in one Evicted, a preparation in one PreemptionPrepared,
+unless they are cancelled. Without the right to evict, nothing more is sent in this process. What it does *not* do:
+choose, take an eviction back, or know room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.client import STRATEGIC_PATCH
+from gangsched.kube.http.faults import (
+    BAD_REQUEST,
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    UNPROCESSABLE,
+    ApiFault,
+    Fault,
+    Fenced,
+)
+from gangsched.kube.http.permissions import may_evict
+from gangsched.kube.ports import RestClient, Runtime, Sink
+from gangsched.kube.waiting import wait_for_event
+from gangsched.kube.write.binding import pod_path
+from gangsched.kube.write.eviction import Said, after, disruption_target, evict_request, read_back
+from gangsched.kube.write.spelling import rfc3339
+from gangsched.model.protocol import (
+    CancelPreemption,
+    Evict,
+    Evicted,
+    EvictionDelayed,
+    EvictionResult,
+    NominatedMember,
+    PodRef,
+    PreemptionOrder,
+    PreemptionPrepared,
+    PreparePreemption,
+)
+
+FINAL = frozenset({BAD_REQUEST, FORBIDDEN, UNPROCESSABLE})
+"""Answers to a patch that another try does not change."""
+PREPARE_S = 10.0
+"""How long a patch is tried: the room of the nomination is kept off others meanwhile."""
+MARK_AGAIN_S = 5.0
+EVICT_FIRST_S, EVICT_LIMIT_S = 1.0, 10.0
+COUNTED = {
+    EvictionResult.DONE: "evicted",
+    EvictionResult.GONE: "gone",
+    EvictionResult.BLOCKED: "blocked",
+    EvictionResult.FORBIDDEN: "forbidden",
+    EvictionResult.FAILED: "failed",
+}
+
+
+@dataclass(slots=True)
+class PreemptionCounts:
+    """What happened so far, for metrics."""
+
+    prepared: int = 0
+    not_prepared: int = 0
+    cancelled: int = 0
+    evicted: int = 0
+    gone: int = 0
+    delayed: int = 0
+    blocked: int = 0
+    forbidden: int = 0
+    failed: int = 0
+    sent_again: int = 0
+
+
+class _Preemption:
+    """What is under way of one preemption; `over` is set when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+        self.tasks: set[asyncio.Task[None]] = set()
+
+
+class PreemptionWriter:
+    """`order` never blocks; `run` never returns. `connections` bounds the requests in flight, beside those of binds."""
+
+    def __init__(
+        self,
+        client: RestClient,
+        sink: Sink,
+        *,
+        may_send: Callable[[Evict], bool] = lambda order: True,
+        connections: int = 16,
+        timeout_s: float = 10.0,
+        runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
+    ) -> None:
+        """`may_send`: whether the eviction is still wanted, asked before each time it is sent."""
+        self.counts = PreemptionCounts()
+        self._client = client
+        self._sink = sink
+        self._may_send = may_send
+        self._timeout_s = timeout_s
+        self._runtime = runtime
+        self._slots = asyncio.Semaphore(connections)
+        self._orders: asyncio.Queue[PreemptionOrder] = asyncio.Queue()
+        self._under_way: defaultdict[str, _Preemption] = defaultdict(_Preemption)
+        self._turns: dict[str, asyncio.Task[None]] = {}
+        self._lacks_right = ""
+        self._closing = False
+
+    def order(self, order: PreemptionOrder) -> None:
+        """Begin to carry it out."""
+        self._orders.put_nowait(order)
+
+    async def run(self) -> None:
+        """Carry out orders until cancelled; a restart finds what was left (semantics V24)."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                order = await self._orders.get()
+                match order:
+                    case PreparePreemption():
+                        self._start(group, order, self._prepare(order), order.members)
+                    case Evict():
+                        self._start(group, order, self._evict(order), ())
+                    case CancelPreemption():
+                        self._start(group, order, self._cancel(order), order.members)
+
+    async def drain(self, timeout_s: float) -> int:
+        """Wait until what was sent is answered, at most `timeout_s`; how many orders are not carried out then.
+
+        Nothing is tried again from now on.
+        """
+        self._closing = True
+        tasks = [task for preemption in self._under_way.values() for task in preemption.tasks]
+        for preemption in self._under_way.values():
+            preemption.over.set()
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout_s)
+        return self._orders.qsize() + sum(not task.done() for task in tasks)
+
+    def _start(
+        self,
+        group: asyncio.TaskGroup,
+        order: PreemptionOrder,
+        work: Coroutine[Any, Any, None],
+        members: Sequence[NominatedMember],
+    ) -> None:
+        """Begin; writes about one member keep the order in which they were ordered, whatever preemption they are of."""
+        before = {self._turns[member.uid] for member in members if member.uid in self._turns}
+        if isinstance(order, CancelPreemption):
+            self._under_way[order.id].over.set()
+        task = group.create_task(_in_turn(before, work), name=f"{type(order).__name__} {order.id}")
+        self._under_way[order.id].tasks.add(task)
+        for member in members:
+            self._turns[member.uid] = task
+        task.add_done_callback(lambda done: self._done(order.id, members, done))
+
+    def _done(self, preemption_id: str, members: Sequence[NominatedMember], task: asyncio.Task[None]) -> None:
+        under_way = self._under_way[preemption_id]
+        under_way.tasks.discard(task)
+        if not under_way.tasks:
+            del self._under_way[preemption_id]
+        for member in members:
+            if self._turns.get(member.uid) is task:
+                del self._turns[member.uid]
+
+    # --- (1) and (2): before anybody is harmed --------------------------------------------------------------------
+
+    async def _prepare(self, order: PreparePreemption) -> None:
+        over = self._under_way[order.id].over
+        faults = await asyncio.gather(*(self._nominate(member, over) for member in order.members))
+        failed = next(filter(None, faults), "")
+        if not failed and not over.is_set():
+            faults = await asyncio.gather(*(self._mark(victim, over, PREPARE_S) for victim in order.victims))
+            failed = next(filter(None, faults), "")
+        if over.is_set():
+            return
+        self.counts.prepared += not failed
+        self.counts.not_prepared += bool(failed)
+        self._sink(PreemptionPrepared(order.id, failed))
+
+    async def _nominate(self, member: NominatedMember, over: asyncio.Event) -> str:
+        """Say where a member is to go; why that failed, "" if it did not."""
+        return await self._patch(member, {"nominatedNodeName": member.node}, over, PREPARE_S)
+
+    async def _mark(self, victim: PodRef | Evict, over: asyncio.Event, within_s: float) -> str:
+        """Say why a victim goes; one that is gone needs to be told nothing."""
+        status = {"conditions": [disruption_target(rfc3339(self._runtime.wall()))]}
+        return await self._patch(victim, status, over, within_s, may_be_gone=True)
+
+    async def _cancel(self, order: CancelPreemption) -> None:
+        """Take nominations back; what cannot be written is void once its pod is bound, and a restart looks again."""
+        never = asyncio.Event()
+        status = {"nominatedNodeName": None}
+        await asyncio.gather(
+            *(self._patch(member, status, never, PREPARE_S, may_be_gone=True) for member in order.members)
+        )
+        self.counts.cancelled += 1
+
+    async def _patch(
+        self,
+        pod: NominatedMember | PodRef | Evict,
+        status: dict[str, Any],
+        over: asyncio.Event,
+        within_s: float,
+        *,
+        may_be_gone: bool = False,
+    ) -> str:
+        """PATCH pods/status, again for `within_s` where that may help; why it failed, "" if it did not.
+
+        The uid in the body is a precondition: a pod recreated under the name is not touched.
+        """
+        body = msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
+        backoff, ends_s = Backoff(0.1, 5.0, rng=self._runtime.rng), self._runtime.now() + within_s
+        while True:
+            try:
+                await self._request("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_PATCH)
+            except Fault as fault:
+                status_code = fault.status if isinstance(fault, ApiFault) and fault.is_status else 0
+                if status_code in {NOT_FOUND, CONFLICT}:
+                    return "" if may_be_gone else f"pod {pod.namespace}/{pod.name} is gone"
+                delay_s = backoff.next_s(fault)
+                is_final = isinstance(fault, Fenced) or status_code in FINAL
+                if is_final or self._runtime.now() + delay_s > ends_s:
+                    return f"pod {pod.namespace}/{pod.name} cannot be written: {fault}"
+            else:
+                return ""
+            if await wait_for_event(over, delay_s, sleep=self._runtime.sleep):
+                return "cancelled"
+
+    # --- (4) and (5): evictions -----------------------------------------------------------------------------------
+
+    async def _evict(self, order: Evict) -> None:
+        over = self._under_way[order.id].over
+        backoff = Backoff(EVICT_FIRST_S, EVICT_LIMIT_S, rng=self._runtime.rng)
+        is_told = is_refused = False
+        while not over.is_set():
+            said, fault = await self._try(order)
+            if said.result is not None:
+                await self._end(order, said.result, said.message, over)
+                return
+            if said.is_refused and not is_told:
+                is_told = True
+                self.counts.delayed += 1
+                self._sink(EvictionDelayed(order.id, order.uid, said.message))
+            is_refused = said.is_refused
+            delay_s, left_s = backoff.next_s(fault), order.deadline_s - self._runtime.now()
+            if await wait_for_event(over, min(delay_s, left_s), sleep=self._runtime.sleep):
+                return
+            if delay_s >= left_s:
+                result = EvictionResult.BLOCKED if is_refused else EvictionResult.FAILED
+                await self._end(order, result, said.message, over)
+                return
+            self.counts.sent_again += 1
+
+    async def _end(self, order: Evict, result: EvictionResult, message: str, over: asyncio.Event) -> None:
+        """Tell the state. The eviction has overwritten the victim's condition, so that comes first (V13, 5)."""
+        if result is EvictionResult.DONE:
+            await self._mark(order, over, MARK_AGAIN_S)
+            message = ""
+        name = COUNTED[result]
+        setattr(self.counts, name, getattr(self.counts, name) + 1)
+        self._sink(Evicted(order.id, order.uid, result, message))
+
+    async def _try(self, order: Evict) -> tuple[Said, Fault | None]:
+        """Send the eviction once, and ask the pod where the answer leaves it open."""
+        if self._lacks_right:
+            return Said(self._lacks_right, EvictionResult.FORBIDDEN), None
+        if not self._may_send(order):
+            return Said("the eviction is not wanted any more", EvictionResult.FAILED), None
+        method, path, body = evict_request(order)
+        try:
+            await self._request(method, path, body)
+        except Fault as fault:
+            said = after(fault)
+            if said.may_lack_right and not await self._may_evict(order):
+                self._lacks_right = said.message
+                self._runtime.warn(
+                    f"Preemption is off until a restart: {said.message}. Apply manifests/rbac-preemption.yaml."
+                )
+                return Said(said.message, EvictionResult.FORBIDDEN), fault
+            return (await self._ask(order, said) if said.is_open else said), fault
+        return Said("", EvictionResult.DONE), None
+
+    async def _ask(self, order: Evict, said: Said) -> Said:
+        """What the pod says after an answer that leaves it open; nothing new if it cannot be read."""
+        try:
+            answer = await self._request("GET", pod_path(order))
+            return read_back(order, answer, said)
+        except (Fault, msgspec.DecodeError) as caught:
+            if isinstance(caught, ApiFault) and caught.is_status and caught.status == NOT_FOUND:
+                return Said(str(caught), EvictionResult.GONE)
+            return said
+
+    async def _may_evict(self, order: Evict) -> bool:
+        """Whether we have the right: an admission webhook says 403 as well, of one pod only."""
+        try:
+            async with self._slots:
+                return await may_evict(self._client, delete=order.delete)
+        except Fault:
+            return True  # nobody knows; the next answer will say it again
+
+    async def _request(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
+    ) -> bytes:
+        async with self._slots:
+            return await self._client.request(method, path, body, content_type=content_type, timeout_s=self._timeout_s)
+
+
+async def _in_turn(before: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    """Do the work once the tasks before it are done."""
+    try:
+        if before:
+            await asyncio.wait(before)
+    except BaseException:
+        work.close()
+        raise
+    await work
