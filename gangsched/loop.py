@@ -157,18 +157,24 @@ class Loop:
 
     def _plan(self, now_s: float) -> bool:
         """Plan and commit what is ready; False when nothing was."""
-        queue = self._state.ready(now_s)
-        if not queue:
+        given = self._state.plan_input(now_s, self._ports.clock.wall_s())
+        if given is None:
             return False
         started_s = self._ports.clock.now_s()
-        snapshot = self._state.snapshot()
-        proposal = plan(snapshot, queue, now_s=now_s, limits=self._limits, policy=self._policy)
+        proposal = plan(
+            given.snapshot,
+            given.queue,
+            now_s=now_s,
+            limits=self._limits,
+            policy=self._policy,
+            reserving=given.reserving,
+        )
         planned_s = self._ports.clock.now_s() - started_s
-        actions = self._state.commit(proposal, snapshot, now_s=now_s)
+        actions = self._state.commit(proposal, given.snapshot, now_s=now_s)
         self._carry_out(actions)
         self._count(proposal, planned_s)
         wall_s = self._ports.clock.wall_s()
-        self._metrics.reservations.planned(proposal, queue, snapshot, wall_s=wall_s, policy=self._policy)
+        self._metrics.reservations.planned(proposal, given.queue, given.snapshot, wall_s=wall_s, policy=self._policy)
         return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:

@@ -27,6 +27,7 @@ def rules(settings: Settings) -> Rules:
         settle_s=settings.settle_ms / 1e3,
         avoid_s=settings.kubelet_rejection_avoid_s,
         bind_retry_keep_s=settings.bind_retry_keep_s,
+        reservations=reservation_limits(settings),
         preemption=preemption(settings),
     )
 

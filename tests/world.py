@@ -150,13 +150,14 @@ class World:
         self._do(self.state.claims_due(self.now_s))
         self.state.refresh(self.now_s)
         self._do(self.state.preemptions.due(self.now_s, self.wall_s()))
-        queue = self.state.ready(self.now_s)
+        given = self.state.plan_input(self.now_s, self.wall_s())
         proposal = None
-        if queue:
-            snapshot = self.state.snapshot()
-            proposal = plan(snapshot, queue, now_s=self.now_s, limits=self.limits)
+        if given is not None:
+            proposal = plan(
+                given.snapshot, given.queue, now_s=self.now_s, limits=self.limits, reserving=given.reserving
+            )
             self.plans.append(proposal)
-            self._do(self.state.commit(proposal, snapshot, now_s=self.now_s))
+            self._do(self.state.commit(proposal, given.snapshot, now_s=self.now_s))
         self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
         self.check()
         return proposal

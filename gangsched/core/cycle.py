@@ -5,8 +5,8 @@ room that those before it left. The result depends on nothing but the arguments.
 
 1. QueueSort: order the groups. 2. End what cannot go on: holds that timed out, lost their node, or may not be held. 3.
 PreFilter: members (P1, P2), then arithmetic (P4). 4. A round for the gangs that need a minimum: Filter, Score, Reserve
-and Permit (R1-R3, B1). 5. Members that no gang rule holds back, one by one (P3, B3). 6. Preemption (V15). 7.
-PostFilter: end a deadlock of holds (D1).
+and Permit (R1-R3, B1). 5. Members that no gang rule holds back, one by one (P3, B3). 6. Preemption (V15). 7. The
+reservation of a group that is entitled to one (H12). 8. PostFilter: end a deadlock of holds (D1).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from gangsched.core.last_ends import LastEnds
 from gangsched.core.permit import missing
 from gangsched.core.preemption.turn import Preemptions
 from gangsched.core.queue_sort import group_key
+from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Verdict
 from gangsched.model.preemption import PreemptionInput
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import Reservations, Reserving
+from gangsched.model.reservation import Reserving
 from gangsched.model.snapshot import Snapshot
 
 Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
@@ -65,6 +66,11 @@ def plan(
     # 1. QueueSort
     ordered = sorted(queue, key=group_key)
     ready = sorted((group for group in ordered if not group.unchanged), key=lambda group: group.looked_at)
+    standing = None
+    if reserving is not None and reserving.limits.reservations:
+        standing = Standing(reserving, snapshot, ledger, ready)
+        ready.sort(key=lambda group: (group.looked_at, standing.order(group)))
+        standing.begin()
     verdicts: dict[str, Verdict] = {}
     tried = 0
 
@@ -88,8 +94,11 @@ def plan(
             verdicts |= preemptions.turn(group, verdict, post_filter.still_holding(ordered, verdicts))
         if ledger.last_ends is not None:
             ledger.last_ends.take(verdicts[group.id].binds, group)
+        # 7. Its reservation, before those behind it are tried
+        if standing is not None:
+            verdicts[group.id] = standing.turn(group, verdicts[group.id])
     left = tuple(group.id for group in ready if group.id not in verdicts)
-    # 7. PostFilter, with all holders whatever the limits; groups that hold preempt where nobody yields
+    # 8. PostFilter, with all holders whatever the limits; groups that hold preempt where nobody yields
     gave = post_filter.yield_holds(ordered, verdicts, ledger, decided)
     verdicts |= gave
     if preemptions is not None:
@@ -97,8 +106,7 @@ def plan(
             verdicts |= _of_those_that_hold(ordered, verdicts, ledger, preemptions)
         gave |= preemptions.gave
     first = gave | verdicts | gave  # what is released comes before what takes its room
-    stands = None if reserving is None else Reservations(standing=reserving.standing, stale=reserving.stale)
-    return Plan(tuple(first.values()), left, tried, stands)
+    return Plan(tuple(first.values()), left, tried, standing.result(first) if standing is not None else None)
 
 
 def _of_those_that_hold(

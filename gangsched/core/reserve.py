@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
+from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY
@@ -58,6 +59,16 @@ class Scope:
     last: bool = False
 
 
+class RoomKept(Protocol):
+    """Room that is kept from some groups; `core.reservations.backfill` says which and from whom."""
+
+    def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
+        """`room[n]` left to `group` of the `free[n]` pods of `shape` that node `n` takes."""
+
+    def standing(self, group: Group) -> Hashable:
+        """Equal for groups that are left the same room, until something changes in the ledger."""
+
+
 class Ledger:
     """Free room while a plan is made: `free[r][n]` in exact units; `scope` is where the present attempt keeps to."""
 
@@ -70,6 +81,7 @@ class Ledger:
         self.policy = policy or GpuPolicy()
         self.scope = Scope()
         self.last_ends: LastEnds | None = None  # None where ends do not matter
+        self.kept: RoomKept | None = None  # reservations that bind those who come after them
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
         self.occupancy = Occupancy(
             snapshot.table,
@@ -146,6 +158,24 @@ class Ledger:
             yield
         finally:
             self.scope = Scope()
+
+    @contextmanager
+    def nothing_kept(self) -> Iterator[None]:
+        """Look at the room as if none were kept from anybody, for as long as the context lasts."""
+        kept, self.kept = self.kept, None
+        try:
+            yield
+        finally:
+            self.kept = kept
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of room."""
+        return len(self._touched)
+
+    def touched_since(self, version: int) -> Sequence[Ints]:
+        """The nodes of every change since then."""
+        return self._touched[version:]
 
     def checkpoint(self) -> int:
         """A point to roll back to."""

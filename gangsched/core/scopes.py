@@ -131,7 +131,8 @@ def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
     """Equal for groups to whose pods of `shape` the same nodes are closed now."""
     scope = ledger.scope
     everywhere = scope.accelerated is None and scope.others is None
-    return group.avoid, _may_share(group, shape), None if everywhere else scope
+    kept = None if ledger.kept is None else ledger.kept.standing(group)
+    return group.avoid, _may_share(group, shape), None if everywhere else scope, kept
 
 
 def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:
@@ -142,11 +143,14 @@ def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools |
 
 
 def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
-    """`usable[n]`: how many pods of `shape` node `n` takes now, 0 where it is closed to the group. Read-only."""
+    """`usable[n]`: how many pods of `shape` node `n` takes now, 0 where it is closed to the group. Read-only.
+
+    Room that is kept from the group is no room for it (H8).
+    """
     room = ledger.room(shape)
     for _, mask in closed(group, shape, ledger):
         room = np.where(mask, 0, room)
-    return room
+    return room if ledger.kept is None else ledger.kept.narrow(shape, room, group)
 
 
 def _may_share(group: Group, shape: Shape) -> bool:

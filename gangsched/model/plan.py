@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gangsched.model.gang import Placement, Refusal
+from gangsched.model.gang import Group, Placement, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.preemption import NotHelpful, Preemption
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import How, KeptFor, Reservations
+from gangsched.model.reservation import How, KeptFor, Reservations, Reserving
+from gangsched.model.snapshot import Snapshot
 
 
 class RoundOutcome(StrEnum):
@@ -104,3 +105,12 @@ class Plan:
     left: tuple[str, ...] = ()
     pods_tried: int = 0
     reservations: Reservations | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PlanInput:
+    """What a plan is made from, as the state has it; what the administrator set comes beside it."""
+
+    snapshot: Snapshot
+    queue: tuple[Group, ...]
+    reserving: Reserving | None = None

@@ -61,7 +61,8 @@ class Simulator:
         while arrived < len(self.runs) or self._ends:
             arrival_s = self.runs[arrived].job.submit_s if arrived < len(self.runs) else float("inf")
             end_s = self._ends[0][0] if self._ends else float("inf")
-            self._now_s = min(arrival_s, end_s)
+            due_s = self._state.reservations.next_deadline_s()
+            self._now_s = min(arrival_s, end_s, max(self._now_s, due_s) if due_s is not None else float("inf"))
             self.promises.pass_to(self._now_s)
             while self._ends and self._ends[0][0] <= self._now_s:
                 self._end(heapq.heappop(self._ends)[2])
@@ -87,12 +88,18 @@ class Simulator:
         stands = None
         while True:
             self._state.refresh(self._now_s)
-            queue = self._state.ready(self._now_s)
-            if not queue:
+            given = self._state.plan_input(self._now_s, self._now_s)
+            if given is None:
                 break
-            snapshot = self._state.snapshot()
-            proposal = plan(snapshot, queue, now_s=self._now_s, limits=self._limits, policy=self._policy)
-            for action in self._state.commit(proposal, snapshot, now_s=self._now_s):
+            proposal = plan(
+                given.snapshot,
+                given.queue,
+                now_s=self._now_s,
+                limits=self._limits,
+                policy=self._policy,
+                reserving=given.reserving,
+            )
+            for action in self._state.commit(proposal, given.snapshot, now_s=self._now_s):
                 if isinstance(action, Bind):
                     self._bind(action)
             stands = proposal.reservations

@@ -30,6 +30,10 @@ T = TypeVar("T")
 NOT_STARTED = frozenset({State.HELD, State.KEPT})
 """The states of members that take room and are not bound: nobody knows when they will end."""
 DAEMON_KINDS = frozenset({"DaemonSet", "Node"})
+LATE_S = 5.0
+"""How long a pod may take to go after its expected end before that is expected anew."""
+EARLY_S = 1.0
+"""A pod that goes, or is to go, so much earlier than was expected is news for those who wait for its room."""
 CLOCK_STEP_S = 60.0
 """A wall clock that goes back by more than this was wrong, and so were ends that it made pass."""
 
@@ -49,18 +53,23 @@ class ExpectedEnds:
         names: frozenset[str],
         default_s: float | None = None,
         policy: GpuPolicy | None = None,
+        late_s: float = 0.0,
     ) -> None:
+        """An end has passed once it is `late_s` ago."""
         self._cluster = cluster
         self._members = members
         self._registry = registry
         self._names = names
         self._default_s = default_s
         self._policy = policy or GpuPolicy()
+        self._late_s = late_s
         self._on: dict[str, tuple[Occupant, ...]] = {}
         self._first_s: dict[str, float] = {}
         self._last_s: dict[str, float] = {}
         self._passes_s = math.inf
         self._wall_s = -math.inf
+        self._earlier = False
+        self._emptied = False
         self._accelerated: WeakKeyDictionary[Shape, bool] = WeakKeyDictionary()
 
     def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
@@ -76,14 +85,20 @@ class ExpectedEnds:
     @property
     def passes_s(self) -> float:
         """When the next of the ends that were told last will have passed, and moves if the pod is still there."""
-        return self._passes_s
+        return self._passes_s + self._late_s
+
+    def take_news(self) -> tuple[bool, bool]:
+        """(a pod goes earlier than was expected, a node was emptied), as told since last asked."""
+        news = self._earlier, self._emptied
+        self._earlier = self._emptied = False
+        return news
 
     def _refresh(self, wall_s: float) -> None:
         stale = self._cluster.take_touched()
         if wall_s < self._wall_s - CLOCK_STEP_S:
             stale |= self._on.keys()
-        elif wall_s >= self._passes_s:
-            stale |= {name for name, first_s in self._first_s.items() if first_s <= wall_s}
+        elif wall_s >= self.passes_s:
+            stale |= {name for name, first_s in self._first_s.items() if first_s + self._late_s <= wall_s}
         self._wall_s = wall_s
         stale |= self._on.keys() - self._cluster.nodes.keys()
         if not stale:
@@ -91,10 +106,16 @@ class ExpectedEnds:
         for name in stale:
             occupants = tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ()
             accelerated = [each.ends_s for each in occupants if self._asks_for_accelerators(each.pod.shape)]
+            self._note(self._on.get(name, ()), occupants, wall_s)
             _keep(self._on, name, occupants)
             _keep(self._first_s, name, min((each.ends_s for each in occupants), default=None))
             _keep(self._last_s, name, max(accelerated, default=None))
         self._passes_s = min(self._first_s.values(), default=math.inf)
+
+    def _note(self, before: Sequence[Occupant], now: Sequence[Occupant], wall_s: float) -> None:
+        ends_s = {each.pod.uid: each.ends_s for each in now}
+        self._earlier |= any(ends_s.get(each.pod.uid, wall_s) + EARLY_S < each.ends_s for each in before)
+        self._emptied |= bool(before) and not now
 
     def _asks_for_accelerators(self, shape: Shape) -> bool:
         known = self._accelerated.get(shape)
@@ -113,7 +134,7 @@ class ExpectedEnds:
             # Until the kubelet reports a start, the bind is one; a start in the future is a clock that is wrong.
             started_s = min(float(pod.start_s), wall_s) if pod.start_s else since_s.get(uid, wall_s)
             group = self._registry.group_of.get(member.gang, pod.key)
-            yield Occupant(pod, node, started_s, self._ends_s(member, started_s, wall_s), group)
+            yield Occupant(pod, node, started_s, self._ends_s(member, started_s, wall_s - self._late_s), group)
 
     def _ends_s(self, member: Member, started_s: float, wall_s: float) -> float:
         pod = member.pod

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
-from gangsched.model.plan import Plan
+from gangsched.model.plan import Plan, PlanInput
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.protocol import (
     Action,
@@ -29,18 +29,21 @@ from gangsched.model.protocol import (
     Report,
 )
 from gangsched.model.reasons import Reason
+from gangsched.model.reservation import ReservationLimits
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
 from gangsched.state.committer import Committer
 from gangsched.state.disruption_budgets import DisruptionBudgets
 from gangsched.state.event_handlers import EventHandlers
+from gangsched.state.expected_ends import LATE_S, ExpectedEnds
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
+from gangsched.state.reserving.reservations import StandingReservations
 
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 
@@ -55,6 +58,7 @@ class Rules:
     avoid_s: float = 60.0
     bind_retry_keep_s: float = 30.0
     preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
+    reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
 
 
 class SchedulingState:
@@ -79,6 +83,17 @@ class SchedulingState:
             bind_retry_keep_s=rules.bind_retry_keep_s,
         )
         self.claims = ClaimBinding(self.members, self.cluster)
+        self.expected_ends = ExpectedEnds(
+            self.cluster,
+            self.members,
+            self.registry,
+            names=rules.scheduler_names,
+            default_s=rules.defaults.expected_runtime_s,
+            late_s=LATE_S,
+        )
+        self.reservations = StandingReservations(
+            rules.reservations, self.expected_ends, self.cluster, self.registry, self.queue
+        )
         self._clocked: set[str] = set()
         self._committer = Committer(
             self.members,
@@ -159,6 +174,8 @@ class SchedulingState:
                 self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
             self.queue.activate(group_id)
             self.reports.note(group_id, now_s)
+        self.reservations.changed(refreshed.changed)
+        self.reservations.gone(refreshed.gone)
         grown, stirred = self.cluster.take_grown(), self.cluster.take_stirred()
         if grown or (stirred and self.queue.minds_pods()):
             self.queue.wake(self._without_holds(), grown, stirred=stirred)
@@ -166,6 +183,7 @@ class SchedulingState:
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
         if grown or stirred:
+            self.reservations.cluster_changed()
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
             self.queue.review(self.cluster.snapshot(), now_s)
@@ -227,6 +245,14 @@ class SchedulingState:
             *(replace(self.registry.group(group_id, now_s), unchanged=True) for group_id in others),
         )
 
+    def plan_input(self, now_s: float, wall_s: float) -> PlanInput | None:
+        """What is to be planned now, at wall second `wall_s`; None if nothing is."""
+        queue = self.ready(now_s)
+        reserving = self.reservations.given(queue, now_s, wall_s)
+        if not queue and reserving is None:
+            return None
+        return PlanInput(snapshot=self.snapshot(), queue=queue, reserving=reserving)
+
     def snapshot(self) -> Snapshot:
         """The snapshot of the cluster as of now."""
         return self.cluster.snapshot()
@@ -249,10 +275,15 @@ class SchedulingState:
             else:
                 actions += self._committer.commit(group, verdict, snapshot, now_s)
                 actions += self.preemptions.planned(group, verdict, now_s)
+                if plan.reservations is not None:
+                    self.reservations.settled(self.registry.group(group.id, now_s), verdict)
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
         self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
         self._look_for_deadlock(plan, holders, now_s)
+        if plan.reservations is not None:
+            self.reservations.take(plan.reservations, now_s)
+            self.reports.reserved(plan.reservations, now_s=now_s, wall_s=self.reservations.wall_s(now_s))
         return actions
 
     def _look_for_deadlock(self, plan: Plan, holders: Set[str], now_s: float) -> None:
@@ -310,7 +341,7 @@ class SchedulingState:
             for gang_id in self._keeping & self.registry.gangs.keys()
             for member in self.registry.gangs[gang_id].of(State.KEPT)
         )
-        parts = (self.queue, self.reports, self.claims, self.preemptions)
+        parts = (self.queue, self.reports, self.claims, self.preemptions, self.reservations)
         known = (*(part.next_deadline_s() for part in parts), *clocks, *kept)
         return min((deadline for deadline in known if deadline is not None), default=None)
 

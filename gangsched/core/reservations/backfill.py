@@ -1,87 +1,149 @@
-"""Backfill: where groups may go that come after a reservation (H8 of the backfill design).
+"""Backfill: where groups may go that come after a reservation (semantics H8).
 
 Law: a group of equal or lower priority than a head keeps off what the head's reservation needs. It may use other nodes;
 what remains of a reserved node both now and at the reservation's time; and reserved room itself, if it is expected to
-end by then. Nothing enters a fence. Broken groups and those of higher priority pass freely, and a reservation never
-binds its own group.
+end by then. Nothing enters a fence. Broken groups and those of higher priority pass freely, a reservation never binds
+its own group, and among heads each binds those after it.
 
-Not yet called by `core.cycle.plan`.
+What remains at a reservation's time is the room of the ledger, changed by what ends and what is reserved until then. So
+whatever is placed beside a reservation and stays counts at its time as well, and what is rolled back does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.core.filter.node_resources_fit import room
-from gangsched.core.reservations.reservation import Reservation
 from gangsched.core.reserve import Ledger
-from gangsched.model.gang import Group
+from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import Shape
 from gangsched.model.reservation import How
-from gangsched.model.snapshot import Ints
+from gangsched.model.snapshot import Bools, Ints
+
+PLENTY = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A reservation, and what is left of its nodes at its time after those who passed since: `spare[r][i]`."""
+class Kept:
+    """The room on `nodes` that is kept for `group`, which is a head of `priority`, from `at_s` on.
 
-    reservation: Reservation
-    spare: Ints
+    `change[r][i]`: how much more is free at that time than now on `nodes[i]`, for others than it and the heads before
+    it. A `fence` keeps its nodes whole and has no time.
+    """
+
+    group: str
+    priority: int
+    at_s: float
+    nodes: Ints
+    change: Ints
+    fence: bool = False
+
+    def outlived_by(self, ends_s: float) -> bool:
+        """Whether a pod that ends at `ends_s` would be in the way."""
+        return self.fence or ends_s > self.at_s
+
+
+@dataclass(slots=True)
+class _Cap:
+    """`most[n]` pods of one shape may be on node `n`, as of the ledger's `version`."""
+
+    most: Ints
+    version: int
 
 
 class Backfill:
-    """The reservations of one plan, in their order; `take` counts what passes beside them."""
+    """The reservations of one plan in their order, at wall second `wall_s`; columns are those of `ledger`."""
 
-    def __init__(self, reservations: Sequence[Reservation], ledger: Ledger) -> None:
-        """Columns are those of `ledger`, on which the groups behind are placed."""
-        self._resources = ledger.resources
-        self._kept = [_Kept(each, each.spare.copy()) for each in reservations]
+    def __init__(self, kept: Sequence[Kept], ledger: Ledger, *, wall_s: float) -> None:
+        self._kept = kept
+        self._ledger = ledger
+        self._wall_s = wall_s
+        self._place = {each.group: number for number, each in enumerate(kept)}
+        self._reserved: Bools = np.zeros(len(ledger.table), dtype=np.bool_)
+        for each in kept:
+            self._reserved[each.nodes] = True
+        self._caps: dict[tuple[tuple[int, ...], Shape], _Cap] = {}
+        self._passed = 0
 
-    def narrow(self, shape: Shape, free: Ints, group: Group, *, ends_s: float) -> Ints:
-        """`room[n]` left to `group` of the `free[n]` pods of `shape` that node `n` takes now; `free` is not changed.
+    def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
+        """`room[n]` left to `group` of the `free[n]` pods of `shape` that node `n` takes now; `free` is not changed."""
+        binding = self._binding(group)
+        return np.minimum(free, self._cap(binding, shape)) if binding else free
 
-        `ends_s` is when the group would be expected to end if it started now, `math.inf` for unknown.
-        """
-        allowed = free
-        for kept in self._binding(group, ends_s):
-            nodes = kept.reservation.nodes
-            then = np.zeros_like(nodes) if kept.reservation.is_fence else room(shape, kept.spare, self._resources)
-            allowed = allowed.copy() if allowed is free else allowed
-            allowed[nodes] = np.minimum(allowed[nodes], then)
-        return allowed
+    def standing(self, group: Group) -> Hashable:
+        """Equal for groups that are left the same room, until something changes in the ledger."""
+        binding = self._binding(group)
+        return (self, self._passed, binding) if binding else None
 
-    def take(self, shape: Shape, nodes: Ints, counts: Ints, *, ends_s: float) -> None:
-        """Pods were placed, `counts[i]` on `nodes[i]`: what of them is still there at a reservation's time is spare."""
-        for kept in self._kept:
-            if ends_s <= kept.reservation.at_s and not kept.reservation.is_fence:
-                continue
-            _, at, placed = np.intersect1d(kept.reservation.nodes, nodes, assume_unique=True, return_indices=True)
-            for name, amount in shape.requests:
-                if name in self._resources:
-                    kept.spare[self._resources[name], at] -= counts[placed] * amount
+    def times_s(self, group: Group) -> list[float]:
+        """The times of the reservations that bind the group, the latest first; `math.inf` for fences."""
+        return sorted({self._kept[number].at_s for number in self._binding(group)}, reverse=True)
 
-    def how(self, nodes: Ints, group: Group, *, ends_s: float) -> How | None:
-        """What let the group onto these nodes; None where no reservation binds it at all."""
-        before = [kept.reservation for kept in self._kept if _binds(kept.reservation, group)]
+    def how(self, nodes: Iterable[int], group: Group) -> How | None:
+        """What let the group onto these nodes; None where no reservation comes before it at all."""
+        before = [self._kept[number] for number in self._before(group)]
         if not before:
             return None
-        there = [each for each in before if np.isin(each.nodes, nodes).any()]
+        placed = list(nodes)
+        there = [each for each in before if np.isin(each.nodes, placed).any()]
         if not there:
             return How.BESIDE
-        return How.SPARE if any(ends_s > each.at_s for each in there) else How.SHORT
+        return How.SPARE if any(each.outlived_by(self._ends_s(group)) for each in there) else How.SHORT
 
-    def _binding(self, group: Group, ends_s: float) -> list[_Kept]:
-        return [
-            kept
-            for kept in self._kept
-            if _binds(kept.reservation, group) and (kept.reservation.is_fence or ends_s > kept.reservation.at_s)
-        ]
+    def passed(self, group: Group, placements: Iterable[Placement]) -> None:
+        """The group was placed for good: what of it ends by a reservation's time is free again then."""
+        ends_s = self._ends_s(group)
+        over_by_then = [each for each in self._kept if not each.outlived_by(ends_s)]
+        if not over_by_then:
+            return
+        self._passed += 1
+        self._caps.clear()
+        where = [(self._ledger.table.index[each.node], each.pod.shape) for each in placements]
+        for kept in over_by_then:
+            add(kept, ((node, shape, 1) for node, shape in where), self._ledger)
+
+    def _ends_s(self, group: Group) -> float:
+        return self._wall_s + group.run_time_s
+
+    def _before(self, group: Group) -> list[int]:
+        """Numbers of the reservations that the group comes after."""
+        if group.broken:
+            return []
+        first = self._place.get(group.id, len(self._kept))
+        return [number for number in range(first) if self._kept[number].priority >= group.priority]
+
+    def _binding(self, group: Group) -> tuple[int, ...]:
+        ends_s = self._ends_s(group)
+        return tuple(number for number in self._before(group) if self._kept[number].outlived_by(ends_s))
+
+    def _cap(self, binding: tuple[int, ...], shape: Shape) -> Ints:
+        """`most[n]`: pods of `shape` that these reservations leave on node `n`, `PLENTY` where none of them is."""
+        known = self._caps.get((binding, shape))
+        if known is not None:
+            touched = self._ledger.touched_since(known.version)
+            known.version = self._ledger.version
+            if not any(self._reserved[nodes].any() for nodes in touched):
+                return known.most
+        most = np.full(len(self._reserved), PLENTY)
+        for kept in (self._kept[number] for number in binding):
+            there: Ints = np.zeros(len(kept.nodes), dtype=np.int64)
+            if not kept.fence:
+                there = room(shape, self._ledger.free[:, kept.nodes] + kept.change, self._ledger.resources)
+            most[kept.nodes] = np.minimum(most[kept.nodes], there)
+        self._caps[binding, shape] = _Cap(most, self._ledger.version)
+        return most
 
 
-def _binds(reservation: Reservation, group: Group) -> bool:
-    """Whether the group comes behind the reservation."""
-    head = reservation.head.group
-    return head.id != group.id and not group.broken and head.priority >= group.priority
+def add(kept: Kept, pods: Iterable[tuple[int, Shape, int]], ledger: Ledger) -> None:
+    """Count the pods as (node, shape, +1 if they are gone at its time and there now, -1 for the reverse)."""
+    place = {node: number for number, node in enumerate(kept.nodes.tolist())}
+    for node, shape, sign in pods:
+        number = place.get(node)
+        if number is not None:
+            for name, amount in shape.requests:
+                row = ledger.resources.get(name)
+                if row is not None:
+                    kept.change[row, number] += sign * amount

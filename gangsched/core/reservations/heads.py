@@ -1,23 +1,20 @@
-"""Heads: which groups that were refused for room are entitled to a reservation (H3 and H4 of the backfill design).
+"""Heads: which groups that were refused for room are entitled to a reservation (semantics H3, H4, H7).
 
 Law: a head could be permitted on the empty cluster, so a reservation is never made for a group that cannot start. What
 a head needs is put as gangs that a round can permit: a plain pod, or a further member of a running gang, is a gang of
 one. Ledgers are left as found.
-
-Not yet called by `core.cycle.plan`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gangsched.core.permit import missing
-from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
@@ -26,7 +23,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.pods_by_node import PodsByNode
-from gangsched.model.reservation import NotEntitled, ReservationLimits
+from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
 from gangsched.model.snapshot import Snapshot
 
 
@@ -55,46 +52,68 @@ def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None) -> Ledger:
     return Ledger(replace(snapshot, free=snapshot.allocatable, pods_by_node=nobody), policy=policy)
 
 
+def head_of(group: Group) -> Head | None:
+    """The group as one that waits for room; None if it lacks nothing, or waits for another group (D1)."""
+    gangs = () if group.yielded_to else needed(group)
+    return Head(group, gangs, waiting_since_s(gangs), group.run_time_s) if gangs else None
+
+
 def find_heads(
-    refused: Sequence[Group],
+    waiting: Iterable[Head],
     empty: Ledger,
     limits: ReservationLimits,
     *,
     wall_s: float,
-    run_times_s: Mapping[str, float] | None = None,
-) -> tuple[list[Head], dict[str, NotEntitled]]:
+    entitled: Set[str] = frozenset(),
+    first: str = "",
+    known: Mapping[str, NotReserved] | None = None,
+    looks: int | None = None,
+) -> tuple[list[Head], dict[str, NotReserved]]:
     """The heads among the groups refused for room, first the first to be served, and why each other one is none.
 
-    `run_times_s` are expected, by group id. Order is Q1's with the age of H4. Groups that have yielded are not
-    mentioned: they wait for another group (D1).
+    Order is Q1's with the age of H4; among equals the one that was `first` stays that, for it was promised its start.
+    Groups that are `entitled` and those of which it is `known` why they are not are not looked at again. With `looks`,
+    so many others are, and nothing is said of the rest.
     """
-    known = run_times_s or {}
-    waiting = (
-        Head(group, gangs, waiting_since_s(gangs), known.get(group.id, math.inf))
-        for group in refused
-        if (gangs := needed(group))
-    )
     heads: list[Head] = []
-    others: dict[str, NotEntitled] = {}
+    others: dict[str, NotReserved] = {}
     used: Counter[str] = Counter()
-    for head in sorted(waiting, key=lambda each: group_key(replace(each.group, creation_s=each.since_s))):
-        if head.group.yielded_to:
-            continue
-        why = NotEntitled.LATER if len(heads) >= limits.reservations else None
-        if why is None and any(used[namespace] >= limits.per_namespace for namespace in head.namespaces):
-            why = NotEntitled.NAMESPACE
-        why = why or _not_by_size(head, empty, limits, wall_s)
+    for head in sorted(waiting, key=lambda each: rank(each, first)):
+        group_id = head.group.id
+        why = (known or {}).get(group_id) or _not_by_number(head, heads, used, limits)
+        if why is None and group_id not in entitled:
+            if looks is not None and looks <= 0:
+                continue
+            looks = looks - 1 if looks is not None else None
+            why = _not_by_size(head, empty, limits, wall_s)
         if why is None:
             heads.append(head)
             used.update(head.namespaces)
         else:
-            others[head.group.id] = why
+            others[group_id] = why
     return heads, others
+
+
+def rank(head: Head, first: str) -> tuple[int, bool, bool, int, str]:
+    """Smaller is served before; `first` is the id of the group that was promised its start (H4)."""
+    group = head.group
+    return -group.priority, not group.broken, group.id != first, head.since_s, group.id
+
+
+def _not_by_number(
+    head: Head, heads: Sequence[Head], used: Mapping[str, int], limits: ReservationLimits
+) -> NotReserved | None:
+    if len(heads) >= limits.reservations:
+        return NotReserved(why=NotEntitled.LATER)
+    for namespace in sorted(head.namespaces):
+        if used[namespace] >= limits.per_namespace:
+            return NotReserved(why=NotEntitled.NAMESPACE, namespace=namespace, offers=used[namespace])
+    return None
 
 
 def needed(group: Group) -> tuple[Gang, ...]:
     """What of the group waits for room, as gangs: those below their minimum, else its oldest pod that goes alone."""
-    below = tuple(gang for gang in group.gangs if missing(gang, 0))
+    below = tuple(_its_minimum(gang) for gang in group.gangs if missing(gang, 0))
     if below:
         return below
     alone = min((pod for gang in group.gangs for pod in (*gang.retry, *gang.pending)), key=_age, default=None)
@@ -117,6 +136,15 @@ def needed(group: Group) -> tuple[Gang, ...]:
     )
 
 
+def _its_minimum(gang: Gang) -> Gang:
+    """The gang without identical members above its minimum, the youngest: for these nothing is reserved."""
+    lack = missing(gang, 0)
+    if lack == len(gang.pending) or len({pod.shape for pod in gang.pending}) > 1:
+        return gang
+    oldest = {pod.uid for pod in sorted(gang.pending, key=_age)[:lack]}
+    return replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in oldest))
+
+
 def waiting_since_s(gangs: Sequence[Gang]) -> int:
     """The creation of the youngest pod that a minimum needs, the latest over the gangs (H4), in epoch seconds.
 
@@ -129,10 +157,23 @@ def _age(pod: Pod) -> tuple[int, str, str]:
     return pod.creation_s, pod.name, pod.uid
 
 
-def _not_by_size(head: Head, empty: Ledger, limits: ReservationLimits, wall_s: float) -> NotEntitled | None:
-    if wall_s - head.since_s < limits.small_head_after_s and not needs_whole_node(head, empty):
-        return NotEntitled.TOO_YOUNG
-    return None if _fits(head, empty) else NotEntitled.IMPOSSIBLE
+def _not_by_size(head: Head, empty: Ledger, limits: ReservationLimits, wall_s: float) -> NotReserved | None:
+    entitled_s = head.since_s + limits.small_head_after_s
+    if wall_s < entitled_s and not needs_whole_node(head, empty):
+        return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)
+    if _fits(head, empty):
+        return None
+    needs, offers = _in_nodes(head, empty)
+    return NotReserved(why=NotEntitled.IMPOSSIBLE, needs=needs, offers=offers)
+
+
+def _in_nodes(head: Head, empty: Ledger) -> tuple[int, int]:
+    """How many nodes its pods need if each takes as many as the largest one does, and how many there are; or (0, 0)."""
+    counts = Counter(pod.shape for pod in _needed_pods(head))
+    shape, count = next(iter(counts.items()))
+    takes = usable(shape, head.group, empty)
+    most = int(takes.max(initial=0))
+    return (-(-count // most), int(np.count_nonzero(takes))) if len(counts) == 1 and most else (0, 0)
 
 
 def _fits(head: Head, empty: Ledger) -> bool:

@@ -1,17 +1,15 @@
-"""Reservations: room that is kept for heads, with a time or without (H5 to H7 of the backfill design).
+"""Reservations: room that is kept for heads, with a time or without (semantics H5 to H7).
 
 Law: a reservation only keeps others off; its own group starts wherever it fits. It is chosen from the arguments alone,
-so that a restart comes to the same one. Ledgers are left as found. What others may do beside a reservation is decided
-in `core.backfill`; who is a head, in `core.heads`.
-
-Not yet called by `core.cycle.plan`.
+so that a restart comes to the same one. One that stands is never made anew for a later time while it could be kept.
+Ledgers are left as found. What others may do beside a reservation is decided in `backfill`; who is a head, in `heads`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,7 +24,7 @@ from gangsched.core.scopes import usable
 from gangsched.model.gang import Placement
 from gangsched.model.objects import Shape
 from gangsched.model.plan import RoundOutcome
-from gangsched.model.reservation import ReservationLimits
+from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
 from gangsched.model.snapshot import Bools, Ints
 
 ROUNDS = 3
@@ -35,15 +33,11 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """Room on `nodes` for a group from `at_s` on; a fence has no time, `math.inf`, and keeps its nodes whole.
-
-    `spare[r][i]` is what is left of `nodes[i]` at `at_s` beside the reservation and those before it.
-    """
+    """Room on `nodes` for a group from `at_s` on; a fence has no time, `math.inf`, and keeps its nodes whole."""
 
     head: Head
     at_s: float
     nodes: Ints
-    spare: Ints
     placements: tuple[Placement, ...] = ()
 
     @property
@@ -69,31 +63,64 @@ def make_reservations(
     limits: ReservationLimits,
     *,
     wall_s: float,
-    fences: Mapping[str, frozenset[str]] | None = None,
-) -> list[Reservation]:
-    """The reservations of these heads in their order, each beside those before it; not every head gets one.
+    standing: Mapping[str, Reservation] | None = None,
+    anew: Container[str] | None = None,
+) -> tuple[list[Reservation], dict[str, NotReserved]]:
+    """The reservations of these heads in their order, each beside those before it, and why a head got none.
 
-    `ledger` is the room now, `empty` that of the nodes with nothing on them. `fences` are the nodes that the last plan
-    kept for a group by its id: what is free of them stays.
+    `ledger` is the room now, `empty` that of the nodes with nothing on them. `standing` are what the heads have already
+    by the id of the group; only those in `anew` are made anew, None for all.
     """
-    standing = _Standing()
+    made, others = _Standing(), dict[str, NotReserved]()
     checkpoint = ledger.checkpoint()
     for head in heads:
-        apart = replace(head, group=replace(head.group, avoid=head.group.avoid | standing.fenced))
-        found = find_time(apart, ledger, empty, timeline, until_s=wall_s + limits.horizon_s)
-        if found is None and wall_s - head.since_s >= limits.fence_after_s:
-            others = {ledger.table.names[node] for each in standing.reservations for node in each.nodes}
-            apart = replace(head, group=replace(head.group, avoid=head.group.avoid | others))
-            found = find_fence(apart, ledger, empty, timeline, kept=(fences or {}).get(head.group.id, frozenset()))
-        if found is not None and _within_share(found, standing, ledger, limits):
-            standing.reservations.append(replace(found, head=head))
-            if found.is_fence:
-                standing.fenced |= {ledger.table.names[node] for node in found.nodes}
-            if found.placements:
-                _reserve(found.placements, ledger)
-                timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s, ledger)
+        found = old = (standing or {}).get(head.group.id)
+        if anew is None or head.group.id in anew:
+            found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
+            if found is None:
+                others[head.group.id] = _without_time(head, limits)
+        if found is not None and not _within_share(found, made, ledger, limits):
+            others[head.group.id], found = NotReserved(why=NotEntitled.SHARE), None
+        if found is None:
+            continue
+        made.reservations.append(replace(found, head=head))
+        if found.is_fence:
+            made.fenced |= {ledger.table.names[node] for node in found.nodes}
+        if found.placements:
+            _reserve(found.placements, ledger)
+            timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s, ledger)
     ledger.rollback(checkpoint)
-    return standing.reservations
+    return made.reservations, others
+
+
+def _without_time(head: Head, limits: ReservationLimits) -> NotReserved:
+    return NotReserved(why=NotEntitled.NO_TIME, until_s=head.since_s + limits.fence_after_s)
+
+
+def _anew(
+    head: Head,
+    old: Reservation | None,
+    made: _Standing,
+    ledger: Ledger,
+    empty: Ledger,
+    timeline: Timeline,
+    limits: ReservationLimits,
+    *,
+    wall_s: float,
+) -> Reservation | None:
+    """One beside those `made` before it: an earlier one than the `old` one, that one, a later one, or else a fence."""
+    apart = replace(head, group=replace(head.group, avoid=head.group.avoid | made.fenced))
+    until_s, same = wall_s + limits.horizon_s, None
+    if old is not None and wall_s <= old.at_s < math.inf:
+        same = _at_time(apart, ledger, timeline, old.at_s)
+        until_s = until_s if same is None else math.nextafter(old.at_s, 0)
+    found = find_time(apart, ledger, empty, timeline, until_s=until_s) or same
+    if found is None and wall_s - head.since_s >= limits.fence_after_s:
+        others = {ledger.table.names[node] for each in made.reservations for node in each.nodes}
+        apart = replace(head, group=replace(head.group, avoid=head.group.avoid | others))
+        kept = frozenset(ledger.table.names[node] for node in (old.nodes if old is not None and old.is_fence else ()))
+        found = find_fence(apart, ledger, empty, timeline, kept=kept)
+    return found
 
 
 def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limits: ReservationLimits) -> bool:
@@ -167,7 +194,7 @@ def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Res
     found = None
     if round_.outcome is RoundOutcome.PERMITTED:
         nodes = _nodes_of(trial.placements, ledger)
-        found = Reservation(head, at_s, nodes, ledger.free[:, nodes].copy(), trial.placements)
+        found = Reservation(head, at_s, nodes, trial.placements)
     ledger.rollback(checkpoint)
     return found
 
@@ -233,7 +260,7 @@ def _fenced(head: Head, empty: Ledger, nodes: Ints) -> Reservation | None:
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
     chosen = _nodes_of(trial.placements, empty)
-    return Reservation(head, math.inf, chosen, np.zeros((len(empty.resources), len(chosen)), dtype=np.int64))
+    return Reservation(head, math.inf, chosen)
 
 
 def _nodes_of(placements: Iterable[Placement], ledger: Ledger) -> Ints:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from gangsched.core.reservations.heads import empty_ledger, find_heads, needed, waiting_since_s
+from gangsched.core.reservations.heads import Head, empty_ledger, find_heads, head_of, needed, waiting_since_s
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, MatchPolicy
 from gangsched.model.objects import Node
-from gangsched.model.reservation import NotEntitled, ReservationLimits
+from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
 from tests.builders import GPU, gang, group, node, pod, running, snapshot
 
 TWO_NODES = [node("a"), node("b")]
@@ -24,10 +25,15 @@ def waiting(name: str, pods: int, gpus: int, created_s: int = 9_000, **fields: A
     return group(gang(f"ns/{name}", members), creation_s=created_s)
 
 
+def heads_of(groups: Iterable[Group]) -> list[Head]:
+    """The groups that lack anything, as heads."""
+    return [head for each in groups if (head := head_of(each)) is not None]
+
+
 def found(groups: list[Group], nodes: list[Node] | None = None, limits: ReservationLimits = LIMITS) -> list[str]:
     """Ids of the heads, in order."""
     empty = empty_ledger(snapshot(nodes or TWO_NODES))
-    return [head.group.id for head in find_heads(groups, empty, limits, wall_s=NOW_S)[0]]
+    return [head.group.id for head in find_heads(heads_of(groups), empty, limits, wall_s=NOW_S)[0]]
 
 
 def test_whole_nodes_at_once_smaller_ones_later() -> None:
@@ -35,9 +41,9 @@ def test_whole_nodes_at_once_smaller_ones_later() -> None:
     whole, several = waiting("whole", 1, 8), waiting("several", 3, 4)
     small, patient = waiting("small", 2, 4), waiting("patient", 1, 4, created_s=int(NOW_S) - 3600)
     assert found([whole, several], limits=ReservationLimits(per_namespace=9)) == ["ns/several", "ns/whole"]
-    heads, others = find_heads([small, patient], empty_ledger(snapshot(TWO_NODES)), LIMITS, wall_s=NOW_S)
+    heads, others = find_heads(heads_of([small, patient]), empty_ledger(snapshot(TWO_NODES)), LIMITS, wall_s=NOW_S)
     assert [head.group.id for head in heads] == ["ns/patient"]
-    assert others == {"ns/small": NotEntitled.TOO_YOUNG}
+    assert others == {"ns/small": NotReserved(why=NotEntitled.TOO_YOUNG, until_s=9_000 + 3_600)}
 
 
 def test_the_largest_node_it_may_use_is_a_whole_node() -> None:
@@ -61,9 +67,9 @@ def test_without_accelerators_more_than_a_node_takes() -> None:
 def test_what_can_never_start_is_no_head() -> None:
     """Nine pods of a node on two nodes, and a gang whose only node is cordoned."""
     empty = empty_ledger(snapshot([node("a"), node("b", unschedulable=True)]))
-    heads, others = find_heads([waiting("g", 2, 8)], empty, LIMITS, wall_s=NOW_S)
+    heads, others = find_heads(heads_of([waiting("g", 2, 8)]), empty, LIMITS, wall_s=NOW_S)
     assert heads == []
-    assert others == {"ns/g": NotEntitled.IMPOSSIBLE}
+    assert others == {"ns/g": NotReserved(why=NotEntitled.IMPOSSIBLE, needs=2, offers=1)}
 
 
 def test_what_runs_now_does_not_count() -> None:
@@ -71,7 +77,7 @@ def test_what_runs_now_does_not_count() -> None:
     taken = snapshot(TWO_NODES, [(running(pod("x", gpus=8), "a"), "a"), (running(pod("y", gpus=8), "b"), "b")])
     empty = empty_ledger(taken)
     before = empty.free.copy()
-    assert len(find_heads([waiting("g", 2, 8)], empty, LIMITS, wall_s=NOW_S)[0]) == 1
+    assert len(find_heads(heads_of([waiting("g", 2, 8)]), empty, LIMITS, wall_s=NOW_S)[0]) == 1
     assert (empty.free == before).all()
     assert Ledger(taken).room(pod("z", gpus=1).shape).sum() == 0
 
@@ -99,10 +105,11 @@ def test_bounds() -> None:
     groups = [waiting(f"g{n}", 1, 8, created_s=n, namespace="ml") for n in range(4)]
     groups += [waiting(f"h{n}", 1, 8, created_s=10 + n, namespace=f"ns{n}") for n in range(4)]
     heads, others = find_heads(
-        groups, empty_ledger(snapshot(TWO_NODES)), ReservationLimits(reservations=5), wall_s=NOW_S
+        heads_of(groups), empty_ledger(snapshot(TWO_NODES)), ReservationLimits(reservations=5), wall_s=NOW_S
     )
     assert [head.group.id for head in heads] == ["ns/g0", "ns/g1", "ns/h0", "ns/h1", "ns/h2"]
-    assert others == {"ns/g2": NotEntitled.NAMESPACE, "ns/g3": NotEntitled.NAMESPACE, "ns/h3": NotEntitled.LATER}
+    full = NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=2)
+    assert others == {"ns/g2": full, "ns/g3": full, "ns/h3": NotReserved(why=NotEntitled.LATER)}
     assert found(groups, limits=ReservationLimits(reservations=0)) == []
 
 

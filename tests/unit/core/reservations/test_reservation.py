@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
+
 from gangsched.core.reservations.heads import Head, empty_ledger, needed, waiting_since_s
 from gangsched.core.reservations.reservation import Reservation, make_reservations
 from gangsched.core.reservations.timeline import Timeline
@@ -13,7 +15,7 @@ from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node
 from gangsched.model.reservation import Occupant, ReservationLimits
-from tests.builders import GPU, gang, group, node, pod, running, snapshot
+from tests.builders import gang, group, node, pod, running, snapshot
 
 NOW_S = 100_000.0
 FOUR = [node(name) for name in "abcd"]
@@ -43,14 +45,18 @@ def reserved(
     now = snapshot(nodes or FOUR, [(each.pod, each.node) for each in occupants])
     ledger, empty = Ledger(now), empty_ledger(now)
     heads = [Head(each, gangs, waiting_since_s(gangs), run_time_s) for each in groups if (gangs := needed(each))]
-    found = make_reservations(
+    found, _ = make_reservations(
         heads,
         ledger,
         empty,
         Timeline(occupants, ledger),
         limits or ReservationLimits(share=1),
         wall_s=NOW_S,
-        fences=fences,
+        standing={
+            each.group.id: Reservation(each, math.inf, np.flatnonzero(ledger.table.having(fences[each.group.id])))
+            for each in heads
+            if fences and each.group.id in fences
+        },
     )
     assert (ledger.free == now.free).all()
     assert (empty.free == now.allocatable).all()
@@ -75,14 +81,6 @@ def test_what_is_free_already_counts() -> None:
     """One free node and the first end."""
     (found,) = reserved([waiting("g", 2)], [on("a", ends=NOW_S + 30), on("b", ends=NOW_S + 10), on("c")])
     assert (found.at_s, names(found)) == (NOW_S + 10, "bd")
-
-
-def test_what_is_left_beside_a_reservation() -> None:
-    """6 of 8 GPUs are reserved: 2 are spare at its time."""
-    occupants = [on(name, ends=NOW_S + 10) for name in "abcd"]
-    (found,) = reserved([waiting("g", 1, 6)], occupants)
-    row = Ledger(snapshot(FOUR)).resources[GPU]
-    assert found.spare[row].tolist() == [2]
 
 
 def test_later_heads_keep_off_earlier_reservations() -> None:

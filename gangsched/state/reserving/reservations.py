@@ -1,0 +1,225 @@
+"""Reservations between plans: what stands, who may be a head, and when a plan is due for their sake (H3, H12, H17).
+
+Law: a plan decides, this remembers. Nothing is asked of members or groups while nobody waits for room. What stands is
+made anew when something happened that could let it start earlier, at most once a second; that it cannot be kept any
+more every plan sees by itself. A reservation that goes or shrinks wakes the groups that it kept out (Q3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from heapq import heappop, heappush
+from typing import Final
+
+from gangsched.core.reservations.heads import head_of, rank
+from gangsched.model.gang import Group
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reservations, Reserved, Reserving
+from gangsched.model.snapshot import NodeTable
+from gangsched.state.cluster import Cluster
+from gangsched.state.expected_ends import ExpectedEnds
+from gangsched.state.groups import Registry
+from gangsched.state.queueing.queue import Queue
+from gangsched.state.reserving.waiting import Rank, Waiting
+
+EVERY_S: Final = 1.0
+"""How often reservations are made anew for what happened in the cluster (H17)."""
+MADE_AT_MOST: Final = 2
+REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
+FOR_ITSELF: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.TOO_YOUNG})
+"""Reasons that do not depend on what others have reserved, or on what runs."""
+
+
+class StandingReservations:
+    """`standing` are those of the last plan, in order. `wall_s` is the present in seconds since the epoch."""
+
+    def __init__(
+        self, limits: ReservationLimits, ends: ExpectedEnds, cluster: Cluster, registry: Registry, queue: Queue
+    ) -> None:
+        self._limits = limits
+        self._ends = ends
+        self._cluster = cluster
+        self._registry = registry
+        self._queue = queue
+        self.standing: tuple[Reserved, ...] = ()
+        self.waiting = Waiting()
+        self._barred: dict[str, NotReserved] = {}
+        self._barred_until_s: list[tuple[float, str]] = []
+        self._known: dict[str, NotReserved] = {}
+        self._table: NodeTable | None = None
+        self._later: set[str] = set()  # stale, for the next time that reservations may be made anew
+        self._now: set[str] = set()  # stale, and being made anew plan by plan
+        self._made_s = -math.inf
+        self._gone = False
+        self._moved = False
+        self._is_first_plan = True
+        self._behind_s = 0.0  # the epoch's second at monotonic second 0
+
+    # --- what happens between plans ---------------------------------------------------------------------------------
+
+    def on(self) -> bool:
+        """Whether there are reservations at all."""
+        return self._limits.reservations > 0
+
+    def changed(self, groups: Iterable[str]) -> None:
+        """Something about these groups changed: they are in the queue, and what was found of them is void."""
+        for group_id in groups:
+            self.waiting.remove(group_id)
+            self._barred.pop(group_id, None)
+            self._known.pop(group_id, None)
+        if self.standing:
+            self._later.update(each.group for each in self.standing if each.group in groups)
+
+    def gone(self, groups: Collection[str]) -> None:
+        """These groups are no more."""
+        self.changed(groups)
+        self._gone = self._gone or any(each.group in groups for each in self.standing)
+
+    def cluster_changed(self) -> None:
+        """Pods moved, or nodes changed."""
+        self._moved = True
+
+    def settled(self, group: Group, verdict: Verdict) -> None:
+        """A verdict was committed; a group that took or gave back room is looked at again."""
+        moved = verdict.binds or verdict.holds or verdict.releases
+        head = head_of(group) if not moved and verdict.reason in REFUSED_FOR_ROOM else None
+        if head is None:
+            self.waiting.remove(group.id)
+        elif group.id not in self._barred:
+            self.waiting.put(group.id, min(head.namespaces), rank(head, ""))
+
+    # --- what a plan is given, and what it answers ------------------------------------------------------------------
+
+    def given(self, ready: Collection[Group], now_s: float, wall_s: float) -> Reserving | None:
+        """The input of a plan of these groups; None if nobody is ready and no reservation is to be made either."""
+        if not self.on() or not (ready or self.standing or self.waiting or self._barred):
+            return None
+        self._behind_s = wall_s - now_s
+        self._look_again(wall_s)
+        if self._later and not self._now and now_s >= self._made_s + EVERY_S:
+            self._now, self._later, self._made_s = self._later, set(), now_s
+        in_turn = {group.id for group in ready}
+        heads = {each.group for each in self.standing} & self.waiting.ids() if self.standing else set()
+        new = self._candidates()
+        passed = bool(self.standing) and self._ends.passes_s <= wall_s
+        if not (ready or self._gone or self._now or new or passed):
+            return None
+        ids = (heads | set(new)) - in_turn
+        about = {group_id for group_id in (*ids, *in_turn) if group_id in self._barred or group_id in self._known}
+        return Reserving(
+            limits=self._limits,
+            wall_s=wall_s,
+            occupants=lambda: self._ends.occupants(wall_s),
+            last_ends=lambda table: self._ends.last_ends(table, wall_s),
+            standing=self.standing,
+            stale=frozenset(self._now),
+            waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
+            known={group_id: self._barred.get(group_id) or self._known[group_id] for group_id in about},
+            made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
+        )
+
+    def _look_again(self, wall_s: float) -> None:
+        """See what has changed since the last plan that a reservation rests on."""
+        snapshot = self._cluster.snapshot()
+        if snapshot.table is not self._table:
+            self._table = snapshot.table
+            self._unbar({each for each, why in self._barred.items() if why.why is NotEntitled.IMPOSSIBLE})
+        while self._barred_until_s and self._barred_until_s[0][0] <= wall_s:
+            self._unbar({heappop(self._barred_until_s)[1]})
+        for group_id in [group_id for group_id, why in self._known.items() if why.until_s <= wall_s]:
+            del self._known[group_id]
+        if (self.standing or self._known) and (self._moved or self._ends.passes_s <= wall_s):
+            self._moved = False
+            self._ends.occupants(wall_s)
+            earlier, emptied = self._ends.take_news()
+            if earlier:
+                self._known.clear()
+                self._later.update(each.group for each in self.standing)
+            elif emptied:
+                self._later.update(each.group for each in self.standing if each.is_fence)
+
+    def _unbar(self, groups: Iterable[str]) -> None:
+        """What kept these groups from being heads is over; who still waits is looked at anew."""
+        for group_id in groups:
+            if self._barred.pop(group_id, None) is not None:
+                self._queue.activate(group_id)
+
+    def _candidates(self) -> list[str]:
+        """Groups that may be heads and have no reservation, of which it is not known why."""
+        full = len(self.standing) >= self._limits.reservations
+        last = _rank_of(self.standing[-1]) if full else None
+        ends: dict[str, list[Rank]] = {}
+        for each in self.standing:
+            for namespace in each.namespaces:
+                ends.setdefault(namespace, []).append(_rank_of(each))
+        of_full = {space: max(ranks) for space, ranks in ends.items() if len(ranks) >= self._limits.per_namespace}
+        have = {each.group for each in self.standing}
+
+        def before(namespace: str) -> Rank | None:
+            of_namespace = of_full.get(namespace, last)
+            return min(of_namespace, last) if of_namespace is not None and last is not None else of_namespace
+
+        first = self.waiting.first(
+            self._limits.reservations, of_each=self._limits.reservations, before=before, skip=have.__contains__
+        )
+        return [group_id for group_id in first if group_id not in self._known]
+
+    def take(self, answer: Reservations, now_s: float) -> None:
+        """What a plan left standing."""
+        before, self.standing = self.standing, answer.standing
+        stays = {each.group for each in self.standing}
+        if {each.group for each in before} != stays:
+            self._known = {each: why for each, why in self._known.items() if why.why not in _BY_NUMBER}
+        self._later = (self._later | (answer.stale - self._now)) & stays
+        self._now &= answer.stale & stays
+        self._gone = self._is_first_plan = False
+        for group_id, why in answer.not_reserved.items():
+            if why.why in FOR_ITSELF:
+                self._bar(group_id, why)
+            elif group_id in self.waiting:
+                self._known[group_id] = why
+        freed = _freed(before, self.standing)
+        if freed:
+            self._queue.wake(self._cluster.snapshot(), freed)
+
+    def _bar(self, group_id: str, why: NotReserved) -> None:
+        if group_id in self.waiting and self._barred.get(group_id) != why:
+            self._barred[group_id] = why
+            self.waiting.remove(group_id)
+            if why.until_s < math.inf:
+                heappush(self._barred_until_s, (why.until_s, group_id))
+
+    def wall_s(self, now_s: float) -> float:
+        """The second since the epoch at a monotonic second, as of the last plan."""
+        return self._behind_s + now_s
+
+    def next_deadline_s(self) -> float | None:
+        """When a plan is due for the sake of reservations, if nothing else happens; in monotonic seconds."""
+        if not (self.standing or self._barred or self._known or self._later):
+            return None
+        due = [self._made_s + EVERY_S] if self._later else []
+        times_s = [why.until_s for why in self._known.values()]
+        times_s += [self._barred_until_s[0][0]] if self._barred_until_s else []
+        times_s += [self._ends.passes_s] if self.standing else []
+        due += [at_s - self._behind_s for at_s in times_s if at_s < math.inf]
+        return min(due, default=None)
+
+
+_BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE, NotEntitled.SHARE})
+
+
+def _rank_of(each: Reserved) -> Rank:
+    return -each.priority, True, True, each.since_s, each.group
+
+
+def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:
+    """Nodes on which a reservation leaves more than it did, to anybody."""
+    now = {each.group: each for each in after}
+    freed: set[str] = set()
+    for old in before:
+        new = now.get(old.group)
+        later = new is None or new.at_s > old.at_s or new.is_fence
+        freed |= set(old.nodes) if new is None or (later and not old.is_fence) else set(old.nodes) - set(new.nodes)
+    return freed

@@ -1,0 +1,70 @@
+"""Waiting: the groups that were refused for room, in the order in which they may be heads (semantics H3, H4).
+
+Law: a group is here from a refusal for room until its next verdict, or until it is gone. Order is Q1's with the age of
+H4. Finding the first few costs a look at the first of each namespace, however many wait behind them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import islice
+from typing import TypeAlias
+
+Rank: TypeAlias = tuple[int, bool, bool, int, str]
+"""What `core.reservations.heads.rank` gives: smaller is served before."""
+
+
+class Waiting:
+    """Ranks by namespace; a group of several namespaces is in the first of them."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[str, Rank]] = {}
+        self._by_namespace: dict[str, list[Rank]] = {}
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._of
+
+    def ids(self) -> set[str]:
+        """All groups."""
+        return set(self._of)
+
+    def put(self, group: str, namespace: str, rank: Rank) -> None:
+        """The group was refused for room."""
+        if self._of.get(group) != (namespace, rank):
+            self.remove(group)
+            self._of[group] = namespace, rank
+            insort(self._by_namespace.setdefault(namespace, []), rank)
+
+    def remove(self, group: str) -> None:
+        """The group no longer waits for room."""
+        namespace, rank = self._of.pop(group, ("", None))
+        if rank is not None:
+            ranks = self._by_namespace[namespace]
+            del ranks[bisect_left(ranks, rank)]
+            if not ranks:
+                del self._by_namespace[namespace]
+
+    def first(
+        self, number: int, *, of_each: int, before: Callable[[str], Rank | None], skip: Callable[[str], bool]
+    ) -> list[str]:
+        """The first `number` groups that are not to `skip`, at most `of_each` of a namespace.
+
+        Of a namespace only those come that rank before `before(namespace)`, if that says anything.
+        """
+        each = (
+            islice(self._until(before(namespace), ranks, skip), of_each)
+            for namespace, ranks in self._by_namespace.items()
+        )
+        return [group for *_, group in islice(merge(*each), number)]
+
+    def _until(self, end: Rank | None, ranks: list[Rank], skip: Callable[[str], bool]) -> Iterator[Rank]:
+        for rank in ranks:
+            if end is not None and rank >= end:
+                return
+            if not skip(rank[-1]):
+                yield rank
