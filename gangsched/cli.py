@@ -74,6 +74,13 @@ def simulate(
         Path, typer.Option(help="CSV file with the jobs: ours (submitted, run_seconds, …), openb's, Philly's.")
     ],
     config: Annotated[Path | None, typer.Option(help="YAML file with settings, as for run; GANGSCHED_* win.")] = None,
+    stated: Annotated[
+        str,
+        typer.Option(
+            help="Run times that owners state: file (what the jobs file says), exact, class (10m, 1h, 4h, 1d, …), "
+            "half (every second job states its class) or nothing."
+        ),
+    ] = "file",
     out: Annotated[Path | None, typer.Option(help="Write what became of each job to this CSV file.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the waits to this file (.svg, .png); needs matplotlib.")
@@ -84,8 +91,9 @@ def simulate(
     def work() -> int:
         from gangsched.settings import load_settings
         from gangsched.simulate.command import simulate as play
+        from gangsched.simulate.statements import parse_stated
 
-        return play(nodes, jobs, load_settings(config, {}), out=out, plot=plot)
+        return play(nodes, jobs, load_settings(config, {}), stated=parse_stated(stated), out=out, plot=plot)
 
     raise typer.Exit(guarded(work))
 

@@ -13,21 +13,34 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gangsched.settings import Settings
 from gangsched.simulate import figures, report
 from gangsched.simulate.simulator import Run, Simulator
+from gangsched.simulate.statements import Stated, stating
 from gangsched.simulate.traces import read_jobs, read_nodes
 from gangsched.simulate.workload import gpus_of
 
 
-def simulate(nodes: Path, jobs: Path, settings: Settings, *, out: Path | None, plot: Path | None) -> int:
+def simulate(
+    nodes: Path,
+    jobs: Path,
+    settings: Settings,
+    *,
+    stated: Stated = Stated.FILE,
+    out: Path | None = None,
+    plot: Path | None = None,
+) -> int:
     """Play the jobs on the nodes and print the tables; the exit code. Raises InputError."""
     console = Console()
     cluster = read_nodes(nodes)
-    simulator = Simulator(cluster, read_jobs(jobs, cluster), settings)
+    simulator = Simulator(cluster, stating(read_jobs(jobs, cluster), stated), settings)
     runs = play(simulator, "jobs")
     gpus = sum(map(gpus_of, cluster))
     share = figures.allocated_share(runs, gpus)
     rows = [*figures.by_size(runs), *figures.by_priority(runs)]
     console.print(report.waits_table("Waiting time", ((row.name, row) for row in rows)))
     console.print(f"{len(cluster)} nodes, {gpus} GPUs; {share:.1%} of the GPUs allocated while jobs arrived.")
+    if late := figures.promise_errors_s(simulator.promises.told_s, runs):
+        missed = figures.late_s(late)
+        told = f"{len(late)} jobs at the head of the queue were told a latest start; {len(missed)} started later"
+        console.print(f"{told}, by {max(missed) / figures.HOUR_S:.2f} h at most." if missed else f"{told}.")
     never = sum(run.started_s is None for run in runs)
     if never:
         console.print(f"{never} jobs never started: they ask for more than the empty cluster can give.")

@@ -47,12 +47,18 @@ class Job:
         """GPUs of all its pods."""
         return sum(gpus_of(shape) for shape in self.pods)
 
+    @property
+    def run_time_metadata(self) -> keys.GangMetadata:
+        """What its pods state: whole seconds, at least one."""
+        if self.stated_s is None:
+            return ()
+        return ((keys.EXPECTED_RUNTIME, f"{max(1, math.ceil(self.stated_s))}s"),)
+
     def make_pods(self, scheduler_name: str) -> list[Pod]:
         """Its pods as the API server would show them; a job of one pod is a plain pod."""
         gang: keys.GangMetadata = ()
         if len(self.pods) > 1:
             gang = tuple(sorted({GANG_MARK: self.name, keys.MIN[0]: str(len(self.pods))}.items()))
-        stated = () if self.stated_s is None else ((keys.EXPECTED_RUNTIME, f"{math.ceil(self.stated_s)}s"),)
         return [
             Pod(
                 uid=f"{self.key}/{index}",
@@ -63,7 +69,7 @@ class Job:
                 scheduler_name=scheduler_name,
                 priority=self.priority,
                 gang_metadata=gang,
-                run_time_metadata=stated,
+                run_time_metadata=self.run_time_metadata,
             )
             for index, shape in enumerate(self.pods)
         ]

@@ -90,3 +90,18 @@ def test_settings_are_read(files: tuple[str, ...], tmp_path: Path) -> None:
     done = call(*files, "--config", str(tmp_path / "settings.yaml"))
     assert done.exit_code == 2
     assert 'did you mean "plan_groups"' in done.stderr
+
+
+@pytest.mark.parametrize("word", ["file", "exact", "class", "half", "nothing"])
+def test_what_owners_state_is_an_option(files: tuple[str, ...], word: str) -> None:
+    """H1: the same jobs end, whatever is known of them."""
+    done = call(*files, "--stated", word)
+    assert done.exit_code == 0, done.output
+    assert "1 jobs never started" in done.output
+
+
+def test_an_unknown_statement_costs_one_sentence(files: tuple[str, ...]) -> None:
+    """Exit code 2, and the sentence says what there is."""
+    done = call(*files, "--stated", "guess")
+    assert done.exit_code == 2
+    assert done.stderr == ('gangsched: --stated is "guess": it should be one of file, exact, class, half, nothing.\n')

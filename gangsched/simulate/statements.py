@@ -1,0 +1,65 @@
+"""What owners state of run times in a simulation: what the file says, or what if they all stated it, or nobody did.
+
+Law: only `Job.stated_s` changes; how long a job really runs stays what the file says.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Final, assert_never
+
+from gangsched.simulate.tables import InputError
+from gangsched.simulate.workload import Job
+
+HOUR_S: Final = 3_600.0
+DAY_S: Final = 24 * HOUR_S
+CLASSES_S: Final = (600.0, HOUR_S, 4 * HOUR_S, DAY_S, 3 * DAY_S, 7 * DAY_S, 30 * DAY_S, 90 * DAY_S)
+"""The limits that people choose from: those of the partitions of many clusters."""
+
+
+class Stated(StrEnum):
+    """Who states what; HALF of the jobs, chosen by their names, state the class."""
+
+    FILE = "file"
+    EXACT = "exact"
+    CLASS = "class"
+    HALF = "half"
+    NOTHING = "nothing"
+
+
+def parse_stated(text: str) -> Stated:
+    """The word of the command line. Raises InputError."""
+    try:
+        return Stated(text)
+    except ValueError:
+        raise InputError(f'--stated is "{text}": it should be one of {", ".join(Stated)}.') from None
+
+
+def stating(jobs: Sequence[Job], what: Stated) -> list[Job]:
+    """The jobs with what their owners state."""
+    match what:
+        case Stated.FILE:
+            return list(jobs)
+        case Stated.EXACT:
+            return [replace(job, stated_s=job.run_s) for job in jobs]
+        case Stated.CLASS:
+            return [replace(job, stated_s=run_class_s(job)) for job in jobs]
+        case Stated.HALF:
+            return [replace(job, stated_s=run_class_s(job) if _by_lot(job) else None) for job in jobs]
+        case Stated.NOTHING:
+            return [replace(job, stated_s=None) for job in jobs]
+        case _:
+            assert_never(what)
+
+
+def run_class_s(job: Job) -> float:
+    """The upper bound of the class of its run time; its run time beyond the last one."""
+    return next((bound_s for bound_s in CLASSES_S if job.run_s <= bound_s), job.run_s)
+
+
+def _by_lot(job: Job) -> bool:
+    """Half of the jobs, the same ones in every run."""
+    return zlib.crc32(job.name.encode()) % 2 == 0
