@@ -51,6 +51,7 @@ RELOAD_AT_MOST_EVERY_S = 1.0
 class _Cause(msgspec.Struct):
     reason: str = ""
     message: str = ""
+    field: str = ""
 
 
 class _Details(msgspec.Struct, rename="camel"):
@@ -320,7 +321,7 @@ def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
     details = said.details or _Details()
     after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
     is_status = said.kind == "Status"
-    causes = tuple(Cause(cause.reason, cause.message) for cause in details.causes or ())
+    causes = tuple(Cause(cause.reason, cause.message, cause.field) for cause in details.causes or ())
     return ApiFault(
         status, said.reason, said.message, is_status=is_status, retry_after_s=after_s or None, causes=causes
     )

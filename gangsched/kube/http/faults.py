@@ -47,10 +47,11 @@ class Malformed(Fault):
 
 
 class Cause(NamedTuple):
-    """One cause in a Status (metav1.StatusCause)."""
+    """One cause in a Status (metav1.StatusCause); `field` is the one that is wrong."""
 
     reason: str
     message: str
+    field: str = ""
 
 
 class ApiFault(Fault):

@@ -222,10 +222,10 @@ class PreemptionWriter:
             try:
                 await self._request("PATCH", f"{pod_path(pod)}/status", body, STRATEGIC_PATCH)
             except Fault as fault:
-                status_code = fault.status if isinstance(fault, ApiFault) and fault.is_status else 0
-                if status_code in {NOT_FOUND, CONFLICT}:
+                if _is_gone(fault):
                     return "" if may_be_gone else f"pod {pod.namespace}/{pod.name} is gone"
                 delay_s = backoff.next_s(fault)
+                status_code = fault.status if isinstance(fault, ApiFault) and fault.is_status else 0
                 is_final = isinstance(fault, Fenced) or status_code in FINAL
                 if is_final or self._runtime.now() + delay_s > ends_s:
                     return f"pod {pod.namespace}/{pod.name} cannot be written: {fault}"
@@ -311,6 +311,13 @@ class PreemptionWriter:
     ) -> bytes:
         async with self._slots:
             return await self._client.request(method, path, body, content_type=content_type, timeout_s=self._timeout_s)
+
+
+def _is_gone(fault: Fault) -> bool:
+    """Whether a pod is not there any more; of one recreated under its name the server says that a uid is immutable."""
+    if not isinstance(fault, ApiFault) or not fault.is_status:
+        return False
+    return fault.status in {NOT_FOUND, CONFLICT} or any(cause.field == "metadata.uid" for cause in fault.causes)
 
 
 async def _in_turn(before: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:

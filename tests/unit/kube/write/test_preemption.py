@@ -37,6 +37,7 @@ NEEDS = "The disruption budget w needs 3 healthy pods and has 3 currently"
 BUDGET = ApiFault(429, "TooManyRequests", "Cannot evict pod.", causes=(Cause("DisruptionBudget", NEEDS),))
 BUSY = ApiFault(429, "TooManyRequests", "busy")
 TWO_BUDGETS = ApiFault(500, "InternalError", "This pod has more than one PodDisruptionBudget")
+IMMUTABLE = ApiFault(422, "Invalid", "uid", causes=(Cause("FieldValueInvalid", "immutable", "metadata.uid"),))
 FORBIDDEN = ApiFault(403, "Forbidden", 'cannot create resource "pods/eviction"')
 ALIVE = {"metadata": {"uid": "v0"}}
 TERMINATING = {"metadata": {"uid": "v0", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
@@ -146,7 +147,9 @@ async def test_a_server_that_is_away_for_a_moment_is_asked_again() -> None:
         assert told.failed == "pod ns/high-1 cannot be written: No answer."
 
 
-@pytest.mark.parametrize(("fault", "failed"), [(NOT_FOUND, False), (CONFLICT, False), (FORBIDDEN, True)])
+@pytest.mark.parametrize(
+    ("fault", "failed"), [(NOT_FOUND, False), (CONFLICT, False), (IMMUTABLE, False), (FORBIDDEN, True)]
+)
 async def test_a_victim_that_is_gone_is_no_failure(fault: Answer, failed: bool) -> None:
     """V13: who is gone need not be told; who cannot be told is not evicted: after a crash nobody would know them."""
     async with at_work(lambda sent: fault if "low-1" in sent.path else {}) as desk:
