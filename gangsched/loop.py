@@ -128,7 +128,11 @@ class Loop:
         now_s = self._ports.clock.now_s()
         self._carry_out(self._state.claims_due(now_s))
         self._state.refresh(now_s)
-        self._carry_out(self._state.preemptions.due(now_s, self._ports.clock.wall_s()))
+        wall_s = self._ports.clock.wall_s()
+        self._carry_out(self._state.preemptions.due(now_s, wall_s))
+        overruns = self._state.overruns.due(now_s, wall_s)
+        self._metrics.reservations.overruns.inc(len(overruns))
+        self._carry_out(overruns)
         planned = self._plan(now_s)
         for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
             self._ports.tell(report)

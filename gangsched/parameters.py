@@ -24,6 +24,7 @@ def rules(settings: Settings) -> Rules:
             match_policy=settings.match_policy,
             expected_runtime_s=settings.default_expected_runtime_s,
         ),
+        policy=gpu_policy(settings),
         settle_s=settings.settle_ms / 1e3,
         avoid_s=settings.kubelet_rejection_avoid_s,
         bind_retry_keep_s=settings.bind_retry_keep_s,

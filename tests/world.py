@@ -150,6 +150,7 @@ class World:
         self._do(self.state.claims_due(self.now_s))
         self.state.refresh(self.now_s)
         self._do(self.state.preemptions.due(self.now_s, self.wall_s()))
+        self._do(self.state.overruns.due(self.now_s, self.wall_s()))
         given = self.state.plan_input(self.now_s, self.wall_s())
         proposal = None
         if given is not None:

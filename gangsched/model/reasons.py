@@ -34,6 +34,7 @@ class EventReason(StrEnum):
     DEGRADED = "Degraded"
     MIXED_SCHEDULERS = "MixedSchedulers"
     KUBELET_REJECTED = "KubeletRejected"
+    OVERRUN = "Overrun"
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     FAILED_BINDING = "FailedBinding"

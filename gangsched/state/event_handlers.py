@@ -33,6 +33,7 @@ from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
+from gangsched.state.overruns import Overruns
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 
@@ -57,6 +58,7 @@ class EventHandlers:
         registry: Registry,
         queue: Queue,
         disruption_budgets: DisruptionBudgets,
+        overruns: Overruns,
         *,
         names: frozenset[str],
         avoid_s: float,
@@ -67,6 +69,7 @@ class EventHandlers:
         self._registry = registry
         self._queue = queue
         self._disruption_budgets = disruption_budgets
+        self._overruns = overruns
         self._names = names
         self._avoid_s = avoid_s
         self._bind_retry_keep_s = bind_retry_keep_s
@@ -157,8 +160,10 @@ class EventHandlers:
         is_back = listed and member is not None and member.state is State.DELETED
         if member is not None and member.gang == gang_id and not is_back and self._same(member.pod, pod):
             self._members.renew(member, pod)
+            self._overruns.note(pod, self._registry.gangs.get(gang_id))
             return ()
         gang = self._registry.gang(gang_id, plain=plain) if gang_id else None
+        self._overruns.note(pod, gang)
         if member is None:
             self._members.admit(pod, gang)
             return _bad_run_time(pod) if plain and pod.run_time_metadata else ()
@@ -226,6 +231,7 @@ class EventHandlers:
         self._registry.touch(record.id)
         for member in record.members.values():
             self._cluster.touch(member.node)
+            self._overruns.note(member.pod, record)
 
     def _touch(self, gangs: Iterable[str]) -> None:
         for gang in gangs:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan, PlanInput
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.protocol import (
@@ -40,6 +41,7 @@ from gangsched.state.expected_ends import LATE_S, ExpectedEnds
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
+from gangsched.state.overruns import Overruns
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
@@ -58,6 +60,7 @@ class Rules:
     avoid_s: float = 60.0
     bind_retry_keep_s: float = 30.0
     preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
+    policy: GpuPolicy = field(default_factory=GpuPolicy)
     reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
 
 
@@ -72,12 +75,15 @@ class SchedulingState:
         self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(settle_s=rules.settle_s)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
+        default_s = rules.defaults.expected_runtime_s
+        self.overruns = Overruns(self.members, self.registry, names=rules.scheduler_names, default_s=default_s)
         self._event_handlers = EventHandlers(
             self.members,
             self.cluster,
             self.registry,
             self.queue,
             self.disruption_budgets,
+            self.overruns,
             names=rules.scheduler_names,
             avoid_s=rules.avoid_s,
             bind_retry_keep_s=rules.bind_retry_keep_s,
@@ -89,6 +95,7 @@ class SchedulingState:
             self.registry,
             names=rules.scheduler_names,
             default_s=rules.defaults.expected_runtime_s,
+            policy=rules.policy,
             late_s=LATE_S,
         )
         self.reservations = StandingReservations(
@@ -164,6 +171,7 @@ class SchedulingState:
         self._committer.forget(refreshed.gone)
         self.preemptions.forget(refreshed.gone)
         self.reports.forget(refreshed.forgotten)
+        self.overruns.forget(refreshed.forgotten)
         idle = self._idle(refreshed.changed, now_s) if self._committer.has_yielded() else set()
         self._committer.release_yielded(refreshed.gone | idle)
         for group_id in refreshed.changed:
@@ -341,7 +349,7 @@ class SchedulingState:
             for gang_id in self._keeping & self.registry.gangs.keys()
             for member in self.registry.gangs[gang_id].of(State.KEPT)
         )
-        parts = (self.queue, self.reports, self.claims, self.preemptions, self.reservations)
+        parts = (self.queue, self.reports, self.claims, self.preemptions, self.reservations, self.overruns)
         known = (*(part.next_deadline_s() for part in parts), *clocks, *kept)
         return min((deadline for deadline in known if deadline is not None), default=None)
 

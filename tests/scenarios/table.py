@@ -24,6 +24,7 @@ RULES: Final = (
     *(f"T{n}" for n in range(1, 4)),
     "D1",
     "H1",
+    "H11",
     *(f"E{n}" for n in range(1, 5)),
 )
 VERBS: Final = frozenset(

@@ -40,3 +40,9 @@ def test_default_run_time_is_passed_on() -> None:
     """H1: an administrator's default counts for pods that state none."""
     assert parameters.rules(Settings()).defaults.expected_runtime_s is None
     assert parameters.rules(Settings(default_expected_runtime_s=60)).defaults.expected_runtime_s == 60
+
+
+def test_accelerators_are_the_same_for_ends_and_for_placement() -> None:
+    """H10: what an administrator calls an accelerator keeps a node busy, too."""
+    settings = Settings(accelerators=("example.com/npu",))
+    assert parameters.rules(settings).policy == parameters.gpu_policy(settings)
