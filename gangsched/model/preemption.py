@@ -93,17 +93,28 @@ class Budget(NamedTuple):
     uids: frozenset[str]
 
 
+class RunningMemo:
+    """What `core.preemption` remembers of what runs, for the next plan; only what pure functions returned."""
+
+    __slots__ = ("table",)
+
+    def __init__(self) -> None:
+        self.table: object = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
     """Everything that may be taken or that is leaving, in any order.
 
     A pod that is not among `pods` is never a victim, and neither is a core that has it. `gangs` has every gang that a
-    pod names, and all gangs of its group that have bound members.
+    pod names, and all gangs of its group that have bound members. A pod of which nothing changed should be the same
+    object in the next plan, with the same `memo`: then only what changed is read.
     """
 
     pods: Sequence[RunningPod]
     gangs: Sequence[RunningGang] = ()
     budgets: Sequence[Budget] = ()
+    memo: RunningMemo = field(default_factory=RunningMemo)
 
 
 # --- what is decided ------------------------------------------------------------------------------------------------

@@ -34,7 +34,10 @@ LEVELS = 4
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Room for the needed members: their places, the victims' columns, and the groups that give up what they hold."""
+    """Room for the needed members: their places, the victims, and the groups that give up what they hold.
+
+    `awaited`: something must go before they can be bound.
+    """
 
     placements: tuple[Placement, ...]
     choice: Choice | None = None
@@ -162,8 +165,8 @@ class Attempt:
         return tuple(needed)
 
     def _pods(self, numbers: Sequence[int]) -> list[tuple[Pod, str]]:
-        names = self.ledger.table.names
-        return [(self.columns.pods[i], names[self.columns.node[i]]) for i in numbers]
+        running = self.columns.running
+        return [(running[i].pod, running[i].node) for i in numbers]
 
 
 def _held(group: Group) -> list[tuple[Pod, str]]:

@@ -16,8 +16,9 @@ from gangsched.model.preemption import Running
 class Budgets:
     """`covering[i]` are the budgets of pod `i`, if it has any; `left[b]` is what budget `b` still allows."""
 
-    def __init__(self, running: Running, index: Mapping[str, int]) -> None:
-        """`index` is the position of each running pod, by uid."""
+    def __init__(self, running: Running) -> None:
+        """The budgets as the API server has them, less what is under way."""
+        index = {each.pod.uid: i for i, each in enumerate(running.pods)} if running.budgets else {}
         self.keys = [budget.key for budget in running.budgets]
         self.left = [budget.allowed for budget in running.budgets]
         covering: dict[int, tuple[int, ...]] = {}

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gangsched.core.preemption.regions import Regions
-from gangsched.core.preemption.selection import Choice, Region, Unit, choice, pods_of
+from gangsched.core.preemption.selection import Choice, Region, choice
+from gangsched.core.preemption.units import Units
 from gangsched.model.gang import Placement
-from gangsched.model.objects import Pod
 from gangsched.model.preemption import NotHelpful, Obstacle
 
 Places = Callable[[Sequence[int]], tuple[Placement, ...] | None]
@@ -30,40 +32,42 @@ class Probe:
     breaking: bool = False
     known: NotHelpful | None = None
 
+    @property
+    def units(self) -> Units:
+        """What may be taken."""
+        return self.regions.parts[0].units
+
     def choose(self) -> Choice | NotHelpful | None:
-        """The units to take, or None if not even all of them help; Obstacle.LATER when the rounds are used up."""
+        """The units to take, or None if none are found; Obstacle.LATER when the rounds are used up on the way down."""
         for region in self.regions.tried(self.level):
-            ordered = region.ordered(self.level, by_node=False, breaking=self.breaking)
+            ordered = region.ordered(self.level, by_node=False, breaking=self.breaking).tolist()
             taken, tested = self._resumed(ordered)
             if not taken:
                 length = self._length(region, ordered)
-                if length is None and not self.may_go_on():
-                    return NotHelpful(why=Obstacle.LATER)
                 if length is None:
                     continue
                 taken = list(ordered[:length])
-            return self._give_back(region, taken, tested)
+            return self._give_back(taken, tested)
         return None
 
-    def _resumed(self, ordered: Sequence[Unit]) -> tuple[list[Unit], int]:
+    def _resumed(self, ordered: Sequence[int]) -> tuple[list[int], int]:
         """The units that the last plan had come down to, and how many of them it needs; none if that is void now."""
         if self.known is None or self.known.why is not Obstacle.LATER or not self.known.resume:
             return [], 0
-        columns = self.regions.parts[0].units.columns
-        by_name = {_name(unit, columns.pods): unit for unit in ordered}
+        by_name = {self.units.name(unit): unit for unit in ordered}
         units = [by_name[name] for name in self.known.resume if name in by_name]
-        if len(units) < len(self.known.resume) or self.places(pods_of(units)) is None:
+        if len(units) < len(self.known.resume) or self.places(self.units.pods_of(units)) is None:
             return [], 0
         return units, self.known.tested
 
-    def _length(self, region: Region, ordered: Sequence[Unit]) -> int | None:
+    def _length(self, region: Region, ordered: Sequence[int]) -> int | None:
         """How many units, the cheapest first, a round needs at least; from the least that sums allow, 1, 2, 4, … on."""
-        least = region.shortest(ordered)
+        least = region.shortest(np.array(ordered, dtype=np.int64))
         if least is None:
             return None
         failed, length, step = least - 1, least, 1
         while self.may_go_on():
-            if self.places(pods_of(ordered[:length])) is not None:
+            if self.places(self.units.pods_of(ordered[:length])) is not None:
                 break
             if length == len(ordered):
                 return None
@@ -72,47 +76,42 @@ class Probe:
             return None
         while length - failed > 1 and self.may_go_on():
             middle = (failed + length) // 2
-            if self.places(pods_of(ordered[:middle])) is not None:
+            if self.places(self.units.pods_of(ordered[:middle])) is not None:
                 length = middle
             else:
                 failed = middle
         return length
 
-    def _give_back(self, region: Region, taken: list[Unit], tested: int) -> Choice | NotHelpful:
+    def _give_back(self, taken: list[int], tested: int) -> Choice | NotHelpful:
         """Give back what is off the nodes that the members get, then from the dearest down; `tested` are needed."""
-        columns = region.units.columns
         if not tested and self.may_go_on():
             taken = self._on_their_nodes(taken)
         while tested < len(taken):
             unit = taken[len(taken) - 1 - tested]
-            less = [each for each in taken if each is not unit]
-            if self._could(pods_of(less)):
+            less = [each for each in taken if each != unit]
+            if self._could(self.units.pods_of(less)):
                 if not self.may_go_on():
-                    names = tuple(_name(each, columns.pods) for each in taken)
+                    names = tuple(self.units.name(each) for each in taken)
                     return NotHelpful(why=Obstacle.LATER, resume=names, tested=tested)
-                if self.places(pods_of(less)) is not None:
+                if self.places(self.units.pods_of(less)) is not None:
                     taken = less
                     continue
             tested += 1
-        return choice(taken, columns)
+        return choice(taken, self.units)
 
-    def _on_their_nodes(self, taken: list[Unit]) -> list[Unit]:
+    def _on_their_nodes(self, taken: list[int]) -> list[int]:
         """`taken` without units that have no pod where the members are placed, if a round agrees."""
-        columns = self.regions.parts[0].units.columns
-        placed = self.places(pods_of(taken))
+        running = self.units.columns.running
+        placed = self.places(self.units.pods_of(taken))
         if placed is None:
             return taken
         nodes = {placement.node for placement in placed}
-        less = [unit for unit in taken if any(columns.names[i] in nodes for i in pods_of([unit]))]
-        if len(less) == len(taken) or self.places(pods_of(less)) is None:
+        less = [unit for unit in taken if any(running[i].node in nodes for i in self.units.pods(unit))]
+        if len(less) == len(taken) or self.places(self.units.pods_of(less)) is None:
             return taken
         return less
 
     def _could(self, pods: Sequence[int]) -> bool:
         """Whether sums leave room in any region once `pods` are gone."""
-        gone = self.regions.parts[0].units.columns.mask(pods)
+        gone = self.units.columns.mask(pods)
         return any(part.sums.enough(part.without(gone)) for part in self.regions.parts)
-
-
-def _name(unit: Unit, pods: Sequence[Pod]) -> str:
-    return pods[unit].uid if isinstance(unit, int) else f"group {unit.group}"

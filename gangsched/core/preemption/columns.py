@@ -1,17 +1,18 @@
 """The running pods as columns, an entry each, made once a plan.
 
-Law: what is here is the same for every preemptor of the plan, but for `leaving`, which grows by the victims of each
-decision. Who may be a victim of whom is for `units` to say.
+Law: what is here is the same for every preemptor of the plan, but for who is leaving: the victims of each decision are
+added. Who may be a victim of whom is for `units` to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.core.preemption.budgets import Budgets
+from gangsched.core.preemption.pod_table import PodTable
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.preemption import (
@@ -21,110 +22,113 @@ from gangsched.model.preemption import (
     PreemptionSettings,
     Running,
     RunningGang,
+    RunningPod,
     VictimScope,
 )
 from gangsched.model.resources import CPU
-from gangsched.model.snapshot import Bools, Codes, Ints
+from gangsched.model.snapshot import Bools, Ints
 
 
 @dataclass(slots=True, eq=False)
 class Columns:
-    """`names[i]` and `node[i]` are the node's name and index, -1 for one that is gone.
+    """`running[i]` is the pod, `node[i]` its node's index, -1 for one that is gone.
 
-    `gang[i]` is an index into `gangs`, -1 for a plain pod. `leaving` pods count as gone, unless they are stuck (V4).
-    `spared` ones are never victims; of the others, `young` ones run for less than the setting says and `foreign` ones
-    belong to other schedulers. `work[i]` is what is lost with the pod (V8) in thousandths, `start[i]` when it started.
+    `gang[i]` is an index into `gangs`, -1 for a plain pod, -2 for one of a gang that is not known; a gang is `whole[g]`
+    if all its bound members are here. Pods that are `going` are no victims any more, and count as gone if they are
+    `leaving` and not stuck (V4). `spared` ones are never victims; of the others, `young` ones run for less than the
+    setting says and `foreign` ones belong to other schedulers. `work[i]` is what is lost with the pod (V8) in
+    thousandths, `start[i]` when it started.
     """
 
-    pods: Sequence[Pod]
-    names: Sequence[str]
+    running: Sequence[RunningPod]
+    gangs: Sequence[RunningGang]
+    shapes: Sequence[Shape]
+    budgets: Budgets
+    table: PodTable
     node: Ints
     priority: Ints
-    gang: Codes
-    shape: Codes
-    shapes: Sequence[Shape]
+    gang: Ints
+    shape: Ints
+    going: Bools
     leaving: Bools
     spared: Bools
     young: Bools
     foreign: Bools
     work: Ints
     start: Ints
-    index: Mapping[str, int]
-    gangs: Sequence[RunningGang]
-    budgets: Budgets
+    whole: Bools
 
     @classmethod
     def of(cls, running: Running, settings: PreemptionSettings, wall_s: int, ledger: Ledger) -> Columns:
         """The columns of what runs, under the administrator's settings."""
-        pods, names, gang_ids, leaving = zip(*running.pods, strict=True) if running.pods else ((), (), (), ())
-        index = {pod.uid: i for i, pod in enumerate(pods)}
+        table = PodTable.of(running)
+        names, priority = table.names, table.field("priority")
         gang_index = {gang.id: g for g, gang in enumerate(running.gangs)}
-        shapes: dict[Shape, int] = {}
-        shape = np.array([shapes.setdefault(pod.shape, len(shapes)) for pod in pods], dtype=np.int32)
-        start = _ints(pod.start_s or wall_s for pod in pods)
-        going = np.array([gone or pod.deleting for pod, gone in zip(pods, leaving, strict=True)], dtype=np.bool_)
-        stuck = np.array([0 < pod.deletion_s < wall_s - STUCK_S for pod in pods], dtype=np.bool_)
-        priority = _ints(pod.priority for pod in pods)
-        gang = np.array([gang_index.get(gang_id, -2) if gang_id else -1 for gang_id in gang_ids], dtype=np.int32)
-        fixed = np.array([pod.mirror or pod.controller_kind == "DaemonSet" for pod in pods], dtype=np.bool_)
-        foreign = np.zeros(len(pods), dtype=np.bool_)
-        if settings.scope is VictimScope.OWN:
-            foreign = np.array([pod.scheduler_name not in settings.names for pod in pods], dtype=np.bool_)
-        budgets = Budgets(running, index)
-        spared = fixed | going | (priority >= SYSTEM_CRITICAL) | (gang == -2)
+        gang = _lookup([gang_index.get(name, -2) for name in names.gangs], table.field("gang"), none=-1)
+        node = _lookup([ledger.table.index.get(name, -1) for name in names.nodes], table.field("node"), none=-1)
+        others = [settings.scope is VictimScope.OWN and name not in settings.names for name in names.schedulers]
+        shapes, deletion = tuple(names.shapes), table.field("deletion")
+        value = _lookup([_worth(each, ledger) for each in shapes], table.field("shape"), none=0)
+        start = np.where(table.field("start") > 0, table.field("start"), wall_s)
+        going = table.field("going") > 0
+        stuck = (deletion > 0) & (deletion < wall_s - STUCK_S)
+        budgets = Budgets(running)
+        spared = (table.field("fixed") > 0) | going | (priority >= SYSTEM_CRITICAL) | (gang == -2)
         if settings.budgets is BudgetRule.RESPECT:
             spared[budgets.several()] = True
-        seconds = np.clip(wall_s - start, 0, settings.work_cap_s)
-        value = _ints(_worth(each, ledger) for each in shapes)
+        bound = np.bincount(gang[(gang >= 0) & ~going], minlength=len(running.gangs))
         return cls(
-            pods=pods,
-            names=names,
-            node=_ints(ledger.table.index.get(name, -1) for name in names),
+            running=running.pods,
+            gangs=running.gangs,
+            shapes=shapes,
+            budgets=budgets,
+            table=table,
+            node=node,
             priority=priority,
             gang=gang,
-            shape=shape,
-            shapes=tuple(shapes),
+            shape=table.field("shape"),
+            going=going,
             leaving=going & ~stuck,
             spared=spared,
             young=wall_s - start < settings.min_run_s,
-            foreign=foreign,
-            work=value[shape] * seconds if pods else start,
+            foreign=_lookup(others, table.field("scheduler"), none=0) > 0,
+            work=value * np.clip(wall_s - start, 0, settings.work_cap_s),
             start=start,
-            index=index,
-            gangs=running.gangs,
-            budgets=budgets,
+            whole=bound == np.array([len(gang.uids) for gang in running.gangs], dtype=np.int64),
         )
+
+    def __len__(self) -> int:
+        return len(self.running)
+
+    def pod(self, i: int) -> Pod:
+        """The pod of an entry."""
+        return self.running[i].pod
 
     def requests(self, names: Sequence[str]) -> Ints:
         """`requests[r][i]` of each pod, for the resources `names`."""
-        table = np.array(
-            [[dict(shape.requests).get(name, 0) for shape in self.shapes] for name in names], dtype=np.int64
-        )
-        return table.reshape(len(names), len(self.shapes))[:, self.shape]
+        amounts = [dict(shape.requests) for shape in self.shapes]
+        table = np.array([[each.get(name, 0) for each in amounts] for name in names], dtype=np.int64)
+        found: Ints = table.reshape(len(names), len(amounts))[:, self.shape]
+        return found
 
     def mask(self, pods: Sequence[int]) -> Bools:
         """`mask[i]`: pod `i` is one of these."""
-        found = np.zeros(len(self.pods), dtype=np.bool_)
+        found = np.zeros(len(self), dtype=np.bool_)
         found[list(pods)] = True
         return found
 
-    def leave(self, victims: Iterable[int]) -> None:
+    def leave(self, victims: Sequence[int]) -> None:
         """These pods are victims of a decision: later ones count them as gone."""
         chosen = list(victims)
-        self.leaving[chosen] = True
-        self.spared[chosen] = True
+        for column in (self.going, self.leaving, self.spared):
+            column[chosen] = True
         self.budgets.spend(chosen)
 
-    def staying(self, gang: RunningGang) -> list[int] | None:
-        """The bound members that are not leaving; None if one of them is not known here."""
-        found = [self.index.get(uid, -1) for uid in gang.uids]
-        if -1 in found:
-            return None
-        return [i for i in found if not self.leaving[i]]
 
-
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, dtype=np.int64)
+def _lookup(values: Sequence[int], numbers: Ints, *, none: int) -> Ints:
+    """`values[numbers[i]]`, and `none` for -1."""
+    found: Ints = np.array([*values, none], dtype=np.int64)[numbers]
+    return found
 
 
 def _worth(shape: Shape, ledger: Ledger) -> int:

@@ -37,7 +37,7 @@ def obstacle(
     rooms = (part.sums.room(part.without(could_go)) for part in regions.parts)
     room, needed = max(rooms, default=0), sums.needed
     return NotHelpful(
-        why=Obstacle.TOO_LITTLE, pods=int(np.count_nonzero(could_go)), room=min(room, needed), needed=needed
+        why=Obstacle.TOO_LITTLE, pods=int(np.count_nonzero(could_go)), room=min(room, needed - 1), needed=needed
     )
 
 
@@ -49,7 +49,7 @@ def _young(units: Units, sums: Sums, settings: PreemptionSettings) -> NotHelpful
 
 def _gangs(units: Units, pods: Bools) -> int:
     columns = units.columns
-    gangs = columns.gang[pods & (columns.priority < 2**31)]
+    gangs = columns.gang[pods & ~columns.spared]
     return int(np.unique(gangs[gangs >= 0]).size + np.count_nonzero(gangs == -1))
 
 

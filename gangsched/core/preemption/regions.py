@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.preemption.selection import Choice, Region, choice, pods_of
+from gangsched.core.preemption.selection import Choice, Region, choice
 from gangsched.core.preemption.sums import Sums
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger, Scope
@@ -65,10 +65,10 @@ class Regions:
 
         Of equal ones the first found, so that the order within a gang counts in the cluster before it does on a node.
         """
-        found: dict[tuple[str, ...], Choice] = {}
+        found: dict[tuple[int, ...], Choice] = {}
         for each in self._choices(level, breaking):
             needed = self._wholly_needed(each)
-            found.setdefault(needed.ids, needed)
+            found.setdefault(needed.pods, needed)
         return sorted(found.values(), key=lambda each: each.harm)
 
     def tried(self, level: int) -> list[Region]:
@@ -88,16 +88,15 @@ class Regions:
 
     def _wholly_needed(self, chosen: Choice) -> Choice:
         """The choice without what another required domain makes needless; a group's core may free room in several."""
-        if len(self.parts) < 2 or len(chosen.singles) + len(chosen.cores) > RECHECKED:
+        if len(self.parts) < 2 or len(chosen.units) > RECHECKED:
             return chosen
-        columns = self.parts[0].units.columns
-        needed = chosen.units
+        units, needed = self.parts[0].units, list(chosen.units)
         for unit in reversed(chosen.units):
-            less = [each for each in needed if each is not unit]
-            gone = columns.mask(pods_of(less))
+            less = [each for each in needed if each != unit]
+            gone = units.columns.mask(units.pods_of(less))
             if any(part.sums.enough(part.without(gone)) for part in self.parts):
                 needed = less
-        return choice(needed, columns)
+        return choice(needed, units)
 
 
 def _only(node: int, like: Bools) -> Scope:

@@ -6,69 +6,57 @@ what is given back is tried from the dearest down. Equal snapshots give equal ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 
-from gangsched.core.preemption.columns import Columns
 from gangsched.core.preemption.sums import Sums, Tally
-from gangsched.core.preemption.units import Core, Units
+from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Scope
 from gangsched.model.preemption import Harm
-from gangsched.model.snapshot import Bools, Codes, Ints
+from gangsched.model.snapshot import Bools, Ints
 
-Unit: TypeAlias = int | Core
-"""What is taken together: a pod that goes by itself, as its number, or a core."""
+NEVER = 2**62
+"""The price of a node on which nothing is gained."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Units to take: pods that go by themselves, as `singles`, and `cores`; `harm` is what that costs."""
+    """`units` to take, the dearest last, and their `pods`; `harm` is what that costs."""
 
-    singles: tuple[int, ...]
-    cores: tuple[Core, ...]
+    of: Units
+    units: tuple[int, ...]
+    pods: tuple[int, ...]
     harm: Harm
-    ids: tuple[str, ...]
 
     @property
-    def units(self) -> list[Unit]:
-        """Both, the dearest last."""
-        return [*self.singles, *self.cores]
+    def with_core(self) -> set[int]:
+        """The pods that go with their group."""
+        return {i for unit in self.units if unit < 0 for i in self.of.pods(unit)}
 
     @property
-    def pods(self) -> list[int]:
-        """All victims."""
-        return pods_of(self.units)
+    def stopped(self) -> list[str]:
+        """The gangs that fall below their minimum."""
+        return self.of.stopped(self.units)
 
 
-def choice(units: Sequence[Unit], columns: Columns) -> Choice:
+def choice(units: Sequence[int], of: Units) -> Choice:
     """These units; pods that go with a core do not go by themselves as well."""
-    cores = tuple(unit for unit in units if isinstance(unit, Core))
-    singles = [unit for unit in units if isinstance(unit, int)]
-    with_core = {i for core in cores for i in core.pods}
-    alone = tuple(sorted(i for i in singles if i not in with_core))
-    pods = sorted({*alone, *with_core})
+    columns = of.columns
+    with_core = {i for unit in units if unit < 0 for i in of.pods(unit)}
+    kept = tuple(unit for unit in units if unit not in with_core)
+    pods = of.pods_of(kept)
     harm = Harm(
         budgets_broken=len(columns.budgets.broken(pods)),
         highest_priority=int(columns.priority[pods].max()) if pods else 0,
-        gangs_stopped=sum(len(core.stopped) for core in cores),
+        gangs_stopped=int(of.cores.stops[[~unit for unit in kept if unit < 0]].sum()),
         work_lost=int(columns.work[pods].sum()),
         victims=len(pods),
         started_s=-int(columns.start[pods].sum()),
     )
-    return Choice(alone, cores, harm, tuple(sorted(columns.pods[i].uid for i in pods)))
-
-
-def pods_of(units: Iterable[Unit]) -> list[int]:
-    """The pods of units, each once."""
-    return sorted({i for unit in units for i in _pods(unit)})
-
-
-def _pods(unit: Unit) -> Sequence[int]:
-    return (unit,) if isinstance(unit, int) else unit.pods
+    return Choice(of, kept, tuple(pods), harm)
 
 
 @dataclass(eq=False)
@@ -88,6 +76,10 @@ class Region:
         """The nodes that the members may use here."""
         return self.sums.mask
 
+    def within(self, scope: Scope) -> Region:
+        """The part of it in a scope."""
+        return Region(self.units, self.sums.within(scope), self.free, self.requests)
+
     def without(self, gone: Bools) -> Ints:
         """`free[r][n]` once the pods of `gone[i]` are gone."""
         columns, nodes = self.units.columns, self.free.shape[1]
@@ -99,10 +91,6 @@ class Region:
     def could(self, level: int) -> bool:
         """Whether there is room once everything of priority `level` or lower that could go is gone."""
         return self.sums.enough(self.without(self.units.could_go(level)))
-
-    def within(self, scope: Scope) -> Region:
-        """The part of it in a scope."""
-        return Region(self.units, self.sums.within(scope), self.free, self.requests)
 
     def cheapest(
         self, level: int, *, by_node: bool = False, breaking: bool = False, outer: Region | None = None
@@ -117,23 +105,20 @@ class Region:
         length = self.shortest(ordered)
         return None if length is None else (outer or self).give_back(ordered[:length])
 
-    def ordered(self, level: int, *, by_node: bool, breaking: bool) -> list[Unit]:
+    def ordered(self, level: int, *, by_node: bool, breaking: bool) -> Ints:
         """The units to take one after the other, the cheapest first, as far as budgets allow."""
         price = self._node_prices(level) if by_node else None
         singles, cores = self.units.upto(level, self.mask, price)
-        ordered: list[Unit] = [*self._order(singles, price), *sorted(cores, key=self._core_price)]
-        if breaking:
-            return ordered
-        admitted = self.units.columns.budgets.admit([_pods(unit) for unit in ordered])
-        return [ordered[position] for position in admitted]
+        found = np.concatenate((self._order(singles, price), ~self._order_cores(cores)))
+        budgets = self.units.columns.budgets
+        if breaking or not budgets.covering:
+            return found
+        return found[budgets.admit([self.units.pods(unit) for unit in found.tolist()])]
 
-    def shortest(self, ordered: Sequence[Unit]) -> int | None:
+    def shortest(self, ordered: Ints) -> int | None:
         """How many of the units, taken in this order, are enough; None if all of them are not."""
-        rank = np.full(len(self.units.columns.pods), len(ordered), dtype=np.int64)
-        for position in range(len(ordered) - 1, -1, -1):
-            unit = ordered[position]
-            rank[unit if isinstance(unit, int) else list(unit.pods)] = position
-        low, high = 0, len(ordered)
+        rank = self._ranks(ordered)
+        low, high = 0, ordered.size
         if not self.sums.enough(self.without(rank < high)):
             return None
         while low < high:
@@ -144,66 +129,66 @@ class Region:
                 low = middle + 1
         return low
 
-    def give_back(self, taken: Sequence[Unit]) -> Choice:
+    def give_back(self, taken: Ints) -> Choice:
         """What is left of `taken`, which is enough, when every unit that is not needed is given back."""
-        columns = self.units.columns
-        free = self.without(columns.mask(pods_of(taken)))
-        useful = np.zeros(free.shape[1], dtype=np.bool_)
+        gone = self._ranks(taken) < taken.size
+        free, useful = self.without(gone), np.zeros(self.free.shape[1], dtype=np.bool_)
         for ask in self.sums.asks:
             useful |= ask.rooms(free) > ask.rooms(self.free)
-        helps = self.units.inside(useful).tolist()
         if not self.sums.totals:
-            taken = [unit for unit in taken if any(helps[i] for i in _pods(unit))]
-        return self._needed(taken, Tally(self.sums, self.without(columns.mask(pods_of(taken)))))
+            helps = self.units.inside(useful)
+            cores = self.units.cores
+            with_core = np.bincount(cores.of[helps & (cores.of >= 0)], minlength=len(cores.groups)) > 0
+            single = taken >= 0
+            kept = np.zeros(taken.size, dtype=np.bool_)
+            kept[single], kept[~single] = helps[taken[single]], with_core[~taken[~single]]
+            taken = taken[kept]
+        return self._needed(taken.tolist(), Tally(self.sums, self.without(self._ranks(taken) < taken.size)))
 
-    def _needed(self, taken: Sequence[Unit], tally: Tally) -> Choice:
+    def _ranks(self, ordered: Ints) -> Ints:
+        """`rank[i]`: the position in `ordered` at which pod `i` goes, its length if it does not."""
+        cores, position = self.units.cores, np.arange(ordered.size)
+        rank = np.full(len(self.units.columns), ordered.size, dtype=np.int64)
+        of_core = np.full(len(cores.groups) + 1, ordered.size, dtype=np.int64)
+        single = ordered >= 0
+        rank[ordered[single]] = position[single]
+        of_core[~ordered[~single]] = position[~single]
+        found: Ints = np.minimum(rank, of_core[cores.of])
+        return found
+
+    def _needed(self, taken: Sequence[int], tally: Tally) -> Choice:
         """Give back from the dearest down; a pod comes back when no unit that has it is left."""
-        having: dict[int, int] = {}
-        for unit in taken:
-            for i in _pods(unit):
-                having[i] = having.get(i, 0) + 1
-        needed: list[Unit] = []
+        nodes, cores = self.units.columns.node, self.units.cores.of
+        cored = {~unit for unit in taken if unit < 0}
+        alone = {unit for unit in taken if unit >= 0}
+        needed: list[int] = []
         for unit in reversed(taken):
-            back = [i for i in _pods(unit) if having[i] == 1]
-            if tally.give_back([self._place(i) for i in back]):
-                for i in _pods(unit):
-                    having[i] -= 1
+            if unit >= 0:
+                back = [] if int(cores[unit]) in cored else [unit]
+            else:
+                back = [i for i in self.units.pods(unit) if i not in alone]
+            if tally.give_back([(int(nodes[i]), tuple(self.requests[:, i].tolist())) for i in back]):
+                cored.discard(~unit)
             else:
                 needed.append(unit)
-        return choice(needed[::-1], self.units.columns)
+        return choice(needed[::-1], self.units)
 
-    def _place(self, i: int) -> tuple[int, tuple[int, ...]]:
-        return int(self.units.columns.node[i]), tuple(self.requests[:, i].tolist())
-
-    def _order(self, singles: Ints, price: Ints | None) -> list[int]:
+    def _order(self, singles: Ints, price: Ints | None) -> Ints:
         """Pods that go by themselves: least work for what they free, the larger first, then the latest started.
 
-        Members of a gang keep their order among each other.
+        Members of a gang keep their order among each other; of all else that is equal, the order is that of `key`.
         """
         columns = self.units.columns
-        size = self._size(singles)
+        size = self.requests[self._scarce][singles]
         keys = [-columns.start[singles], -size, columns.work[singles] // np.maximum(size, 1)]
         members = columns.gang[singles]
         if price is None:
             keys = [_never_falling(key, members) for key in keys]
         else:
             keys = [*keys, columns.node[singles], price[singles]]
-        order = np.lexsort(keys)
-        found: list[int] = singles[order].tolist()
-        same = np.logical_and.reduce([key[order][1:] == key[order][:-1] for key in keys])
-        if not same.any():
-            return found
-        runs = np.concatenate(([0], np.cumsum(~same))).tolist()
-        names = [
-            columns.pods[i].uid if gang < 0 else "" for i, gang in zip(found, members[order].tolist(), strict=True)
-        ]
-        ties = sorted(zip(runs, names, order.tolist(), found, strict=True))
-        return [i for *_, i in ties]
-
-    def _size(self, pods: Ints) -> Ints:
-        """How much of what the members need most of is freed by each of `pods`."""
-        size: Ints = self.requests[self._scarce][pods]
-        return size
+        tie = np.where(members < 0, columns.table.field("key")[singles], 2**32 + np.arange(singles.size))
+        found: Ints = singles[np.lexsort([tie, *keys])]
+        return found
 
     @cached_property
     def _scarce(self) -> int:
@@ -216,14 +201,17 @@ class Region:
         ]
         return min(fits)[1]
 
-    def _core_price(self, core: Core) -> tuple[float, float, tuple[str, ...]]:
-        """Gangs stopped and work lost for what the group frees here."""
-        pods = np.array(core.pods, dtype=np.int64)
-        columns = self.units.columns
-        here = pods[(columns.node[pods] >= 0)]
-        here = here[self.mask[columns.node[here]]]
-        size = max(1, int(self._size(here).sum()))
-        return len(core.stopped) / size, float(columns.work[pods].sum()) / size, (core.group,)
+    def _order_cores(self, chosen: Ints) -> Ints:
+        """Cores: the fewest gangs stopped, and then the least work lost, for what the group frees here."""
+        columns, cores = self.units.columns, self.units.cores
+        pods, number = np.flatnonzero(cores.of >= 0), len(cores.groups)
+        of = cores.of[pods]
+        work = np.bincount(of, weights=columns.work[pods], minlength=number)
+        here = self.units.inside(self.mask)[pods]
+        size = np.bincount(of[here], weights=self.requests[self._scarce][pods[here]], minlength=number)
+        size = np.maximum(size, 1)
+        found: Ints = chosen[np.lexsort([chosen, (work / size)[chosen], (cores.stops / size)[chosen]])]
+        return found
 
     def _node_prices(self, level: int) -> Ints:
         """`price[i]`: work lost for each member that gets room on the node of pod `i`, all that may go gone."""
@@ -232,20 +220,25 @@ class Region:
         free = self.without(may_go)
         gained = np.zeros(free.shape[1], dtype=np.int64)
         for ask in self.sums.asks:
-            gained = np.maximum(
-                gained, np.minimum(ask.rooms(free), ask.count) - np.minimum(ask.rooms(self.free), ask.count)
-            )
+            after, before = np.minimum(ask.rooms(free), ask.count), np.minimum(ask.rooms(self.free), ask.count)
+            gained = np.maximum(gained, after - before)
         pods = np.flatnonzero(may_go)
         work = np.bincount(columns.node[pods], weights=columns.work[pods] + 1, minlength=free.shape[1])
-        price = np.where(gained > 0, work / np.maximum(gained, 1), 2.0**62).astype(np.int64)
-        found: Ints = np.where(columns.node >= 0, price[columns.node], 2**62)
+        price = np.where(gained > 0, np.minimum(work / np.maximum(gained, 1), NEVER / 2), NEVER).astype(np.int64)
+        found: Ints = np.where(columns.node >= 0, price[columns.node], NEVER)
         return found
 
 
-def _never_falling(key: Ints, gang: Codes) -> Ints:
+def _never_falling(key: Ints, gang: Ints) -> Ints:
     """`key[i]` raised to the highest before it of the same gang, so that sorting by it keeps a gang's own order."""
     raised = key.copy()
     members = np.flatnonzero(gang >= 0)
-    for own in np.split(members, np.flatnonzero(np.diff(gang[members])) + 1):
-        raised[own] = np.maximum.accumulate(key[own])
+    if not members.size:
+        return raised
+    own, gangs = key[members], gang[members]
+    first = np.concatenate(([True], gangs[1:] != gangs[:-1]))
+    if not (first[1:] | (own[1:] >= own[:-1])).all():
+        for part in np.split(np.arange(members.size), np.flatnonzero(first)[1:]):
+            own[part] = np.maximum.accumulate(own[part])
+    raised[members] = own
     return raised

@@ -11,6 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
+import numpy as np
+
 from gangsched.core import messages
 from gangsched.core.preemption import sentences
 from gangsched.core.preemption.attempt import ROUNDS, Attempt, Found
@@ -104,7 +106,7 @@ class Preemptions:
             preemptor, columns, self.ledger, given.settings, promises, given.known.get(preemptor.group.id)
         )
         found = attempt.make_room()
-        self.ledger.search_steps += len(columns.pods) // PODS_A_STEP + ROUND_STEPS * (ROUNDS - attempt.rounds_left)
+        self.ledger.search_steps += len(columns) // PODS_A_STEP + ROUND_STEPS * (ROUNDS - attempt.rounds_left)
         if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, found)
         return found
@@ -164,17 +166,17 @@ class Preemptions:
         columns, wall_s = self.columns, self.given.wall_s
         victims = self._victims(found)
         nodes = {placement.node for placement in found.placements}
-        leaving = [i for i, gone in enumerate(columns.leaving.tolist()) if gone and columns.names[i] in nodes]
-        grace_s = max((columns.pods[i].grace_s for i in victims), default=0)
-        ends_s = [columns.pods[i].deletion_s or wall_s + columns.pods[i].grace_s for i in leaving]
+        leaving = [i for i in np.flatnonzero(columns.leaving).tolist() if columns.running[i].node in nodes]
+        grace_s = max((columns.pod(i).grace_s for i in victims), default=0)
+        ends_s = [columns.pod(i).deletion_s or wall_s + columns.pod(i).grace_s for i in leaving]
         deadline_s = max([wall_s + grace_s, *ends_s]) + STUCK_S
         going = [*victims, *leaving]
         gangs = {int(columns.gang[i]) for i in going}
         preemption = Preemption(
             placements=found.placements,
             victims=tuple(victims.values()),
-            awaited=tuple(sorted(columns.pods[i].uid for i in leaving)),
-            stopped=tuple(sorted(g for core in (found.choice.cores if found.choice else ()) for g in core.stopped)),
+            awaited=tuple(sorted(columns.pod(i).uid for i in leaving)),
+            stopped=tuple(found.choice.stopped) if found.choice else (),
             harm=found.choice.harm if found.choice else None,
             grace_s=grace_s,
             deadline_s=deadline_s,
@@ -187,15 +189,17 @@ class Preemptions:
         """By number the pods that are taken, and as what."""
         if found.choice is None:
             return {}
-        columns, with_core = self.columns, {i for core in found.choice.cores for i in core.pods}
+        columns, with_core = self.columns, found.choice.with_core
         victims = {}
         for i in found.choice.pods:
-            pod, g = columns.pods[i], int(columns.gang[i])
+            pod, g = columns.pod(i), int(columns.gang[i])
             gang = columns.gangs[g] if g >= 0 else None
             kind = UnitKind.POD if gang is None else UnitKind.CORE if i in with_core else UnitKind.SURPLUS
             group = gang.group if gang else ""
             of = gang.id if gang else ""
-            victims[i] = Victim(pod.uid, pod.namespace, pod.name, columns.names[i], of, group, kind, pod.priority)
+            victims[i] = Victim(
+                pod.uid, pod.namespace, pod.name, columns.running[i].node, of, group, kind, pod.priority
+            )
         return victims
 
 

@@ -2,70 +2,77 @@
 
 Law: a gang above its minimum has a surplus, whose members go one by one; below it, its whole group goes, in every
 namespace. A unit's priority is its highest, and is below the right of the group that it makes room for.
+
+A unit is a number: that of a pod which goes by itself, or `~c` for core `c`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.core.preemption.columns import Columns
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.model.preemption import RunningGang
 from gangsched.model.snapshot import Bools, Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
-    """All bound `pods` of all gangs of a group; `stopped` are those gangs that run now and cannot after it (V8)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Cores:
+    """The groups by id, an entry each: `open[c]` if core `c` may be taken, its `priority`, the gangs it `stops`.
 
-    group: str
-    pods: tuple[int, ...]
-    priority: int
-    stopped: tuple[str, ...]
+    `of[i]` is the core that pod `i` goes with, -1 for none; `pods[first[c]:first[c + 1]]` are those of core `c`.
+    """
+
+    groups: Sequence[str]
+    group_of: Ints
+    open: Bools
+    priority: Ints
+    stops: Ints
+    of: Ints
+    pods: Ints
+    first: Ints
+
+    def members(self, core: int) -> Ints:
+        """The pods of a core."""
+        found: Ints = self.pods[self.first[core] : self.first[core + 1]]
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
     """What one preemptor may take.
 
-    `single[i]`: pod `i` may go by itself, as a plain pod or while its gang has a surplus. `surplus[g]` is how many
-    members gang `g` has above its minimum. `by_age` are the members that may go by themselves in the order in which
-    they do within a gang: lower priority first, then the latest created. `core_of[i]` is the core that has pod `i`, -1
-    for none.
+    `single[i]`: pod `i` may go by itself, as a plain pod or while its gang has a surplus. `running[g]` members of gang
+    `g` count towards its minimum, and `surplus[g]` are above it. `by_age` are the members that may go by themselves in
+    the order in which they do within a gang: lower priority first, then the latest created, then the highest ordinal.
     """
 
     columns: Columns
     single: Bools
+    running: Ints
     surplus: Ints
     by_age: Ints
-    cores: Sequence[Core]
-    core_of: Ints
+    cores: Cores
 
     @classmethod
     def of(cls, preemptor: Preemptor, columns: Columns, allowed: Bools) -> Units:
         """The units of lower priority, of pods that `allowed` leaves; not those of the preemptor's own group."""
+        gangs, gang = columns.gangs, columns.gang
         eligible = allowed & ~columns.spared & (columns.priority < preemptor.right) & (columns.node >= 0)
-        staying = [columns.staying(gang) for gang in columns.gangs]
-        surplus = np.zeros(len(columns.gangs), dtype=np.int64)
-        by_group: dict[str, list[int]] = {}
-        for g, gang in enumerate(columns.gangs):
-            if gang.group == preemptor.group.id:
-                continue
-            by_group.setdefault(gang.group, []).append(g)
-            surplus[g] = 0 if gang.indivisible else max(0, _running(gang, staying[g]) - gang.min_member)
-        cores = _cores(by_group, staying, eligible, columns)
-        core_of = np.full(len(columns.pods), -1, dtype=np.int64)
-        for c, core in enumerate(cores):
-            core_of[list(core.pods)] = c
-        member = columns.gang >= 0
-        elastic = surplus[columns.gang] > 0 if len(surplus) else member
-        single = eligible & ((columns.gang == -1) | (member & elastic))
-        return cls(columns, single, surplus, _by_age(columns, np.flatnonzero(single & member)), cores, core_of)
+        staying = (gang >= 0) & ~columns.going
+        running = np.bincount(gang[staying], minlength=len(gangs)) + _ints(each.succeeded for each in gangs)
+        least = _ints(each.min_member for each in gangs)
+        theirs = _bools(each.group != preemptor.group.id for each in gangs)
+        divisible = _bools(not each.indivisible for each in gangs)
+        surplus = np.where(theirs & divisible, np.maximum(running - least, 0), 0)
+        elastic = np.append(surplus > 0, (False, True))[gang]  # the last two are for gangs not known, and plain pods
+        single = eligible & elastic
+        cores = _cores(columns, eligible, staying, theirs, (least >= 2) & (running >= least))
+        return cls(columns, single, running, surplus, _by_age(columns, np.flatnonzero(single & (gang >= 0))), cores)
 
-    def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, list[Core]]:
+    def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
         """Pods that may go by themselves, and cores, of priority `level` at most and with a pod on a node of `region`.
 
         Of a gang as many pods as it has above its minimum, the first by age; with `order[i]`, the lowest of that first.
@@ -80,8 +87,8 @@ class Units:
             place = np.arange(members.size) - np.searchsorted(gangs, gangs, side="left")
             members = members[place < self.surplus[gangs]]
         plain = np.flatnonzero(may_go & (columns.gang == -1))
-        there = np.unique(self.core_of[inside & (self.core_of >= 0)]).tolist()
-        return np.concatenate((plain, members)), [self.cores[c] for c in there if self.cores[c].priority <= level]
+        there = np.unique(self.cores.of[inside & (self.cores.of >= 0)])
+        return np.concatenate((plain, members)), there[self.cores.priority[there] <= level]
 
     def inside(self, region: Bools) -> Bools:
         """`inside[i]`: pod `i` is on a node of `region`."""
@@ -89,47 +96,70 @@ class Units:
 
     def could_go(self, level: int) -> Bools:
         """`could_go[i]`: pod `i` could be taken by itself or with its group at `level`, whatever else is."""
-        cores = np.array([core.priority <= level for core in self.cores], dtype=np.bool_)
-        with_core = (self.core_of >= 0) & cores[self.core_of] if self.cores else np.zeros_like(self.single)
-        return (self.single & (self.columns.priority <= level)) | with_core
+        low = np.append(self.cores.priority <= level, False)
+        found: Bools = (self.single & (self.columns.priority <= level)) | low[self.cores.of]
+        return found
 
     def levels(self, region: Bools) -> list[int]:
         """The priorities of units with a pod in `region`, ascending."""
         inside = self.inside(region)
-        there = np.unique(self.core_of[inside & (self.core_of >= 0)]).tolist()
-        return sorted({*self.columns.priority[self.single & inside].tolist(), *(self.cores[c].priority for c in there)})
+        there = np.unique(self.cores.of[inside & (self.cores.of >= 0)])
+        return sorted({*self.columns.priority[self.single & inside].tolist(), *self.cores.priority[there].tolist()})
+
+    def pods_of(self, units: Iterable[int]) -> list[int]:
+        """The pods of units, each once."""
+        return sorted({i for unit in units for i in self.pods(unit)})
+
+    def pods(self, unit: int) -> list[int]:
+        """The pods of one unit."""
+        return [unit] if unit >= 0 else self.cores.members(~unit).tolist()
+
+    def stopped(self, units: Iterable[int]) -> list[str]:
+        """The gangs that the cores among these units stop."""
+        gone = {~unit for unit in units if unit < 0}
+        gangs = zip(self.columns.gangs, self.cores.group_of.tolist(), self.running.tolist(), strict=True)
+        return sorted(
+            gang.id
+            for gang, core, number in gangs
+            if core in gone and gang.min_member >= 2 and number >= gang.min_member
+        )
+
+    def name(self, unit: int) -> str:
+        """What a unit is called from one plan to the next."""
+        return self.columns.pod(unit).uid if unit >= 0 else f"group {self.cores.groups[~unit]}"
 
 
-def _running(gang: RunningGang, staying: Sequence[int] | None) -> int:
-    """Members that count towards the minimum now."""
-    return len(gang.uids if staying is None else staying) + gang.succeeded
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _bools(values: Iterable[bool]) -> Bools:
+    return np.fromiter(values, dtype=np.bool_)
 
 
 def _by_age(columns: Columns, members: Ints) -> Ints:
-    """Members in the order in which they go within a gang; of those created at once the highest ordinal first."""
-    pods, gang = columns.pods, columns.gang.tolist()
-    by_name = sorted(members.tolist(), key=lambda i: (len(pods[i].name), pods[i].name, pods[i].uid), reverse=True)
-    by_name.sort(key=lambda i: (gang[i], pods[i].priority, -pods[i].creation_s))
-    return np.array(by_name, dtype=np.int64)
+    """Members in the order in which they go within a gang."""
+    table = columns.table
+    keys = [table.field("key"), -table.field("ordinal"), -table.field("created"), columns.priority, columns.gang]
+    return members[np.lexsort([key[members] for key in keys])]
 
 
-def _cores(
-    by_group: Mapping[str, Sequence[int]], staying: Sequence[Sequence[int] | None], eligible: Bools, columns: Columns
-) -> list[Core]:
-    """The groups that may be taken as a whole, by id."""
-    may_go, priority = eligible.tolist(), columns.priority.tolist()
-    cores = []
-    for group, numbers in sorted(by_group.items()):
-        gangs = [columns.gangs[g] for g in numbers]
-        known = [members for g in numbers if (members := staying[g]) is not None]
-        pods = [i for members in known for i in members]
-        unknown = len(known) < len(gangs) or any(gang.binding for gang in gangs)
-        if unknown or not pods or not all(may_go[i] for i in pods):
-            continue
-        stopped = [
-            gang.id
-            for gang, members in zip(gangs, known, strict=True)
-            if gang.min_member >= 2 and _running(gang, members) >= gang.min_member
-        ]
-        cores.append(Core(group, tuple(sorted(pods)), max(priority[i] for i in pods), tuple(sorted(stopped))))
-    return cores
+def _cores(columns: Columns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools) -> Cores:
+    """The groups as units; one of whose pods may not be taken, or is not known or being bound, is not open."""
+    groups = sorted({gang.group for gang in columns.gangs})
+    number = {group: c for c, group in enumerate(groups)}
+    group_of = _ints(number[gang.group] for gang in columns.gangs)
+    pods = np.flatnonzero(staying)
+    core = group_of[columns.gang[pods]]
+    size = len(groups)
+    closed = ~theirs | ~columns.whole | _bools(gang.binding for gang in columns.gangs)
+    shut = np.bincount(group_of[closed], minlength=size) + np.bincount(core[~eligible[pods]], minlength=size)
+    count = np.bincount(core, minlength=size)
+    is_open = (shut == 0) & (count > 0)
+    priority = np.full(size, np.iinfo(np.int64).min)
+    np.maximum.at(priority, core, columns.priority[pods])
+    of = np.full(len(columns), -1, dtype=np.int64)
+    of[pods] = np.where(is_open[core], core, -1)
+    order = pods[np.argsort(core, kind="stable")]
+    first = np.concatenate(([0], np.cumsum(count)))
+    return Cores(groups, group_of, is_open, priority, np.bincount(group_of[stops], minlength=size), of, order, first)
