@@ -89,6 +89,8 @@ class Attempt:
         found = regions.lowest_level()
         if found is None:
             return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
+        if (number := regions.least_victims()) > self.settings.max_pods:
+            return NotHelpful(why=Obstacle.TOO_MANY, pods=number, needed=self.settings.max_pods)
         levels = found[1]
         tried = [*levels[:LEVELS], levels[-1]] if len(levels) > LEVELS else levels
         for breaking in (False, True) if self.settings.budgets is BudgetRule.LAST_RESORT else (False,):
@@ -98,22 +100,31 @@ class Attempt:
                     return made
         blocked = next((chosen[0] for level in tried if (chosen := regions.choices(level, breaking=True))), None)
         if blocked is not None and (broken := columns.budgets.broken(blocked.pods)):
-            b = broken[0]
-            asked, left = columns.budgets.asked(blocked.pods)[b], max(0, columns.budgets.left[b])
-            return NotHelpful(why=Obstacle.BUDGET, name=columns.budgets.keys[b], allowed=left, needed=asked)
+            asked, budgets = columns.budgets.asked(blocked.pods), columns.budgets
+            _, name, left, number = max(
+                (asked[b] - budgets.left[b], budgets.keys[b], budgets.left[b], asked[b]) for b in broken
+            )
+            return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=number)
         return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
 
     def _at(self, level: int, regions: Regions, sums: Sums, *, breaking: bool) -> Found | NotHelpful | None:
         """The best choice of this level that a round confirms; None if there is none."""
         if not sums.exact:
-            probe = Probe(regions, level, self._places, self._may_go_on, breaking=breaking, known=self.known)
-            chosen = probe.choose()
-            if chosen is None or isinstance(chosen, NotHelpful):
-                return chosen
-            return self._confirmed(chosen)
+            return self._by_rounds(level, regions, breaking=breaking)
         for chosen in regions.choices(level, breaking=breaking)[:2]:
             if (made := self._confirmed(chosen)) is not None:
                 return made
+        return None
+
+    def _by_rounds(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
+        """The choice of this level that rounds come down to; one made without budgets counts if it breaks none."""
+        for anyway in (False, True) if self.columns.budgets.covering and not breaking else (breaking,):
+            probe = Probe(regions, level, self._places, self._may_go_on, breaking=anyway, known=self.known)
+            chosen = probe.choose()
+            if isinstance(chosen, NotHelpful):
+                return chosen
+            if chosen is not None and (breaking or not chosen.harm.budgets_broken):
+                return self._confirmed(chosen)
         return None
 
     def _confirmed(self, chosen: Choice) -> Found | NotHelpful | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -35,6 +36,11 @@ class Regions:
         """All regions for a preemptor on a ledger on which what leaves anyway is gone."""
         everywhere = Region(units, sums, sums.free(ledger), units.columns.requests(sums.names))
         return cls([everywhere.within(scope) for scope in required_scopes(preemptor.group, ledger)])
+
+    def least_victims(self) -> int:
+        """How many pods must go at least, if each frees as much as the largest of them."""
+        found = [_least_victims(part) for part in self.parts]
+        return min(found, default=0)
 
     def lowest_level(self) -> tuple[int, list[int]] | None:
         """The lowest priority at which there could be room in any region, and the levels from there on; None if none.
@@ -66,7 +72,7 @@ class Regions:
         Of equal ones the first found, so that the order within a gang counts in the cluster before it does on a node.
         """
         found: dict[tuple[int, ...], Choice] = {}
-        for each in self._choices(level, breaking):
+        for each in chain(self._choices(level, breaking), () if breaking else self._by_chance(level)):
             needed = self._wholly_needed(each)
             found.setdefault(needed.pods, needed)
         return sorted(found.values(), key=lambda each: each.harm)
@@ -86,6 +92,11 @@ class Regions:
                 if (found := single.cheapest(level, breaking=breaking, outer=part)) is not None:
                     yield found
 
+    def _by_chance(self, level: int) -> Iterator[Choice]:
+        """Choices made as if there were no budgets, which break none all the same."""
+        if self.parts and self.parts[0].units.columns.budgets.covering:
+            yield from (each for each in self._choices(level, True) if not each.harm.budgets_broken)
+
     def _wholly_needed(self, chosen: Choice) -> Choice:
         """The choice without what another required domain makes needless; a group's core may free room in several."""
         if len(self.parts) < 2 or len(chosen.units) > RECHECKED:
@@ -97,6 +108,18 @@ class Regions:
             if any(part.sums.enough(part.without(gone)) for part in self.parts):
                 needed = less
         return choice(needed, units)
+
+
+def _least_victims(region: Region) -> int:
+    sums, anywhere = region.sums, region.units.inside(region.mask)
+    most = 0
+    for row in range(len(sums.names)):
+        needed = sum(ask.amounts[row] * ask.count for ask in sums.asks)
+        lack = needed - int(np.maximum(region.free[row][region.mask], 0).sum())
+        largest = int(region.requests[row][anywhere].max(initial=0))
+        if lack > 0 and largest:
+            most = max(most, -(-lack // largest))
+    return most
 
 
 def _only(node: int, like: Bools) -> Scope:

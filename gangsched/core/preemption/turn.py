@@ -174,7 +174,7 @@ class Preemptions:
         gangs = {int(columns.gang[i]) for i in going}
         preemption = Preemption(
             placements=found.placements,
-            victims=tuple(victims.values()),
+            victims=tuple(sorted(victims.values())),
             awaited=tuple(sorted(columns.pod(i).uid for i in leaving)),
             stopped=tuple(found.choice.stopped) if found.choice else (),
             harm=found.choice.harm if found.choice else None,

@@ -1,0 +1,177 @@
+"""Small random clusters on which work runs, and an exhaustive answer to whom a group should preempt.
+
+Law: the answer is made from the rules alone (V3 to V8) and from plain numbers, with nothing of `core.preemption`: every
+set of pods is tried, and every way to place the members. `seed` names a case for ever.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations
+
+from gangsched.model.gang import Group
+from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.preemption import Preemption, UnitKind
+from tests import builders
+from tests.running_cluster import RunningCluster
+
+MOST_PODS = 9
+"""Running pods of a case, so that all sets of them can be tried."""
+RIGHT = 3
+"""The priority of the members; running pods have 0 to 4."""
+
+
+@dataclass
+class Case:
+    """A cluster, and a Strict group of priority `RIGHT` whose members ask for `asks` GPUs, in one rack if `racked`."""
+
+    seed: int
+    cluster: RunningCluster
+    asks: tuple[int, ...]
+    racked: bool
+    rack_of: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def group(self) -> Group:
+        """The group that preempts."""
+        members = [builders.pod(f"h{i}", gpus=gpus, priority=RIGHT, uid=f"h{i}") for i, gpus in enumerate(self.asks)]
+        constraints = PlacementConstraints(topology="rack" if self.racked else "")
+        return builders.group(builders.gang("ns/high", members, constraints=constraints), priority=RIGHT)
+
+    def fits_without(self, gone: frozenset[str]) -> bool:
+        """Whether all members have a place once the pods of these uids are gone."""
+        free = {node.name: dict(node.allocatable)[builders.GPU] for node in self.cluster.nodes}
+        for each in self.cluster.pods:
+            if each.pod.uid not in gone:
+                free[each.node] -= dict(each.pod.shape.requests).get(builders.GPU, 0)
+        racks = sorted(set(self.rack_of.values())) if self.racked else [""]
+        return any(
+            _fits(self.asks, tuple(sorted(n for node, n in free.items() if not rack or self.rack_of[node] == rack)))
+            for rack in racks
+        )
+
+    def sets(self) -> Iterator[frozenset[str]]:
+        """Every set of victims that the rules allow, whether it helps or not (V5 to V7)."""
+        low = sorted(each.pod.uid for each in self.cluster.pods if each.pod.priority < RIGHT)
+        for number in range(len(low) + 1):
+            for chosen in combinations(low, number):
+                if self.allowed(frozenset(chosen)):
+                    yield frozenset(chosen)
+
+    def allowed(self, gone: frozenset[str]) -> bool:
+        """No gang between nothing and its minimum, no PodDisruptionBudget broken."""
+        if any(len(gone & budget.uids) > budget.allowed for budget in self.cluster.budgets):
+            return False
+        for gang in self.cluster.gangs:
+            left = len(gang.uids) - len(gone & set(gang.uids))
+            group = {uid for each in self.cluster.gangs if each.group == gang.group for uid in each.uids}
+            if left < len(gang.uids) and left < gang.min_member and not group <= gone:
+                return False
+        return True
+
+    def harm(self, gone: Iterable[str]) -> tuple[int, int]:
+        """Keys 2 and 3 of V8."""
+        taken = set(gone)
+        priority = max(each.pod.priority for each in self.cluster.pods if each.pod.uid in taken)
+        stopped = sum(
+            1
+            for gang in self.cluster.gangs
+            if gang.min_member >= 2 and len(gang.uids) >= gang.min_member > len(set(gang.uids) - taken)
+        )
+        return priority, stopped
+
+    def best(self) -> tuple[int, int] | None:
+        """The least harm that helps, by those two keys; None if nothing helps."""
+        helping = (self.harm(gone) for gone in self.sets() if gone and self.fits_without(gone))
+        return min(helping, default=None)
+
+
+def cases(seeds: Iterable[int]) -> Iterator[Case]:
+    """The cases of these seeds in which the members do not fit as it is."""
+    for seed in seeds:
+        drawn = case(seed)
+        if not drawn.fits_without(frozenset()):
+            yield drawn
+
+
+def case(seed: int) -> Case:
+    """One cluster: up to four nodes in two racks, plain pods, gangs and groups on them, and budgets over some."""
+    dice = random.Random(seed)
+    nodes = [
+        builders.node(f"n{n}", dice.choice((4, 8, 8)), labels={"rack": f"r{n % 2}"}) for n in range(dice.randint(1, 4))
+    ]
+    cluster = RunningCluster(nodes)
+    free = {node.name: dict(node.allocatable)[builders.GPU] for node in nodes}
+    number = 0
+    while len(cluster.pods) < MOST_PODS - 1 and dice.random() < 0.9:
+        places: list[str] = []
+        gpus = dice.choice((1, 1, 2, 4))
+        for _ in range(dice.choice((1, 1, 2, 3, 4))):
+            fitting = [name for name, n in free.items() if n >= gpus]
+            if not fitting or len(cluster.pods) + len(places) >= MOST_PODS:
+                break
+            places.append(dice.choice(fitting))
+            free[places[-1]] -= gpus
+        _run(dice, cluster, number, gpus, places)
+        number += 1
+    if dice.random() < 0.3 and cluster.pods:
+        covered = dice.sample([each.pod for each in cluster.pods], dice.randint(1, len(cluster.pods)))
+        cluster.budget("ns/budget", dice.randint(0, len(covered)), covered)
+    asks = [dice.choice((1, 2, 4, 8))] * dice.randint(1, 4)
+    if dice.random() < 0.3:
+        asks.append(dice.choice((1, 2, 4)))
+    return Case(seed, cluster, tuple(asks), dice.random() < 0.2, {node.name: node.labels["rack"] for node in nodes})
+
+
+def problems(drawn: Case, made: Preemption) -> Iterator[str]:
+    """What is wrong with a decision: too much taken, too little, or what must not be."""
+    gone = frozenset(victim.uid for victim in made.victims)
+    if not gone:
+        yield "nobody is evicted, and the members did not fit"
+    if any(victim.priority >= RIGHT for victim in made.victims):
+        yield "a victim is of no lower priority"
+    if not drawn.allowed(gone):
+        yield "a gang is halved or a budget broken"
+    if not drawn.fits_without(gone):
+        yield "the members do not fit even then"
+    for unit in _units(made):
+        if drawn.fits_without(gone - unit):
+            yield f"{sorted(unit)} could be given back"
+    if len(made.placements) != len(drawn.asks):
+        yield "not every member has a place"
+
+
+def _run(dice: random.Random, cluster: RunningCluster, number: int, gpus: int, places: Sequence[str]) -> None:
+    """A plain pod, a gang, or a gang that joins the group of the one before it."""
+    ran_s, priority = dice.randint(1, 4000), dice.choice((0, 0, 1, 1, 2, 3, 4))
+    if len(places) == 1 and dice.random() < 0.7:
+        cluster.run(f"p{number}", places[0], gpus=gpus, priority=priority, ran_s=ran_s)
+    elif places:
+        group = cluster.gangs[-1].group if cluster.gangs and dice.random() < 0.15 else ""
+        least = dice.choice((len(places), len(places), dice.randint(1, len(places))))
+        name = f"ns/g{number}"
+        cluster.gang(name, least, " ".join(places), gpus=gpus, priority=priority, ran_s=ran_s, group=group)
+
+
+def _units(made: Preemption) -> list[frozenset[str]]:
+    """The units of a decision."""
+    alone = [frozenset({victim.uid}) for victim in made.victims if victim.kind is not UnitKind.CORE]
+    groups = Counter(victim.group for victim in made.victims if victim.kind is UnitKind.CORE)
+    cores = [frozenset(v.uid for v in made.victims if v.kind is UnitKind.CORE and v.group == group) for group in groups]
+    return [*alone, *cores]
+
+
+@cache
+def _fits(asks: tuple[int, ...], free: tuple[int, ...]) -> bool:
+    if not asks:
+        return True
+    for n in range(len(free)):
+        if free[n] >= asks[0]:
+            after = tuple(sorted((*free[:n], free[n] - asks[0], *free[n + 1 :])))
+            if _fits(asks[1:], after):
+                return True
+    return False

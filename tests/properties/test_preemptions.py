@@ -1,0 +1,81 @@
+"""Preemption on random clusters: who is evicted, that nobody is in vain, and how near to the best choice it comes.
+
+Cases are named by their seeds: `tests.preemption_oracle.case(seed)` makes one again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import settings
+
+from gangsched.core.cycle import plan
+from gangsched.core.preemption.attempt import Attempt, Found
+from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.preemptor import preemptor_of
+from gangsched.core.reserve import Ledger
+from gangsched.model.preemption import NotHelpful, Preemption
+from tests.preemption_oracle import case, cases, problems
+from tests.running_cluster import WALL_S
+
+CASES = 400 if settings().max_examples <= 100 else 30_000
+"""Two thirds of them are clusters in which the members do not fit as it is."""
+OPTIMAL = 0.95
+
+
+def test_nobody_is_evicted_in_vain() -> None:
+    """V3, V6, V7, V9, V18: victims are of lower priority than every member, whole units, within all budgets together;
+    the group starts without them, and with any unit of them it does not."""
+    wrong = []
+    for drawn in cases(range(CASES)):
+        made = drawn.cluster.verdicts(drawn.group)["ns/high"].preemption
+        if isinstance(made, Preemption):
+            wrong += [(drawn.seed, problem) for problem in problems(drawn, made)]
+    assert wrong == []
+
+
+def test_choices_come_near_to_the_best() -> None:
+    """V8: by the highest priority of a victim and the gangs stopped, against every set of pods that the rules allow."""
+    helped = best = 0
+    for drawn in cases(range(CASES)):
+        least = drawn.best()
+        if least is None:
+            continue
+        helped += 1
+        made = drawn.cluster.verdicts(drawn.group)["ns/high"].preemption
+        if isinstance(made, Preemption):
+            best += drawn.harm(victim.uid for victim in made.victims) == least
+    assert helped
+    share = best / helped
+    print(f"{best} of {helped} decisions are as good as the best, {share:.1%}")
+    assert share >= OPTIMAL
+
+
+def test_attempts_leave_the_ledger_as_it_was() -> None:
+    """V3: whatever comes of an attempt, free room, rooms and the journal are exactly as found; only a decision of the
+    plan takes room."""
+    for seed in range(CASES):
+        drawn = case(seed)
+        cluster, snapshot = drawn.cluster, drawn.cluster.snapshot()
+        (verdict,) = plan(snapshot, [drawn.group], now_s=0.0).verdicts
+        preemptor = preemptor_of(drawn.group, verdict) if not verdict.binds else None
+        if preemptor is None:
+            continue
+        ledger, given = Ledger(snapshot), cluster.given()
+        ledger.room(drawn.group.gangs[0].pending[0].shape)
+        columns = Columns.of(given.running(), given.settings, WALL_S, ledger)
+        found = Attempt(preemptor, columns, ledger, given.settings, ()).make_room()
+        assert isinstance(found, Found | NotHelpful)
+        assert np.array_equal(ledger.free, snapshot.free), seed
+        assert ledger.checkpoint() == 0, seed
+        for pod in drawn.group.gangs[0].pending:
+            assert np.array_equal(ledger.room(pod.shape), Ledger(snapshot).room(pod.shape)), seed
+
+
+def test_equal_snapshots_give_equal_choices() -> None:
+    """V9: in whatever order the pods and gangs are told, the same are evicted."""
+    for drawn in cases(range(CASES)):
+        first = drawn.cluster.verdicts(drawn.group)["ns/high"].preemption
+        drawn.cluster.pods.reverse()
+        drawn.cluster.gangs.reverse()
+        drawn.cluster.budgets.reverse()
+        assert drawn.cluster.verdicts(drawn.group)["ns/high"].preemption == first, drawn.seed
