@@ -172,6 +172,7 @@ class Loop:
             limits=self._limits,
             policy=self._policy,
             reserving=given.reserving,
+            preempting=given.preempting,
         )
         planned_s = self._ports.clock.now_s() - started_s
         actions = self._state.commit(proposal, given.snapshot, now_s=now_s)

@@ -155,7 +155,12 @@ class World:
         proposal = None
         if given is not None:
             proposal = plan(
-                given.snapshot, given.queue, now_s=self.now_s, limits=self.limits, reserving=given.reserving
+                given.snapshot,
+                given.queue,
+                now_s=self.now_s,
+                limits=self.limits,
+                reserving=given.reserving,
+                preempting=given.preempting,
             )
             self.plans.append(proposal)
             self._do(self.state.commit(proposal, given.snapshot, now_s=self.now_s))

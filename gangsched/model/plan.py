@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from gangsched.model.gang import Group, Placement, Refusal
 from gangsched.model.objects import Shape
-from gangsched.model.preemption import NotHelpful, Preemption
+from gangsched.model.preemption import NotHelpful, Preemption, PreemptionInput
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import How, KeptFor, Reservations, Reserving
 from gangsched.model.snapshot import Snapshot
@@ -114,3 +114,4 @@ class PlanInput:
     snapshot: Snapshot
     queue: tuple[Group, ...]
     reserving: Reserving | None = None
+    preempting: PreemptionInput | None = None

@@ -259,7 +259,8 @@ class SchedulingState:
         reserving = self.reservations.given(queue, now_s, wall_s)
         if not queue and reserving is None:
             return None
-        return PlanInput(snapshot=self.snapshot(), queue=queue, reserving=reserving)
+        preempting = self.preemptions.input(wall_s)
+        return PlanInput(snapshot=self.snapshot(), queue=queue, reserving=reserving, preempting=preempting)
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the cluster as of now."""

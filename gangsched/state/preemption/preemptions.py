@@ -36,7 +36,7 @@ from gangsched.state.preemption.running import RunningPods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
-PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.LATER, Obstacle.TOO_YOUNG})
+PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.TOO_YOUNG})
 """What is over by itself, so that nothing need change before a group is examined again."""
 ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.BUDGET: "pdb"}
 YOUNG_AGAIN_S = 5.0
@@ -122,7 +122,7 @@ class Preemptions:
         found = verdict.preemption
         if isinstance(found, Preemption):
             self.nominations.journal.attempt("nominated")
-        elif found is not None and group.id not in self._known:
+        elif found is not None and self._known.get(group.id) is not found:
             self._note(group.id, found, now_s)
         return self.nominations.planned(group, verdict, now_s)
 
@@ -130,6 +130,7 @@ class Preemptions:
         """Preemption could not help; see that the group is looked at again when it could."""
         if found.why not in PASSING:
             self._known[group_id] = found
+        if found.why not in PASSING | {Obstacle.LATER}:
             self.nominations.journal.attempt(ATTEMPTS.get(found.why, "not_helpful"))
         if found.why is Obstacle.BUDGET:
             self._blocked.add(group_id)
