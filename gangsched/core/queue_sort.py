@@ -5,6 +5,9 @@ Law: the order is total and depends on nothing but the groups themselves (semant
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from typing import Final
+
 from gangsched.model.gang import Group
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY, is_accelerator
@@ -13,6 +16,16 @@ from gangsched.model.resources import CPU, MEMORY, is_accelerator
 def group_key(group: Group) -> tuple[int, bool, int, str]:
     """Priority, among equals the broken first, then age, then id (Q1, Q2); smaller sorts first."""
     return (-group.priority, not group.broken, group.creation_s, group.id)
+
+
+CLASSES_S: Final = (600.0, 3_600.0, 4 * 3_600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
+"""Run times in seconds up to which groups are of one class (H9)."""
+
+
+def passing_key(group: Group) -> tuple[int, bool, int, int, str]:
+    """The order of groups that may pass a reservation: among equals the shorter class, then age (H9)."""
+    run_class = bisect_left(CLASSES_S, group.run_time_s)
+    return -group.priority, not group.broken, run_class, group.creation_s, group.id
 
 
 def member_key(pod: Pod) -> tuple[int, tuple[int, int, int], str, str]:

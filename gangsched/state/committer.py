@@ -6,13 +6,13 @@ which `SchedulingState.commit` compares); nothing here refuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 import numpy as np
 
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
-from gangsched.model.gang import Placement
+from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import PermitStamp
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Action, Bind, BindClaims, MarkTimedOut
@@ -23,6 +23,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
+from gangsched.state.queueing.parked import Rank
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
@@ -42,7 +43,9 @@ class Committer:
         claims: ClaimBinding,
         *,
         names: Set[str],
+        rank: Callable[[Group], Rank] = group_key,
     ) -> None:
+        """`rank` is the order in which refused groups are woken."""
         self._members = members
         self._cluster = cluster
         self._registry = registry
@@ -50,6 +53,7 @@ class Committer:
         self._reports = reports
         self._claims = claims
         self._names = names
+        self._rank = rank
         self._yielded: set[str] = set()
 
     def still_fits(self, verdict: Verdict, newest: Ledger) -> bool:
@@ -120,7 +124,7 @@ class Committer:
             for member in self._registry.gangs[gang].members.values():
                 is_news = is_news or bool(member.fault)
                 member.fault = ""
-        rank = group_key(self._registry.group(group.id, now_s)) if verdict.needs else ()
+        rank = self._rank(self._registry.group(group.id, now_s)) if verdict.needs else ()
         if moved:
             for gang in group.gangs:
                 self._registry.touch(gang)

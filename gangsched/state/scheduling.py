@@ -110,6 +110,7 @@ class SchedulingState:
             self.reports,
             self.claims,
             names=rules.scheduler_names,
+            rank=self.reservations.rank,
         )
         self.preemptions = Preemptions(
             self.members,
@@ -191,7 +192,7 @@ class SchedulingState:
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
         if grown or stirred:
-            self.reservations.cluster_changed()
+            self.reservations.cluster_changed(grown)
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
             self.queue.review(self.cluster.snapshot(), now_s)

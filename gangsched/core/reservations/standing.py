@@ -8,14 +8,13 @@ something else than room, and when others come before it. The ledger is left as 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from gangsched.core.queue_sort import group_key
+from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.backfill import Backfill, Kept, add
 from gangsched.core.reservations.heads import Head, empty_ledger, find_heads, head_of, rank
 from gangsched.core.reservations.kept_for import kept_for
@@ -34,8 +33,6 @@ from gangsched.model.snapshot import Snapshot
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 LOOKS: Final = 8
 """Groups of which one plan finds out whether they could start on the empty cluster."""
-CLASSES_S: Final = (600.0, 3_600.0, 4 * 3_600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)
-"""Run times up to which groups are of one class (H9)."""
 
 
 class Standing:
@@ -75,11 +72,11 @@ class Standing:
 
     def order(self, group: Group) -> tuple[Any, ...]:
         """Heads first, in their order; then the shorter class among equals that may pass (H9)."""
-        priority, healed, *age = group_key(group)
         if not self._reservations or self._given.limits.order is BackfillOrder.AGE:
-            return priority, healed, 0, *age
+            return group_key(group)
+        priority, healed, *rest = passing_key(group)
         place = next((n for n, each in enumerate(self._reservations) if each.head.group.id == group.id), None)
-        return priority, healed, len(self._reservations) + run_class(group) if place is None else place, *age
+        return priority, healed, len(self._reservations) if place is None else place, *rest
 
     def begin(self) -> None:
         """Make what is stale, or new, of those whose turn does not come in this plan; one is left to it."""
@@ -323,11 +320,6 @@ class Standing:
             if any(name in ledger.resources and column[ledger.resources[name]] < n for name, n in asked.items()):
                 short.add(node)
         return short
-
-
-def run_class(group: Group) -> int:
-    """The class of its run time; smaller is shorter, the last one is unknown (H9)."""
-    return bisect_left(CLASSES_S, group.run_time_s)
 
 
 def _waits_for_room(verdict: Verdict) -> bool:

@@ -9,7 +9,7 @@ remembered, so that it can be told anew once it is false (semantics E1).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
@@ -104,6 +104,16 @@ class Parked:
                 del waiting.by_count[count]
             if not waiting.by_count:
                 del self._by_shape[need.shape]
+
+    def rerank(self, rank_of: Callable[[str], Rank]) -> None:
+        """The order of groups has changed; also that of groups that were woken and not looked at since."""
+        self._needs = {group: (needs, rank_of(group) if needs else ()) for group, (needs, _) in self._needs.items()}
+        for waiting in self._by_shape.values():
+            waiting.refused = None
+            for count, entries in waiting.by_count.items():
+                waiting.by_count[count] = sorted((self._needs[group][1], group) for _, group in entries)
+        for group, woken in self._woken.items():
+            self._woken[group] = [(shape, (rank_of(group), group)) for shape, _ in woken]
 
     def pop_all(self) -> set[str]:
         """Remove and return all groups."""

@@ -8,11 +8,13 @@ more every plan sees by itself. A reservation that goes or shrinks wakes the gro
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final
 
+from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import head_of, rank
+from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
@@ -77,9 +79,19 @@ class StandingReservations:
         self.changed(groups)
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
-    def cluster_changed(self) -> None:
-        """Pods moved, or nodes changed."""
+    def cluster_changed(self, grown: Set[str]) -> None:
+        """Pods moved, or nodes changed; a head is tried before others if these `grown` nodes are reserved for it."""
         self._moved = True
+        for each in self.standing if grown else ():
+            if each.group in self.waiting and not grown.isdisjoint(each.nodes):
+                self._queue.activate(each.group)
+
+    def rank(self, group: Group) -> tuple[Any, ...]:
+        """The order in which groups that wait for room are woken (Q1, H9)."""
+        return passing_key(group) if self._shortest_first(self.standing) else group_key(group)
+
+    def _shortest_first(self, standing: Collection[Reserved]) -> bool:
+        return bool(standing) and self._limits.order is BackfillOrder.SHORTEST
 
     def settled(self, group: Group, verdict: Verdict) -> None:
         """A verdict was committed; a group that took or gave back room is looked at again."""
@@ -97,13 +109,13 @@ class StandingReservations:
         if not self.on() or not (ready or self.standing or self.waiting or self._barred):
             return None
         self._behind_s = wall_s - now_s
+        passed = bool(self.standing) and self._ends.passes_s <= wall_s
         self._look_again(wall_s)
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
             self._now, self._later, self._made_s = self._later, set(), now_s
         in_turn = {group.id for group in ready}
         heads = {each.group for each in self.standing} & self.waiting.ids() if self.standing else set()
         new = self._candidates()
-        passed = bool(self.standing) and self._ends.passes_s <= wall_s
         if not (ready or self._gone or self._now or new or passed):
             return None
         ids = (heads | set(new)) - in_turn
@@ -169,6 +181,8 @@ class StandingReservations:
     def take(self, answer: Reservations, now_s: float) -> None:
         """What a plan left standing."""
         before, self.standing = self.standing, answer.standing
+        if self._shortest_first(before) != self._shortest_first(self.standing):
+            self._queue.parked.rerank(lambda group_id: self._rank_of(group_id, now_s))
         stays = {each.group for each in self.standing}
         if {each.group for each in before} != stays:
             self._known = {each: why for each, why in self._known.items() if why.why not in _BY_NUMBER}
@@ -183,6 +197,9 @@ class StandingReservations:
         freed = _freed(before, self.standing)
         if freed:
             self._queue.wake(self._cluster.snapshot(), freed)
+
+    def _rank_of(self, group_id: str, now_s: float) -> tuple[Any, ...]:
+        return self.rank(self._registry.group(group_id, now_s)) if group_id in self._registry.groups else ()
 
     def _bar(self, group_id: str, why: NotReserved) -> None:
         if group_id in self.waiting and self._barred.get(group_id) != why:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gangsched.api import keys
 from gangsched.model.objects import Pod
-from gangsched.model.reservation import ReservationLimits
+from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.state.scheduling import Rules
 from tests.builders import members, node, pod
 from tests.world import EPOCH_S, World
@@ -44,10 +44,10 @@ def gang_of(
     return there.create(members(name, number, gpus=gpus, run_time_metadata=states(run_s) if run_s else (), **fields))
 
 
-def full(nodes: int = 4, run_s: float = 100.0, **limits: Any) -> tuple[World, list[Pod]]:
+def full(nodes: int = 4, run_s: float | None = 100.0, **limits: Any) -> tuple[World, list[Pod]]:
     """A world each node of which is taken by a pod that states its run time."""
     there = world(nodes, **limits)
-    taken = [plain(there, f"r{n}", run_s=run_s + n) for n in range(nodes)]
+    taken = [plain(there, f"r{n}", run_s=run_s and run_s + n) for n in range(nodes)]
     there.settle()
     return there, taken
 
@@ -94,3 +94,160 @@ def test_it_starts_when_its_room_is_free() -> None:
     there.settle()
     assert {"g-0", "g-1"} <= set(there.bound())
     assert standing(there) == []
+
+
+def test_nobody_knows_an_end_so_nodes_are_fenced_after_a_while() -> None:
+    """H6: nothing enters the fence; a node that empties elsewhere replaces an occupied one of it."""
+    there, taken = full(4, run_s=None, fence_after_s=50.0)
+    gang_of(there, "g", 2)
+    there.advance(49)
+    assert standing(there) == []
+    assert there.state.reservations.given((), there.now_s, EPOCH_S + there.now_s) is None, "nothing to do until then"
+    there.advance(1)
+    ((_, _, fenced),) = standing(there)
+    outside = next(each for each in taken if there.pods[each.uid].node_name[-1] not in fenced)
+    emptied = there.pods[outside.uid].node_name
+    there.delete(outside)
+    there.advance(1)
+    assert emptied[-1] in standing(there)[0][2]
+    plain(there, "late", 1, run_s=1)
+    there.settle()
+    assert "late" not in there.bound()
+    there.delete(
+        *(
+            each
+            for each in taken
+            if each.uid in there.pods and there.pods[each.uid].node_name[-1] in standing(there)[0][2]
+        )
+    )
+    there.settle()
+    assert {"g-0", "g-1"} <= set(there.bound())
+
+
+def test_a_namespace_has_two() -> None:
+    """H7, scenario 9: hundreds of gangs of one namespace have two reservations, and one of another has the third."""
+    there, _ = full(8)
+    for n in range(300):
+        gang_of(there, f"many-{n:03}", 2, namespace="many")
+    there.settle()
+    gang_of(there, "one", 2, namespace="single")
+    there.settle()
+    stands = there.state.reservations.standing
+    assert [each.group for each in stands] == ["many/many-000", "many/many-001", "single/one"]
+
+
+def test_what_can_never_start_has_none_and_takes_no_place() -> None:
+    """Scenario 5: told how many nodes it needs; others behind it have theirs."""
+    there, _ = full(4)
+    for n in range(3):
+        gang_of(there, f"giant-{n}", 5)
+    gang_of(there, "g", 1)
+    there.settle()
+    assert [each.group for each in there.state.reservations.standing] == ["ns/g"]
+    answers = [each.reservations.not_reserved for each in there.plans if each.reservations is not None]
+    why = next(each["ns/giant-0"] for each in answers if "ns/giant-0" in each)
+    assert (why.why, why.needs, why.offers) == (NotEntitled.IMPOSSIBLE, 5, 4)
+
+
+def test_a_small_group_has_one_after_a_while() -> None:
+    """H3, in time: no other event is needed."""
+    there, _ = full(2, run_s=10_000.0, small_head_after_s=60.0)
+    plain(there, "small", 2)
+    there.advance(59)
+    assert standing(there) == []
+    there.advance(1)
+    assert [group for group, *_ in standing(there)] == ["pod:ns/small"]
+
+
+def test_room_that_comes_earlier_moves_it_earlier() -> None:
+    """Scenario 19: pods end before anybody expected it."""
+    there, taken = full(4)
+    gang_of(there, "g", 3)
+    there.settle()
+    assert standing(there) == [("ns/g", 102.0, "012")]
+    there.delete(taken[3])
+    there.advance(1)
+    assert standing(there) == [("ns/g", 100.0, "013")]
+
+
+def test_an_end_that_passes_moves_it_later() -> None:
+    """H2: the pod runs on, so the time that was told cannot be kept, whatever else happens."""
+    there, _ = full(2, run_s=100.0)
+    gang_of(there, "g", 1)
+    there.settle()
+    assert standing(there)[0][1] == 100.0
+    there.advance(106)
+    assert standing(there)[0][1] > 0
+
+
+def test_higher_priority_uses_it_and_it_is_made_anew() -> None:
+    """Scenario 6."""
+    there, taken = full(3)
+    gang_of(there, "g", 1)
+    there.settle()
+    there.delete(taken[0])
+    gang_of(there, "high", 1, priority=10)
+    there.settle()
+    assert there.bound()["high-0"] == "n00"
+    assert standing(there)[0][2] == "1"
+
+
+def test_a_head_that_is_deleted_leaves_its_room() -> None:
+    """Scenario 14: those that it kept out are woken."""
+    there, taken = full(2, run_s=100.0)
+    head = gang_of(there, "g", 2)
+    there.settle()
+    there.delete(taken[0])
+    waiting = plain(there, "long", 1)
+    there.settle()
+    assert "long" not in there.bound()
+    there.delete(*head)
+    there.settle()
+    assert waiting.name in there.bound()
+    assert standing(there) == []
+
+
+def test_the_shorter_class_goes_first_among_equals() -> None:
+    """H9, scenario 18: of two that may pass, the younger one of 5 minutes before the older one of a day."""
+    there, taken = full(3, run_s=5_000.0)
+    gang_of(there, "g", 3)
+    there.settle()
+    plain(there, "day", 8, run_s=4_000.0)
+    there.advance(2)
+    plain(there, "short", 8, run_s=300.0)
+    there.settle()
+    there.delete(taken[2])
+    there.settle()
+    assert "short" in there.bound()
+    assert "day" not in there.bound()
+
+
+def test_a_restart_comes_to_the_same() -> None:
+    """H16: no bind of a later group on reserved room, also in the first plan of a new daemon."""
+    there, taken = full(4)
+    gang_of(there, "g", 2)
+    gang_of(there, "h", 1)
+    there.settle()
+    for n, each in enumerate(taken):
+        there.update(each, start_s=int(EPOCH_S + there.now_s))
+        assert n < 4
+    there.delete(taken[0])
+    there.settle()
+    before = [(each.group, each.at_s, each.nodes) for each in there.state.reservations.standing]
+    plain(there, "late", 1)
+    there.restart()
+    there.settle()
+    assert "late" not in there.bound()
+    assert [(each.group, each.at_s, each.nodes) for each in there.state.reservations.standing] == before
+
+
+def test_off_is_off() -> None:
+    """Scenario 20."""
+    there, taken = full(2, reservations=0)
+    gang_of(there, "g", 2)
+    there.settle()
+    there.delete(taken[0])
+    plain(there, "long", 1)
+    there.settle()
+    assert "long" in there.bound()
+    assert all(each.reservations is None for each in there.plans)
