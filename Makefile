@@ -17,7 +17,7 @@ OUT ?= docs/performance
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults leader-trials test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ e2e: install control-plane ## Run the tests on a real etcd and kube-apiserver
 
 faults: install control-plane ## Trials through the fault proxy in their long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50
 	@FAULT_SEEDS=$(or $(FAULT_SEEDS),1$(comma)2$(comma)3) FAULT_HITS=$(or $(FAULT_HITS),50) $(RUN)pytest -q -s tests/faults
+
+leader-trials: install control-plane ## Kill, stop and end the leader of two replicas under load, N times each
+	@LEADER_TRIALS=$(if $(filter command line,$(origin N)),$(N),20) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/test_leader.py
 
 test: lint types imports unit e2e ## All checks and all tests; exactly what CI runs
 

@@ -8,6 +8,7 @@ API server answers the first lists.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -18,6 +19,10 @@ import structlog
 from gangsched.kube.http import permissions
 from gangsched.kube.http.client import ApiClient, connect
 from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.http.permissions import Lease
+from gangsched.kube.lease.candidate import Timing
+from gangsched.kube.lease.leadership import Leadership, lead_by_lease
+from gangsched.kube.read.catch_up import catch_up
 from gangsched.kube.read.informers import Informers
 from gangsched.model.preemption import BudgetRule, VictimScope
 from gangsched.settings import Settings
@@ -54,7 +59,8 @@ async def _run(settings: Settings) -> None:
     async with await connect(settings.kubeconfig) as client, asyncio.TaskGroup() as group:
         importing = group.create_task(asyncio.to_thread(_daemon), name="imports")
         handle_signals()
-        missing = await _check(client, stopping, settings)
+        lease = Lease(settings.lease_namespace, settings.lease_name) if settings.leader_elect else None
+        missing = await _check(client, stopping, settings, lease)
         if missing is None:
             return
         told = permissions.warnings(missing)
@@ -69,15 +75,39 @@ async def _run(settings: Settings) -> None:
             disruption_budgets=settings.preemption is not VictimScope.OFF,
         )
         reading = group.create_task(informers.run(), name="informers")
-        connection_pool = ConnectionPool(client)
+        leadership = _leadership(settings, client, informers, lease) if lease is not None else None
+        connection_pool = ConnectionPool(client, fence=leadership.fence if leadership is not None else None)
         group.create_task(connection_pool.warm(settings.bind_connections), name="connections")
         daemon_type = await importing
-        await daemon_type(settings, connection_pool, informers, stopping, no_preemption=told.preemption).run()
+        undecided = await daemon_type(
+            settings, connection_pool, informers, stopping, leadership, no_preemption=told.preemption
+        ).run()
+        while not stopping.is_set():  # the lease was lost: begin anew, as after a crash, with what is read already
+            gc.unfreeze()
+            gc.collect()
+            daemon = daemon_type(
+                settings, connection_pool, informers, stopping, leadership, no_preemption=told.preemption
+            )
+            undecided = await daemon.run(undecided)
+            del daemon
         reading.cancel()
 
 
+def _leadership(settings: Settings, client: ApiClient, informers: Informers, lease: Lease) -> Leadership:
+    async def caught_up() -> None:
+        await catch_up(client, informers.stores["pods"], settings.scheduler_names)
+        await informers.pod_groups.catch_up()
+
+    timing = Timing(
+        duration_s=settings.lease_duration_s, renew_s=settings.lease_renew_s, retry_s=settings.lease_retry_s
+    )
+    return lead_by_lease(
+        client, lease, timing, identity=settings.identity, caught_up=caught_up, warn=structlog.get_logger().warning
+    )
+
+
 async def _check(
-    client: ApiClient, stopping: asyncio.Event, settings: Settings
+    client: ApiClient, stopping: asyncio.Event, settings: Settings, lease: Lease | None
 ) -> tuple[permissions.Permission, ...] | None:
     """The permissions that we can do without and lack; None when we are told to stop before that is known."""
     log = structlog.get_logger()
@@ -85,7 +115,7 @@ async def _check(
     if settings.preemption is not VictimScope.OFF:
         optional += permissions.PREEMPTION
         optional += permissions.LAST_RESORT if settings.preempt_pdb is BudgetRule.LAST_RESORT else ()
-    check = client.check(optional=optional, wait_s=settings.api_server_wait_s, warn=log.warning)
+    check = client.check(optional=optional, lease=lease, wait_s=settings.api_server_wait_s, warn=log.warning)
     checking = asyncio.create_task(check, name="check")
     told_to_stop = asyncio.create_task(stopping.wait(), name="stop")
     await asyncio.wait({checking, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)

@@ -48,6 +48,10 @@ def run(
     health_port: Annotated[
         int | None, typer.Option(help="Port of /livez, /readyz and /metrics; 0 is off.  [default: 8080]")
     ] = None,
+    leader_elect: Annotated[
+        bool | None,
+        typer.Option("--leader-elect/--no-leader-elect", help="Plan only while holding a Lease.  [default: off]"),
+    ] = None,
     log_format: Annotated[
         LogFormat | None, typer.Option(help="JSON lines, or text for people.  [default: json]")
     ] = None,
@@ -60,6 +64,7 @@ def run(
         "kubeconfig": kubeconfig,
         "scheduler_names": tuple(scheduler_name) if scheduler_name else None,
         "health_port": health_port,
+        "leader_elect": leader_elect,
         "log_format": log_format,
         "log_level": log_level,
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 
@@ -18,17 +18,18 @@ import structlog
 
 from gangsched import __version__, parameters
 from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.lease.leadership import Leadership
 from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.waiting import wait_for_event
-from gangsched.kube.write.binder import Binder
+from gangsched.kube.write.binder import Binder, Undecided
 from gangsched.kube.write.preemption import PreemptionWriter
 from gangsched.kube.write.rate_limits import Rate, WriteLimits
 from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
-from gangsched.model.protocol import EvictionsForbidden, Message, Outcome, RecordEvent, Report
+from gangsched.model.protocol import BindUndecided, EvictionsForbidden, Message, Outcome, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
 from gangsched.state.members import State
@@ -41,6 +42,10 @@ from gangsched.telemetry.metrics import Metrics
 
 GC_THRESHOLDS = (30_000, 50, 1_000)
 QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
+HAND_OVER_S = 0.1
+"""For reports and evictions when another instance waits for the lease; it tells all but Events itself."""
+LOST_DRAIN_S = 1.0
+"""For the answers to binds that are under way when the lease is lost; the others stay undecided."""
 
 
 class SystemClock:
@@ -68,13 +73,19 @@ class Daemon:
         connection_pool: ConnectionPool,
         informers: Informers,
         stopping: asyncio.Event,
+        leadership: Leadership | None = None,
         *,
         no_preemption: str = "",
     ) -> None:
-        """`informers` run already; `stopping` is set to end the daemon; `no_preemption` is the right that it lacks."""
+        """`informers` run already; `stopping` is set to end the daemon. Without `leadership` it always leads.
+
+        `no_preemption` is the right that it lacks.
+        """
         self.settings = settings
         self.informers = informers
         self._stopping = stopping
+        self._leadership = leadership
+        self._leads = leadership.leads if leadership is not None else lambda: True
         self.metrics = Metrics()
         self.heartbeat = Heartbeat(self.metrics)
         self._log = structlog.get_logger()
@@ -101,17 +112,22 @@ class Daemon:
             metrics=self.metrics,
             limits=parameters.limits(settings),
             ready=lambda: not informers.waiting_for(),
+            leads=self._leads,
             policy=parameters.gpu_policy(settings),
         )
         if no_preemption:
             self.loop.inbox(EvictionsForbidden(no_preemption))
         self._publish()
 
-    async def run(self) -> None:
-        """Run until `stopping` is set; raises the exception of a part that ended."""
+    async def run(self, undecided: Sequence[Undecided] = ()) -> tuple[Undecided, ...]:
+        """Run until `stopping` is set or the lease is lost; raises the exception of a part that ended.
+
+        `undecided` are the binds of a daemon that lost the lease, the result those of this one.
+        """
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good
         self.informers.deliver_to(self.loop.inbox)
+        self._adopt(undecided)
         async with self._health(), self._debug(), asyncio.TaskGroup() as group:
             parts = {
                 "binder": self.binder.run(),
@@ -124,16 +140,54 @@ class Daemon:
             writers = [group.create_task(_forever(part), name=name) for name, part in parts.items()]
             volumes = group.create_task(_forever(self.volumes.run()), name="volumes")
             loop = group.create_task(self.loop.run(), name="loop")
-            await self._stopping.wait()
-            self._log.info("stopping")
+            term = group.create_task(self._lead(), name="term")
+            is_lost = not await self._stops_before(term)
+            self._log.info("stopping") if not is_lost else self._log.warning("lost the lease")
             self.loop.stop()
             await loop
             volumes.cancel()  # claims may take minutes: the next start finds what was asked for, and completes it
-            await self._finish()
+            await (self._finish() if self._leads() else self.binder.drain(LOST_DRAIN_S))
             for task in writers:
                 task.cancel()
+            await self._resign(term)
         self._connection_pool.close()
-        self._log.info("stopped")
+        if not is_lost:
+            self._log.info("stopped")
+        return self.binder.undecided()
+
+    def _adopt(self, undecided: Sequence[Undecided]) -> None:
+        """Keep the room of pods that may yet be bound by what was sent before the lease was lost (semantics B3)."""
+        for bind in (each.bind for each in undecided):
+            self.loop.inbox(BindUndecided(bind.uid, bind.node, bind.permitted))
+        self.binder.adopt(undecided)
+
+    async def _lead(self) -> None:
+        """Lead for one term, if there is leader election; else for ever."""
+        if self._leadership is None:
+            await asyncio.Event().wait()
+            return
+        await self.informers.synced()
+        self._log.info("standby", identity=self._leadership.elector.identity)
+        await self._leadership.run_term(self._begin)
+
+    def _begin(self, after_s: float) -> None:
+        """Planning may begin, this long after the lease became ours."""
+        self._log.info("leading", ms=round(after_s * 1e3, 1))
+        self.loop.wake()
+
+    async def _stops_before(self, term: asyncio.Task[None]) -> bool:
+        """Wait until the daemon is told to stop or the term ends; whether it is told to stop."""
+        stop = asyncio.create_task(self._stopping.wait(), name="stop")
+        await asyncio.wait({stop, term}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        return self._stopping.is_set()
+
+    async def _resign(self, term: asyncio.Task[None]) -> None:
+        """End the term; release the lease unless a bind is undecided, which its time may still decide."""
+        term.cancel()
+        await asyncio.wait({term})
+        if self._leadership is not None and not self.binder.pending and await self._leadership.release():
+            self._log.info("released the lease")
 
     def _health(self) -> AbstractAsyncContextManager[None]:
         return serve_health(
@@ -141,8 +195,17 @@ class Daemon:
             self.settings.health_port,
             metrics=self.metrics,
             heartbeat=self.heartbeat,
-            waiting_for=self.informers.waiting_for,
+            waiting_for=self._waiting_for,
+            role=None if self._leadership is None else lambda: "leader" if self._leads() else "standby",
         )
+
+    def _waiting_for(self) -> list[str]:
+        """What has not been read yet; a standby is ready only once it hears of PodGroups as they come."""
+        missing = self.informers.waiting_for()
+        stands_by = self._leadership is not None and not self._leads()
+        if stands_by and "podgroups" not in missing and not self.informers.pod_groups.is_live():
+            missing.append("podgroups")
+        return missing
 
     def _debug(self) -> AbstractAsyncContextManager[None]:
         return serve_debug(
@@ -172,6 +235,8 @@ class Daemon:
         """Finish the binds in flight, then conditions and statuses, then Events, in the time that is left."""
         deadline_s = time.monotonic() + self.settings.shutdown_s * 0.8
         lost = await self.binder.drain(self._left_s(deadline_s))
+        if self._leadership is not None:
+            deadline_s = min(deadline_s, time.monotonic() + HAND_OVER_S)
         lost += await self.preemption.drain(self._left_s(deadline_s))
         self.loop.drain()
         lost += await self.status.drain(self._left_s(deadline_s))
@@ -189,6 +254,8 @@ class Daemon:
             self.status.answered(message)
 
     def _tell(self, told: Report) -> None:
+        if not self._leads():
+            return
         if isinstance(told, RecordEvent):
             self.recorder.record(told)
         else:
@@ -209,6 +276,9 @@ class Daemon:
         publish("recorder", "events", self.recorder.counts)
         for name, box in zip(("conditions", "timeouts", "podgroups"), self.status.outboxes, strict=True):
             publish("outbox", name, box.counts)
+        if self._leadership is not None:
+            publish("lease", "lease", self._leadership.elector.counts)
+            self.metrics.leadership(self.settings.lease_name, self._leads)
         state = self.state
         nominations = state.preemptions.nominations
         self.metrics.preemption.nominations.set_function(lambda: len(nominations.all()))

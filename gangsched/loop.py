@@ -1,7 +1,8 @@
 """The loop: messages in, a plan, actions out, outcomes back in.
 
 Law: one task owns the state; it applies, plans and commits without an await in between, so a plan is committed on
-exactly the state it was made from. The loop knows Protocols, never `kube`; time comes from its clock.
+exactly the state it was made from. While another instance leads, messages are applied and nothing is decided, so that
+the state is ready for the moment when this one does. The loop knows Protocols, never `kube`; time comes from its clock.
 """
 
 from __future__ import annotations
@@ -79,15 +80,17 @@ class Loop:
         metrics: Metrics,
         limits: Limits,
         ready: Callable[[], bool],
+        leads: Callable[[], bool] = lambda: True,
         policy: GpuPolicy | None = None,
     ) -> None:
-        """No plan is made before `ready()`, which must stay true from then on."""
+        """No plan is made before `ready()`, which must stay true from then on, or while not `leads()`."""
         self._state = state
         self._ports = ports
         self._metrics = metrics
         self._limits = limits
         self._policy = policy
         self._ready = ready
+        self._leads = leads
         self._messages: deque[Message] = deque()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -126,6 +129,9 @@ class Loop:
         if self._messages or not self._ready():
             return bool(self._messages)
         now_s = self._ports.clock.now_s()
+        if not self._leads():
+            self._state.refresh(now_s)
+            return False
         self._carry_out(self._state.claims_due(now_s))
         self._state.refresh(now_s)
         wall_s = self._ports.clock.wall_s()
@@ -218,7 +224,8 @@ class Loop:
 
     async def _sleep(self) -> None:
         """Sleep until a message comes or something is due."""
-        deadline_s = self._state.next_deadline_s(self._ports.clock.now_s()) if self._ready() else None
+        decides = self._ready() and self._leads()
+        deadline_s = self._state.next_deadline_s(self._ports.clock.now_s()) if decides else None
         delay_s = None if deadline_s is None else max(0.0, deadline_s - self._ports.clock.now_s())
         try:
             async with asyncio.timeout(delay_s):

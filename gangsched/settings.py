@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import Field, StringConstraints, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, StringConstraints, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as UnreadableSetting
@@ -51,6 +51,8 @@ class LogLevel(StrEnum):
 
 
 LabelKey = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=317)]
+LeaseName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+Identity = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
 SchedulerName = Annotated[str, StringConstraints(pattern=r"^\S+$", max_length=253)]
 
 
@@ -192,6 +194,23 @@ class Settings(BaseSettings):
     preempt_max_pods: int = Field(
         default=500, ge=1, le=100_000, description="Pods that may be evicted for one group at a time (V15)."
     )
+    leader_elect: bool = Field(
+        default=False, description="Whether several instances share the work of one: the holder of a Lease plans."
+    )
+    lease_namespace: LeaseName = Field(default="gangsched-system", description="Namespace of the Lease.")
+    lease_name: LeaseName = Field(
+        default="gangsched", description="Name of the Lease; instances with other scheduler names need another one."
+    )
+    identity: Identity | None = Field(
+        default=None, description="Name of this instance in the Lease; without it the host's name and a random part."
+    )
+    lease_duration_s: float = Field(
+        default=15, ge=1, le=300, description="How long another instance waits for a holder that is silent."
+    )
+    lease_renew_s: float = Field(
+        default=10, ge=0.5, le=300, description="How long the holder goes on without renewing the Lease."
+    )
+    lease_retry_s: float = Field(default=2, ge=0.1, le=60, description="Time between renewals, and between looks.")
     shutdown_s: float = Field(default=10.0, gt=0, le=300, description="Time to finish binds and reports after SIGTERM.")
 
     @classmethod
@@ -212,8 +231,8 @@ class Settings(BaseSettings):
         # YAML reads `off` as false, and `on` and `yes` as true, which pydantic would read as the number 1.
         if value is False and info.field_name == "preemption":
             return VictimScope.OFF
-        if isinstance(value, bool):
-            raise ValueError("it is a boolean, and no setting is")
+        if isinstance(value, bool) and info.field_name != "leader_elect":
+            raise ValueError("it is a boolean, and this setting is none")
         return value
 
     @field_validator("scheduler_names", "topology_keys", "accelerators", mode="before")
@@ -227,6 +246,17 @@ class Settings(BaseSettings):
     @classmethod
     def _unique_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value))
+
+    @model_validator(mode="after")
+    def _lease_times_fit(self) -> Self:
+        # As in client-go: there is time for more than one renewal, and it is over before others try.
+        duration_s, renew_s, retry_s = self.lease_duration_s, self.lease_renew_s, self.lease_retry_s
+        if not duration_s > renew_s > 1.2 * retry_s:
+            raise ValueError(
+                f"lease_duration_s ({duration_s:g}) must be more than lease_renew_s ({renew_s:g}), and that more than "
+                f"1.2 times lease_retry_s ({retry_s:g})"
+            )
+        return self
 
 
 def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Settings:
@@ -248,7 +278,7 @@ def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Setti
     except ValidationError as error:
         found: dict[str, str] = {}  # one complaint a setting: of a bad list, what is wrong with its first bad entry
         for detail in error.errors():
-            found.setdefault(str(detail["loc"][0]), _complaint(detail, layers))
+            found.setdefault(str(detail["loc"][:1]), _complaint(detail, layers))
         raise SettingsError("; ".join(found.values()) + ".") from None
 
 
@@ -286,6 +316,8 @@ _PLAIN_WORDS = {
 
 def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object]]]) -> str:
     """The error of one setting, as part of a sentence."""
+    if not detail["loc"]:  # settings that do not go with each other
+        return str(detail["ctx"]["error"])
     name = str(detail["loc"][0])
     origin, value = next((origin, values[name]) for origin, values in reversed(layers) if name in values)
     if detail["type"] == "extra_forbidden":

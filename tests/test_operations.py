@@ -16,6 +16,9 @@ from gangsched.daemon import Daemon
 from gangsched.kube.http import permissions
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.http.permissions import Lease
+from gangsched.kube.lease.candidate import Timing
+from gangsched.kube.lease.leadership import lead_by_lease
 from gangsched.kube.ports import silent
 from gangsched.kube.read.informers import Informers
 from gangsched.model.disruption import DISRUPTION_TARGET
@@ -50,6 +53,8 @@ def default_of(field: FieldInfo) -> str:
         value = value.value
     if isinstance(value, tuple):
         value = ",".join(value)
+    if isinstance(value, bool):
+        value = str(value).lower()
     if value is None or value == "":
         return "none"
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
@@ -109,25 +114,28 @@ def metric_names() -> set[str]:
     """The names of all metrics of ours, as a daemon that is put together but not started has them."""
     client = cast("ApiClient", object())
     informers = Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)
-    daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event())
+    lease, timing = Lease("ns", "l"), Timing(duration_s=15, renew_s=10, retry_s=2)
+    leadership = lead_by_lease(client, lease, timing, identity=None, caught_up=informers.synced, warn=silent)
+    daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event(), leadership)
     return {
         family.name + ("_total" if family.type == "counter" else "")
         for family in daemon.metrics.registry.collect()
-        if family.name.startswith("gangsched_")
+        if family.name.startswith(("gangsched_", "leader_election_"))
     }
 
 
 def test_every_metric_is_in_the_tables() -> None:
     """Each metric is named, and none that is gone."""
-    named = set(re.findall(r"gangsched_[a-z_]+", "\n".join(re.findall(r"(?m)^\| `gangsched_.*", TEXT))))
+    ours = r"(?:gangsched|leader_election)_[a-z_]+"
+    named = set(re.findall(ours, "\n".join(re.findall(rf"(?m)^\| `{ours}.*", TEXT))))
     assert named == metric_names()
 
 
 def granted(role: str) -> set[tuple[str, str, str]]:
-    """(verb, API group, resource) of all rules of a ClusterRole in the manifests."""
+    """(verb, API group, resource) of all rules of a role in the manifests."""
     files = sorted((ROOT / "manifests").glob("rbac*.yaml"))
     documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
-    (found,) = [each for each in documents if each["kind"] == "ClusterRole" and each["metadata"]["name"] == role]
+    (found,) = [each for each in documents if each["kind"].endswith("Role") and each["metadata"]["name"] == role]
     return {
         (verb, api_group, resource)
         for rule in found["rules"]
@@ -137,7 +145,11 @@ def granted(role: str) -> set[tuple[str, str, str]]:
     }
 
 
-ROLES = {"gangsched-preemption": "PREEMPTION", "gangsched-preemption-last-resort": "LAST_RESORT"}
+ROLES = {
+    "gangsched-preemption": "PREEMPTION",
+    "gangsched-preemption-last-resort": "LAST_RESORT",
+    "gangsched-leader-election": "LEASES",
+}
 """The tables with roles of their own; one role has all others."""
 
 
@@ -152,6 +164,17 @@ def test_a_role_grants_exactly_what_is_needed(role: str) -> None:
         if isinstance(each, permissions.Permission)
     }
     assert granted(role) == needed
+
+
+def test_leader_election_has_one_lease_in_one_namespace() -> None:
+    """Its role is no ClusterRole, and names the Lease but for `create`, which cannot be restricted so."""
+    documents = yaml.safe_load_all((ROOT / "manifests" / "rbac.yaml").read_text())
+    (role,) = [each for each in documents if each["kind"] == "Role"]
+    assert role["metadata"]["namespace"] == Settings().lease_namespace
+    named = {verb: rule.get("resourceNames") for rule in role["rules"] for verb in rule["verbs"]}
+    assert named.pop("create") is None
+    assert set(named) == {"get", "update", "watch"}
+    assert all(names == [Settings().lease_name] for names in named.values())
 
 
 def test_the_last_resort_is_bound_to_nobody() -> None:

@@ -87,6 +87,17 @@ class BindFailed(msgspec.Struct, frozen=True, gc=False):
     message: str
 
 
+class BindUndecided(msgspec.Struct, frozen=True, gc=False):
+    """A bind from before the lease was lost may still be carried out; an Outcome will say.
+
+    `permitted` is the stamp that it leaves on the pod.
+    """
+
+    uid: str
+    node: str
+    permitted: PermitStamp | None = None
+
+
 class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
     """A BindClaims is carried out; `versions` has what version our writes gave each claim and volume, by key."""
 
@@ -141,7 +152,7 @@ class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
 
 
 PreemptionAnswer: TypeAlias = PreemptionPrepared | EvictionDelayed | Evicted | EvictionsForbidden
-Message: TypeAlias = Event | Outcome | ClaimsWritten | PreemptionAnswer
+Message: TypeAlias = Event | Outcome | BindUndecided | ClaimsWritten | PreemptionAnswer
 
 # --- Actions: what the shell must do --------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from gangsched.model.protocol import (
     Applied,
     BindFailed,
     BindGone,
+    BindUndecided,
     Bound,
     Event,
     Gone,
@@ -74,7 +75,7 @@ class EventHandlers:
         self._avoid_s = avoid_s
         self._bind_retry_keep_s = bind_retry_keep_s
 
-    def apply(self, message: Event | Outcome, *, now_s: float) -> tuple[RecordEvent, ...]:
+    def apply(self, message: Event | Outcome | BindUndecided, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply one message; returns Events that are due whatever is decided next."""
         match message:
             case Applied(item=item):
@@ -92,6 +93,8 @@ class EventHandlers:
                     self._helped(self._cluster.storage_cache.miss(kind))
             case Bound() | BindGone() | BindFailed():
                 return self._outcome(message, now_s)
+            case BindUndecided():
+                self._undecided(message)
             case _:
                 assert_never(message)
         return ()
@@ -245,6 +248,13 @@ class EventHandlers:
                 self._drop_pod_group(api_group, gang, "")
         for pod_group in pod_groups:
             self._apply_pod_group(pod_group)
+
+    def _undecided(self, bind: BindUndecided) -> None:
+        """A pod that may be bound any moment takes its room until that is known (semantics B3)."""
+        member = self._members.get(bind.uid)
+        if member is not None and member.state is State.PENDING:
+            self._members.change(member, Change.SEND_BIND, node=bind.node)
+            member.permit = bind.permitted
 
     def _outcome(self, outcome: Bound | BindGone | BindFailed, now_s: float) -> tuple[RecordEvent, ...]:
         member = self._members.get(outcome.uid)

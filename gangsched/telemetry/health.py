@@ -17,8 +17,17 @@ from gangsched.telemetry.metrics import Metrics
 from gangsched.telemetry.serving import serve
 
 
-def health_app(*, metrics: Metrics, heartbeat: Heartbeat, waiting_for: Callable[[], Sequence[str]]) -> web.Application:
-    """The three pages. `waiting_for` names what is not read yet ("pods", "nodes"); empty means ready."""
+def health_app(
+    *,
+    metrics: Metrics,
+    heartbeat: Heartbeat,
+    waiting_for: Callable[[], Sequence[str]],
+    role: Callable[[], str] | None = None,
+) -> web.Application:
+    """The three pages. `waiting_for` names what is not read yet ("pods", "nodes"); empty means ready.
+
+    `role` is "leader" or "standby", None without leader election.
+    """
 
     async def livez(request: web.Request) -> web.Response:
         if heartbeat.alive:
@@ -27,7 +36,8 @@ def health_app(*, metrics: Metrics, heartbeat: Heartbeat, waiting_for: Callable[
 
     async def readyz(request: web.Request) -> web.Response:
         missing = list(waiting_for())
-        return web.json_response({"ready": not missing, "waitingFor": missing}, status=503 if missing else 200)
+        answer = {"ready": not missing, "waitingFor": missing, **({"role": role()} if role is not None else {})}
+        return web.json_response(answer, status=503 if missing else 200)
 
     async def show_metrics(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -40,13 +50,19 @@ def health_app(*, metrics: Metrics, heartbeat: Heartbeat, waiting_for: Callable[
 
 @asynccontextmanager
 async def serve_health(
-    host: str, port: int, *, metrics: Metrics, heartbeat: Heartbeat, waiting_for: Callable[[], Sequence[str]]
+    host: str,
+    port: int,
+    *,
+    metrics: Metrics,
+    heartbeat: Heartbeat,
+    waiting_for: Callable[[], Sequence[str]],
+    role: Callable[[], str] | None = None,
 ) -> AsyncIterator[None]:
     """Serve the pages while the block runs; port 0 serves nothing.
 
     Raises SettingsError when the port is not available.
     """
-    app = health_app(metrics=metrics, heartbeat=heartbeat, waiting_for=waiting_for)
+    app = health_app(metrics=metrics, heartbeat=heartbeat, waiting_for=waiting_for, role=role)
     remedy = "choose another --health-port, or 0 for none"
     async with serve(app, host, port, what="health and metrics", remedy=remedy):
         yield

@@ -8,7 +8,7 @@ since `.labels()` costs four times as much as `.inc()`. Hot code counts in plain
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -70,6 +70,12 @@ class Metrics:
         self._published = _Published(registry)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
+
+    def leadership(self, lease: str, leads: Callable[[], bool]) -> None:
+        """Show whether this instance leads, under the name that client-go gives that."""
+        meaning = "Whether this instance holds the lease `name` and plans."
+        gauge = Gauge("leader_election_master_status", meaning, ["name"], registry=self.registry)
+        gauge.labels(lease).set_function(lambda: float(leads()))
 
     def publish(self, family: str, part: str, counts: DataclassInstance) -> None:
         """Show each field of a dataclass of ever-growing integers as gangsched_<family>_<field>_total{part=…}.

@@ -30,6 +30,7 @@ class Bench:
     def __init__(self) -> None:
         self.now = 100.0
         self.is_ready = True
+        self.leads = True
         self.binds: list[Bind] = []
         self.told: list[Report] = []
         self.ordered: list[PreemptionOrder] = []
@@ -40,6 +41,7 @@ class Bench:
             metrics=Metrics(),
             limits=Limits(),
             ready=lambda: self.is_ready,
+            leads=lambda: self.leads,
         )
 
     def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
@@ -169,3 +171,42 @@ def test_drain_takes_in_late_outcomes_and_tells_everything(bench: Bench) -> None
     bench.loop.drain()
     assert {each.reason for each in bench.told if isinstance(each, RecordEvent)} >= {"Scheduled", "FailedScheduling"}
     assert any(isinstance(each, SetPodCondition) for each in bench.told)
+
+
+def test_a_standby_knows_everything_and_decides_nothing(bench: Bench) -> None:
+    """While another leads, messages are applied and views are built; the first turn of a term binds."""
+    bench.leads = False
+    for each in members("g", 2):
+        bench.loop.inbox(Applied(each))
+    bench.now += 100.0
+    assert not bench.loop.turn()
+    assert not bench.loop.turn()
+    assert set(bench.state.registry.groups) == {"ns/g"}
+    assert (bench.binds, bench.told) == ([], [])
+    bench.leads = True
+    assert bench.loop.turn()
+    assert len(bench.binds) == 2
+
+
+async def test_a_standby_sleeps_whatever_is_due(bench: Bench) -> None:
+    """Deadlines are those of a leader: a standby does not turn for them."""
+    bench.loop.inbox(Applied(pod("p", gpus=99)))
+    bench.loop.turn()
+    assert bench.state.next_deadline_s(bench.now) is not None
+    bench.leads = False
+    bench.now += 1_000.0
+    turns = 0
+    turn = bench.loop.turn
+
+    def counted() -> bool:
+        nonlocal turns
+        turns += 1
+        return turn()
+
+    bench.loop.turn = counted  # type: ignore[method-assign]
+    running = asyncio.create_task(bench.loop.run())
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert turns <= 2
+    bench.loop.stop()
+    await running

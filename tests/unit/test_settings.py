@@ -219,3 +219,23 @@ def test_settings_are_frozen() -> None:
 def test_every_setting_is_described() -> None:
     """An administrator can read what each setting means."""
     assert all(field.description for field in Settings.model_fields.values())
+
+
+def test_leader_election_is_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is off unless it is turned on, in YAML's or a variable's words; anything else is told."""
+    assert not load_settings(None, {}).leader_elect
+    assert load_settings(write(tmp_path, "leader_elect: on\n"), {}).leader_elect
+    monkeypatch.setenv("GANGSCHED_LEADER_ELECT", "true")
+    assert load_settings(None, {}).leader_elect
+    assert not load_settings(None, {"leader_elect": False}).leader_elect
+    assert "leader_elect" in refusal(leader_elect="maybe")
+
+
+@pytest.mark.parametrize("times", [(10, 10, 2), (15, 15, 2), (15, 10, 10), (15, 2, 1.9), (5, 10, 2)], ids=str)
+def test_the_times_of_the_lease_fit_each_other(times: tuple[float, float, float]) -> None:
+    """One sentence names all three."""
+    names = ("lease_duration_s", "lease_renew_s", "lease_retry_s")
+    said = refusal(lease_duration_s=times[0], lease_renew_s=times[1], lease_retry_s=times[2])
+    assert said.count(".") <= 3
+    assert all(name in said for name in names)
+    assert said.startswith(f"lease_duration_s ({times[0]:g}) must be more than lease_renew_s ({times[1]:g})")

@@ -33,7 +33,7 @@ from gangsched.kube.http.faults import (
     said,
 )
 from gangsched.kube.http.fence import Fence
-from gangsched.kube.http.permissions import VOLUMES, Permission, check_permissions
+from gangsched.kube.http.permissions import VOLUMES, Lease, Permission, check_permissions
 from gangsched.kube.http.sockets import open_socket
 from gangsched.kube.ports import Now, Sleep, Warn, silent
 
@@ -193,21 +193,22 @@ class ApiClient:
         self,
         *,
         optional: Sequence[Permission] = VOLUMES,
+        lease: Lease | None = None,
         wait_s: float = 0.0,
         warn: Warn = silent,
         sleep: Sleep = asyncio.sleep,
     ) -> tuple[Permission, ...]:
         """Make sure that the server answers and lets us do our work; what of `optional` it does not let us do.
 
-        A server that is away is asked again for `wait_s`. Raises Misconfigured with one sentence that names the fix;
-        meant for start-up only.
+        A server that is away is asked again for `wait_s`. `lease` is that of leader election. Raises Misconfigured with
+        one sentence that names the fix; meant for start-up only.
         """
         server = self.credentials.server
         gives_up_s = self._now() + wait_s
         backoff = Backoff(1.0, 8.0, rng=Random())
         while True:
             try:
-                return await self._check(optional)
+                return await self._check(optional, lease)
             except Fault as fault:
                 if not is_away(fault):
                     raise
@@ -220,7 +221,7 @@ class ApiClient:
                 warn(f"The API server {server} does not answer ({_cause(fault)}); trying for {left_s:.0f} s more.")
             await sleep(delay_s)
 
-    async def _check(self, optional: Sequence[Permission]) -> tuple[Permission, ...]:
+    async def _check(self, optional: Sequence[Permission], lease: Lease | None) -> tuple[Permission, ...]:
         try:
             await self.request("GET", "/version", timeout_s=10.0)
         except ApiFault as fault:
@@ -232,7 +233,7 @@ class ApiClient:
                 ) from fault
             if is_away(fault):
                 raise
-        return await check_permissions(self, optional)
+        return await check_permissions(self, optional, lease)
 
     async def _open(
         self,

@@ -93,6 +93,17 @@ NATIVE_POD_GROUPS = (
 )
 
 
+LEASES = tuple(Permission(verb, "coordination.k8s.io", "leases") for verb in ("create", "get", "update", "watch"))
+"""On one Lease in one namespace, with leader election; asked for only then."""
+
+
+class Lease(NamedTuple):
+    """The Lease of leader election."""
+
+    namespace: str
+    name: str
+
+
 class _Decision(msgspec.Struct):
     allowed: bool = False
 
@@ -118,8 +129,10 @@ _served_decoder = msgspec.json.Decoder(_Served)
 AT_A_TIME = 4
 
 
-async def check_permissions(client: RestClient, optional: Sequence[Permission]) -> tuple[Permission, ...]:
-    """The permissions among `optional` that are missing.
+async def check_permissions(
+    client: RestClient, optional: Sequence[Permission], lease: Lease | None = None
+) -> tuple[Permission, ...]:
+    """The permissions among `optional` that are missing. With a `lease`, `LEASES` are required on it.
 
     Raises Misconfigured that names every other permission that is missing, or the fault of a server that is away.
     """
@@ -129,6 +142,9 @@ async def check_permissions(client: RestClient, optional: Sequence[Permission]) 
         required = (*PERMISSIONS, *itertools.compress(WHOLE_POD_GROUPS, lacking))
         asked = (*required, *optional)
         granted = await asyncio.gather(*(_granted(client, permission, turn) for permission in asked))
+        if lease is not None:
+            required, asked = (*LEASES, *required), (*LEASES, *asked)
+            granted = [*await asyncio.gather(*(_granted(client, each, turn, lease) for each in LEASES)), *granted]
     except ApiFault as fault:
         if fault.status in {UNAUTHORIZED, FORBIDDEN}:
             raise Misconfigured(f"The API server does not accept our credentials ({fault}): renew them.") from fault
@@ -186,7 +202,12 @@ async def _lacks_status(client: RestClient, api_group: str, turn: asyncio.Semaph
     return "podgroups" in names and "podgroups/status" not in names
 
 
-async def _granted(client: RestClient, permission: Permission, turn: asyncio.Semaphore) -> bool:
+async def _granted(
+    client: RestClient, permission: Permission, turn: asyncio.Semaphore, of: Lease | None = None
+) -> bool:
+    """Whether we have a permission, in every namespace or on one Lease."""
+    # Who creates an object cannot be restricted to one name.
+    named = {} if of is None else {"namespace": of.namespace, "name": "" if permission.verb == "create" else of.name}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -196,6 +217,7 @@ async def _granted(client: RestClient, permission: Permission, turn: asyncio.Sem
                 "group": permission.api_group,
                 "resource": permission.resource,
                 "subresource": permission.subresource,
+                **named,
             }
         },
     }

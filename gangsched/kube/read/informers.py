@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from gangsched.kube.http.client import ApiClient
@@ -20,7 +19,7 @@ from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
-from gangsched.model.protocol import Message, Unread
+from gangsched.model.protocol import Message
 
 
 class Informers:
@@ -44,14 +43,15 @@ class Informers:
         self.stores: dict[str, Store[Any, Any]] = {}
         self.reflectors: dict[str, Reflector[Any, Any]] = {}
         self._early: list[Message] = []  # until `deliver_to`
+        self._is_early = True
         self._sink: Sink = self._early.append
         self.scheduler_names = names = SchedulerNames(scheduler_names, warn)
         required: tuple[Any, ...] = (resources.pods(ShapeTable(), names), resources.nodes(warn), resources.NAMESPACES)
         optional = (*resources.STORAGE, *((resources.DISRUPTION_BUDGETS,) if disruption_budgets else ()))
         for resource in (*required, *optional):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
-            unread = partial(self._take, Unread(resource.kind)) if resource.optional else None
-            self.reflectors[resource.name] = Reflector(client, store, warn=warn, refused=unread)
+            refused = store.refused if resource.optional else None
+            self.reflectors[resource.name] = Reflector(client, store, warn=warn, refused=refused)
         self.pod_groups = PodGroupInformer(
             client,
             self._take,
@@ -64,10 +64,14 @@ class Informers:
         self._synced = synced | {"podgroups": self.pod_groups.synced}
 
     def deliver_to(self, sink: Sink) -> None:
-        """Deliver all messages to `sink`, from the first one on."""
-        early, self._early = self._early, []
+        """Deliver all messages to `sink`, from the first one on; one that comes later is told all that is known."""
+        if self._is_early:
+            told, self._early, self._is_early = self._early, [], False
+        else:
+            told = [message for store in self.stores.values() for message in store.known()]
+            told += self.pod_groups.known()
         self._sink = sink
-        for message in early:
+        for message in told:
             sink(message)
 
     def waiting_for(self) -> list[str]:

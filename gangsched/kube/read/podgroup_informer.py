@@ -26,6 +26,7 @@ from gangsched.kube.ports import Now, Sink, Sleep, Warn
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.objects import PodGroup
+from gangsched.model.protocol import Message
 
 API_GROUPS = (X_K8S, SIGS, NATIVE)
 PAGE_LIMIT = 500
@@ -81,10 +82,23 @@ class PodGroupInformer:
     rng: random.Random = field(default_factory=random.Random)
     counts: PodGroupCounts = field(init=False, default_factory=PodGroupCounts)
     synced: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _followers: list[_ApiGroup] = field(init=False, default_factory=list)
+
+    def known(self) -> list[Message]:
+        """Everything that was told, for somebody who has heard nothing."""
+        return [message for follower in self._followers for message in follower.store.known()]
+
+    def is_live(self) -> bool:
+        """Whether changes are heard as they come; shortly after the start only lists tell of them."""
+        return bool(self._followers) and all(follower.is_live for follower in self._followers)
+
+    async def catch_up(self) -> None:
+        """List what is not followed live yet. Raises Fault."""
+        await asyncio.gather(*(follower.catch_up() for follower in self._followers if not follower.is_live))
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        followers = [_ApiGroup(self, api_group) for api_group in self.api_groups]
+        self._followers = followers = [_ApiGroup(self, api_group) for api_group in self.api_groups]
         async with asyncio.TaskGroup() as group:
             for follower in followers:
                 group.create_task(follower.run(), name=f"podgroups of {follower.api_group}")
@@ -99,11 +113,12 @@ class _ApiGroup:
     def __init__(self, informer: PodGroupInformer, api_group: str) -> None:
         self.api_group = api_group
         self.listed = asyncio.Event()
+        self.is_live = False
         self._informer = informer
         self._client = informer.client
         self._counts = informer.counts
         self._now, self._sleep = informer.now, informer.sleep
-        self._store = PodGroupStore(api_group, informer.sink, informer.warn)
+        self.store = PodGroupStore(api_group, informer.sink, informer.warn)
         self._absent = Backoff(2.0, 8.0, rng=informer.rng)
         self._backoff = Backoff(0.5, 30.0, rng=informer.rng)
         self._pace = Pace(TRY_AT_MOST_EVERY_S, now=informer.now, sleep=informer.sleep)
@@ -120,8 +135,9 @@ class _ApiGroup:
                     self._absent.reset()
                     await self._listen(version)
                     continue
-                self._store.replace_with_none()
+                self.store.replace_with_none()
                 self.listed.set()
+                self.is_live = True  # there is nothing to hear
                 delay_s = self._absent.next_s()
             except Fault as fault:
                 if self._now() - began_s > self._informer.sweep_every_s:
@@ -130,6 +146,12 @@ class _ApiGroup:
                 self._complain(fault)
                 delay_s = self._backoff.next_s(fault)
             await self._sleep(delay_s)
+
+    async def catch_up(self) -> None:
+        """List once more, if the API group is served."""
+        version = await self._served_version()
+        if version is not None:
+            await self._sweep(version)
 
     async def _served_version(self) -> str | None:
         """The version that has PodGroups, the server's preferred one first; None when there is none."""
@@ -151,11 +173,11 @@ class _ApiGroup:
         except ApiFault as fault:
             if fault.status != FORBIDDEN or self.api_group != NATIVE:
                 raise
-            self._store.replace_with_none()
+            self.store.replace_with_none()
             self.listed.set()
             raise
         self._counts.sweeps += 1
-        self._store.replace(pod_groups, resource_version)
+        self.store.replace(pod_groups, resource_version)
         self.listed.set()
         self._trouble = None
 
@@ -168,7 +190,7 @@ class _ApiGroup:
             for number, body in enumerate(page.get("items") or ()):
                 if number % SLICE == 0:
                     await self._sleep(0)
-                pod_group = self._store.read(body, version)
+                pod_group = self.store.read(body, version)
                 if pod_group is not None:
                     pod_groups.append(pod_group)
             metadata = page.get("metadata", {})
@@ -181,6 +203,7 @@ class _ApiGroup:
         informer = self._informer
         if informer.backlog_bound is not None:
             await wait_for_event(informer.backlog_bound, LISTEN_WITHIN_S, sleep=self._sleep)
+        self.is_live = False
         kopf_watch = await asyncio.to_thread(importlib.import_module, "gangsched.kube.read.kopf_watch")
         self._counts.starts += 1
         stop = asyncio.Event()
@@ -200,18 +223,20 @@ class _ApiGroup:
             pause_s = FIRST_SWEEP_AFTER_S
             while not await wait_for_event(ended, pause_s, sleep=self._sleep):
                 await self._sweep(version)
+                self.is_live = not ended.is_set()
                 pause_s = informer.sweep_every_s
             await listening
         finally:
+            self.is_live = False
             stop.set()
             await self._end(listening)
 
     def _heard(self, version: str, kind: str | None, body: Mapping[str, Any]) -> None:
         self._counts.events += 1
         if kind == "DELETED":
-            self._store.gone(body)
+            self.store.gone(body)
         else:
-            self._store.applied(body, version)
+            self.store.applied(body, version)
 
     async def _end(self, listening: asyncio.Task[None]) -> None:
         with suppress(Fault):

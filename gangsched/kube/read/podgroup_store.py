@@ -13,7 +13,7 @@ from typing import Any
 from gangsched.api.podgroup import parse_pod_group
 from gangsched.kube.ports import Sink, Warn
 from gangsched.model.objects import PodGroup
-from gangsched.model.protocol import Applied, Gone, Replaced, Unread
+from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 
 
 class PodGroupStore:
@@ -29,6 +29,13 @@ class PodGroupStore:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def known(self) -> list[Message]:
+        """Everything that was told, for somebody who has heard nothing."""
+        if self._served is None:
+            return []
+        told = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
+        return [told if self._served else Unread(PodGroup, self.api_group)]
 
     def applied(self, body: Mapping[str, Any], version: str) -> None:
         """The stream shows an object: new, changed, or listed again."""

@@ -9,6 +9,7 @@ once and skipped, and if we knew it before, its last good version stands: room t
 
 from __future__ import annotations
 
+from collections.abc import ItemsView
 from dataclasses import dataclass
 from typing import Generic
 
@@ -20,10 +21,11 @@ from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read.decode import DecodeFault
 from gangsched.kube.read.resources import Resource, T, W
 from gangsched.kube.read.wire import ErrorStatus, Identified, Identity, Line, Page
-from gangsched.model.protocol import Applied, Gone, Replaced
+from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 
 _ITEMS = b',"items":['
 HEAD_BYTES = 4_096
+TOLD_AT_ONCE = 1_000
 SENTENCE_CHARACTERS = 500
 
 _loose_line = msgspec.json.Decoder(Line[Raw])
@@ -66,6 +68,7 @@ class Store(Generic[W, T]):
         self.resource: Resource[W, T] = resource
         self.resource_version = ""
         self.counts = StoreCounts()
+        self._is_unread = False
         self._sink = sink
         self._warn = warn
         self._items: dict[str, T] = {}
@@ -75,6 +78,27 @@ class Store(Generic[W, T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def items(self) -> ItemsView[str, T]:
+        """What is known, by key."""
+        return self._items.items()
+
+    def get(self, key: str) -> T | None:
+        """The last version of an object."""
+        return self._items.get(key)
+
+    def known(self) -> list[Message]:
+        """Everything that was told, for somebody who has heard nothing; a long list in pieces."""
+        if self._is_unread:
+            return [Unread(self.resource.kind)]
+        if len(self._items) > TOLD_AT_ONCE:
+            return [Applied(item) for item in self._items.values()]
+        return [Replaced(self.resource.kind, tuple(self._items.values()))] if self.resource_version else []
+
+    def refused(self) -> None:
+        """The resource cannot be read (any more)."""
+        self._is_unread = True
+        self._sink(Unread(self.resource.kind))
 
     def begin_list(self) -> None:
         """Forget the pages of a list that was not finished."""
@@ -98,6 +122,7 @@ class Store(Generic[W, T]):
         if not meta.continue_token:
             all_told = not self.resource_version and self._items and self._items.keys() == self._listing.keys()
             self.resource_version = meta.resource_version
+            self._is_unread = False
             self._items = self._listing
             self._listing = {}
             self._untold.clear()

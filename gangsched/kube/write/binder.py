@@ -3,8 +3,9 @@
 Law: only an answer that proves refusal ends a bind as refused. After any other the request may still be carried out, so
 the pod keeps its room: the bind is sent again, to the same node and as long as it still fits there, and the pod is
 read, until an answer is certain. Of two binds of one pod the server lets only one through. A bind that failed is never
-tried again here. Binds come before everything else we write: `idle` and `fate` let the others step back; undecided ones
-hold nobody up. What it does *not* do: choose, undo, touch room, or know nodes.
+tried again here; one that did not pass the fence has failed, unless it was sent before. Binds come before everything
+else we write: `idle` and `fate` let the others step back; undecided ones hold nobody up. What it does *not* do: choose,
+undo, touch room, or know nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from enum import Enum
 import msgspec
 
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
+from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault, Fenced, Unreachable
 from gangsched.kube.ports import RestClient, Runtime, Sink
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binding import encode_binding, outcome_of, pod_path
@@ -70,17 +71,26 @@ class BindCounts:
     read_back_retries: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """A bind that may still be carried out, until `certain_s`."""
+
+    bind: Bind
+    certain_s: float
+
+
 @dataclass(slots=True)
 class _Attempt:
     """A bind on its way. `fault` is how its last send ended; `unread`: its pod must be read before the next one.
 
-    Until `certain_s` a send may still be carried out.
+    Until `certain_s` a send may still be carried out. While it `is_sent` nothing is known of the last one.
     """
 
     bind: Bind
     began_s: float
     fault: Fault | None = None
     unread: bool = False
+    is_sent: bool = False
     certain_s: float = float("-inf")
     sends_left: int = SENDS
 
@@ -114,7 +124,7 @@ class Binder:
         self._queue: asyncio.Queue[_Attempt] = asyncio.Queue()
         self._queued = 0  # or being sent for the first time
         self._slots = asyncio.Semaphore(connections)  # of those sent or read again
-        self._pending: dict[str, Bind] = {}
+        self._pending: dict[str, _Attempt] = {}
         self._bound: Recent[str, None] = Recent()
         self._answered = asyncio.Event()
         self._answered.set()
@@ -137,13 +147,32 @@ class Binder:
         """Queue binds, in order; every one is answered by exactly one Outcome through the sink."""
         began_s = self._runtime.now()
         for bind in binds:
-            self._pending[bind.uid] = bind
-            self._queue.put_nowait(_Attempt(bind, began_s))
+            self._enter(_Attempt(bind, began_s))
         self.counts.submitted += len(binds)
-        self._queued += len(binds)
-        if binds:
-            self._answered.clear()
-            self.idle.clear()
+
+    def undecided(self) -> tuple[Undecided, ...]:
+        """The binds that may still be carried out, once nothing is sent any more (after `run` was cancelled)."""
+        open_s = self._runtime.now() + REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
+        return tuple(
+            Undecided(attempt.bind, open_s if attempt.is_sent else attempt.certain_s)
+            for attempt in self._pending.values()
+            if attempt.is_sent or attempt.fault is not None
+        )
+
+    def adopt(self, undecided: Sequence[Undecided]) -> None:
+        """Read the pods of another binder's undecided binds until each is certain; none is sent again."""
+        for each in undecided:
+            fault = Unreachable("the lease was lost before an answer came")
+            self._enter(
+                _Attempt(each.bind, self._runtime.now(), fault, unread=True, certain_s=each.certain_s, sends_left=0)
+            )
+
+    def _enter(self, attempt: _Attempt) -> None:
+        self._pending[attempt.bind.uid] = attempt
+        self._queue.put_nowait(attempt)
+        self._queued += 1
+        self._answered.clear()
+        self.idle.clear()
 
     async def run(self) -> None:
         """Bind until cancelled; binds under way are then left to the next start (semantics B4)."""
@@ -208,11 +237,16 @@ class Binder:
             why = "the node is gone, cordoned or full"
             return BindFailed(bind.uid, bind.node, why) if attempt.fault is None else None
         self.counts.sent_again += attempt.fault is not None
+        attempt.is_sent = True  # and stays so if this is cancelled
         try:
             await self._client.request(
                 "POST", f"{pod_path(bind)}/binding", encode_binding(bind), timeout_s=self._timeout_s
             )
+        except Fenced as fault:
+            attempt.is_sent = False
+            return BindFailed(bind.uid, bind.node, str(fault)) if attempt.fault is None else None
         except Fault as fault:
+            attempt.is_sent = False
             open_s = _open_s(fault)
             self.counts.lost_answers += open_s > 0
             attempt.fault, attempt.unread = fault, True

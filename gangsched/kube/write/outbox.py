@@ -17,7 +17,16 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOUND, UNPROCESSABLE, ApiFault, Fault
+from gangsched.kube.http.faults import (
+    BAD_REQUEST,
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    UNPROCESSABLE,
+    ApiFault,
+    Fault,
+    Fenced,
+)
 from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.fair_queue import FairQueue
@@ -270,7 +279,7 @@ class Outbox(Generic[V]):
     def _retry(self, order: _Order[V], fault: Fault) -> None:
         order.tries += 1
         status = fault.status if isinstance(fault, ApiFault) else 0
-        gone = _is_gone(fault)
+        gone = _is_gone(fault) or isinstance(fault, Fenced)  # who leads now tells what is to be told
         if gone or status in self._kind.final or order.tries == self._kind.tries:
             self.counts.dropped += 1
             self._finish(order)

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from gangsched.core.cycle import plan
 from gangsched.model.objects import Node, Phase, Pod
-from gangsched.model.protocol import Applied, BindGone, Bound, Gone, Replaced
+from gangsched.model.protocol import Applied, BindFailed, BindGone, BindUndecided, Bound, Gone, Replaced
 from gangsched.model.reasons import Reason
+from gangsched.state.scheduling import SchedulingState
 from tests.builders import gang_metadata, members, node, pod, pod_group, running, stamped
 from tests.world import World
 
@@ -411,3 +412,27 @@ def test_a_holder_that_progresses_wakes_only_refused_gangs_of_higher_priority(pr
     world.settle()
     assert len(world.held()) == 2
     assert activated.count("ns/r") == times
+
+
+def test_a_bind_from_before_the_lease_was_lost_keeps_its_room() -> None:
+    """B3: nobody is planned onto the room of a pod that may be bound any moment, and its answer counts."""
+    world = World(node("a", 8))
+    first = world.create(pod("first", gpus=8))[0]
+    world.state = SchedulingState(world.rules)
+    world.say(Replaced(Pod, (first,)), Applied(world.nodes["a"]), BindUndecided(first.uid, "a"))
+    world.create(pod("second", gpus=8))
+    world.settle()
+    assert world.sent == []
+    world.say(BindFailed(first.uid, "a", "unbound after all"))
+    world.advance(60.0)
+    assert len(world.bound()) == 1
+
+
+def test_an_undecided_bind_of_a_pod_that_is_gone_or_bound_is_nothing() -> None:
+    """B3: what the API server shows counts more."""
+    world = World(node("a", 8))
+    bound = world.create(pod("bound", node_name="a", gpus=4))[0]
+    world.say(BindUndecided("nobody", "a"), BindUndecided(bound.uid, "a"))
+    world.create(pod("second", gpus=4))
+    world.settle()
+    assert len(world.bound()) == 2

@@ -64,6 +64,15 @@ async def test_readyz_names_what_is_missing(watched: Watched) -> None:
     assert (status, json.loads(text)) == (200, {"ready": True, "waitingFor": []})
 
 
+@pytest.mark.parametrize("role", ["leader", "standby"])
+async def test_readyz_says_who_leads(role: str) -> None:
+    """A standby is ready, too: it could take over at any moment."""
+    metrics = Metrics()
+    app = health_app(metrics=metrics, heartbeat=Heartbeat(metrics), waiting_for=list, role=lambda: role)
+    async with TestClient(TestServer(app)) as client, client.get("/readyz") as response:
+        assert (response.status, await response.json()) == (200, {"ready": True, "waitingFor": [], "role": role})
+
+
 async def test_metrics_page_is_what_prometheus_reads(watched: Watched) -> None:
     """The page parses and shows the registry's numbers."""
     watched.metrics.cycles.inc()

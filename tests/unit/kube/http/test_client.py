@@ -17,7 +17,7 @@ from gangsched.api.keys import SIGS, X_K8S
 from gangsched.kube.http import client, credentials
 from gangsched.kube.http.client import connect
 from gangsched.kube.http.faults import ApiFault, Malformed, Misconfigured, Unreachable, said
-from gangsched.kube.http.permissions import LAST_RESORT, PATH, PERMISSIONS, PREEMPTION, VOLUMES, warnings
+from gangsched.kube.http.permissions import LAST_RESORT, PATH, PERMISSIONS, PREEMPTION, VOLUMES, Lease, warnings
 from gangsched.kube.ports import Sleep
 from tests.server_thread import Handler
 from tests.unit.kube.fakes import FakeTime, kubeconfig, says, serving, status
@@ -147,6 +147,26 @@ async def test_check_passes_when_everything_is_granted(tmp_path: Path) -> None:
                 *[PATH] * len((*PERMISSIONS, *VOLUMES)),
             ]
         )
+
+
+async def test_leader_election_needs_its_lease_and_nothing_else_needs_that(tmp_path: Path) -> None:
+    """What is asked for is one Lease by name, but for `create`; a missing right is named."""
+    asked: list[dict[str, str]] = []
+    review = reviewing("update leases")
+
+    async def heard(request: web.Request) -> web.StreamResponse:
+        asked.append(msgspec.json.decode(await request.read())["spec"]["resourceAttributes"])
+        return await review(request)
+
+    async with serving(tmp_path) as (server, api):
+        server.will("GET", "/version", says({}))
+        server.will("POST", PATH, heard)
+        with pytest.raises(
+            Misconfigured, match=r"may not update leases in coordination\.k8s\.io: apply manifests/rbac"
+        ):
+            await api.check(lease=Lease("ns", "l"))
+    of_leases = {each["verb"]: (each["namespace"], each["name"]) for each in asked if each["resource"] == "leases"}
+    assert of_leases == {"create": ("ns", ""), "get": ("ns", "l"), "update": ("ns", "l"), "watch": ("ns", "l")}
 
 
 @pytest.mark.parametrize("subresource", [True, False])

@@ -38,6 +38,11 @@ async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp
         assert informers.waiting_for() == []
         informers.deliver_to(told.append)
         informers.stores["pods"].take_line(json.dumps(line("DELETED", pod("a", rv="7"))).encode())
+        late: list[Message] = []
+        informers.deliver_to(late.append)
+        again = len(told)
+        informers.stores["pods"].take_line(json.dumps(line("ADDED", pod("c", rv="8"))).encode())
+        assert len(told) == again
         running.cancel()
         await asyncio.wait({running})
     of_pods = [
@@ -45,6 +50,18 @@ async def test_what_was_read_before_anybody_took_it_comes_first_and_in_order(tmp
     ]
     assert [type(message) for message in of_pods] == [Replaced, Applied, Gone]
     assert {Node, Namespace} < {message.kind for message in told if isinstance(message, Replaced)}
+    # A daemon that begins anew hears of all that is there, then of what comes, and of nothing that is gone.
+    (listed,) = [message for message in late if isinstance(message, Replaced) and message.kind is Pod]
+    assert [each.name for each in listed.items] == ["b"]
+    assert [message.item.name for message in late if isinstance(message, Applied)] == ["c"]
+    kinds = [message.kind for message in late if isinstance(message, Replaced | Unread)]
+    assert len(kinds) == len(told_at_first(told))
+    assert set(kinds) == set(told_at_first(told))
+
+
+def told_at_first(told: list[Message]) -> list[object]:
+    """The kinds that were listed or found unread."""
+    return [message.kind for message in told if isinstance(message, Replaced | Unread)]
 
 
 async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gangsched.kube.http.faults import ApiFault, Malformed, Unreachable
-from gangsched.kube.write.binder import Binder, Fate
+from gangsched.kube.http.faults import ApiFault, Fenced, Malformed, Unreachable
+from gangsched.kube.write.binder import REQUEST_TIMEOUT_S, STORAGE_TIMEOUT_S, Binder, Fate, Undecided
 from gangsched.model.objects import PermitStamp
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Message
 from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
@@ -302,3 +302,57 @@ async def test_undecided_binds_hold_up_nobody() -> None:
         await desk.time.advance(10)
         assert await draining == 0
         assert len(desk.outcomes) == 11
+
+
+async def test_what_the_fence_held_back_has_failed_and_nobody_is_asked() -> None:
+    """It was never sent: that is certain, and a thousand of them cost no request (B3)."""
+    async with at_work(lambda sent: Fenced("not ours")) as desk:
+        desk.binder.submit([BIND])
+        await desk.binder.idle.wait()
+        assert desk.outcomes == [BindFailed("u1", "n1", "not ours")]
+        assert desk.api.of("GET") == []
+        assert desk.binder.undecided() == ()
+
+
+async def test_the_fence_decides_nothing_about_a_bind_that_was_sent_before() -> None:
+    """A lost answer stays open until it is certain, whoever leads meanwhile (B3)."""
+    faults = [LOST]
+    async with at_work(
+        lambda sent: stored() if sent.method == "GET" else faults.pop() if faults else Fenced("no")
+    ) as desk:
+        desk.binder.submit([BIND])
+        await desk.time.advance(REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S - 1)
+        assert desk.outcomes == []
+        (open_bind,) = desk.binder.undecided()
+        assert open_bind == Undecided(BIND, 1000.0 + REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S)
+        await desk.time.advance(20)
+        assert [type(each) for each in desk.outcomes] == [BindFailed]
+
+
+async def test_undecided_binds_go_to_the_next_binder_which_only_reads() -> None:
+    """Sent and not answered, or answered by nothing certain: what is queued and was never sent is none of them (B3)."""
+    sent_at: list[str] = []
+
+    def answer(sent: Sent) -> Answer:
+        sent_at.append(sent.path)
+        return LOST if "/binding" in sent.path else Unreachable("No answer.")
+
+    async with at_work(answer, connections=1) as desk:
+        desk.api.blocked = asyncio.Event()
+        desk.binder.submit([BIND, Bind("u2", "ns", "q", "n1")])
+        await settle()
+    undecided = desk.binder.undecided()
+    assert undecided == (Undecided(BIND, 1000.0 + REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S),)
+    async with at_work(lambda sent: stored(node="n1")) as heir:
+        heir.binder.adopt(undecided)
+        assert heir.binder.fate("u1") is Fate.PENDING
+        await heir.binder.idle.wait()
+        assert heir.outcomes == [Bound("u1", "n1")]
+        assert heir.api.of("POST") == []
+    async with at_work(lambda sent: stored()) as heir:
+        heir.binder.adopt(undecided)
+        await heir.time.advance(REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S - 1)
+        assert heir.outcomes == []
+        await heir.time.advance(20)
+        assert [type(each) for each in heir.outcomes] == [BindFailed]
+        assert heir.api.of("POST") == []

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from gangsched.kube.http.faults import ApiFault
+from gangsched.kube.http.faults import ApiFault, Fault, Fenced
 from gangsched.kube.write.outbox import Outbox
 from gangsched.kube.write.rate_limits import Budget, Rate, WriteLimits
 from gangsched.kube.write.writer import Due, Kind, Level
@@ -31,7 +31,7 @@ class Desk:
         self.asked: list[Order] = []
         self.written: list[Order] = []
         self.answer: dict[str, Due] = {}
-        self.fault: ApiFault | None = None
+        self.fault: Fault | None = None
         runtime = self.time.runtime(self.warnings.append)
         self.outbox: Outbox[Order] = Outbox(
             self,
@@ -154,3 +154,14 @@ async def test_shutdown_does_not_wait_for_rates() -> None:
         await desk.time.advance(1)
         assert await draining == 0
         assert len(desk.written) == 20
+
+
+async def test_what_the_fence_held_back_is_dropped_silently() -> None:
+    """Who leads now tells what is to be told; an order is not kept for the next term."""
+    async with at_work() as desk:
+        desk.fault = Fenced("not ours")
+        put(desk, *(Order("ns", f"o{n}") for n in range(20)))
+        await desk.time.advance(1)
+        desk.fault = None
+        await desk.time.advance(30)
+        assert (desk.written, desk.warnings, len(desk.outbox)) == ([], [], 0)

@@ -1,0 +1,117 @@
+"""Leadership: terms of leading, each from the moment when planning may begin to the loss of the lease.
+
+Law: whoever acquires the lease does not plan before it knows what its predecessor wrote (`caught_up`); who cannot learn
+that in one lease's time gives the lease to others for as long. `leads` goes by the clock: it is false as soon as the
+lease may be over, whether that has been noticed or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.client import ApiClient
+from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.http.faults import Fault
+from gangsched.kube.http.fence import Fence, boot_s
+from gangsched.kube.http.permissions import Lease
+from gangsched.kube.lease.candidate import Timing
+from gangsched.kube.lease.elector import Elector
+from gangsched.kube.ports import Runtime, Warn
+
+
+class Leadership:
+    """`run_term` again and again; `release` at the end."""
+
+    def __init__(self, elector: Elector, caught_up: Callable[[], Awaitable[None]], runtime: Runtime) -> None:
+        """`caught_up` returns once all that was written before it was called is known. It may raise Fault."""
+        self.elector = elector
+        self.fence = elector.fence
+        self._caught_up = caught_up
+        self._runtime = runtime
+        self._is_leading = False
+
+    def leads(self) -> bool:
+        """Whether plans may be made now."""
+        return self._is_leading and self.fence.is_open()
+
+    async def run_term(self, begins: Callable[[float], None]) -> None:
+        """Wait for the lease, call `begins` when planning may begin, and return once the lease is lost.
+
+        `begins` is told how many seconds after the acquisition that is.
+        """
+        while True:
+            await self.elector.acquire()
+            acquired_s = self._runtime.now()
+            holding = asyncio.create_task(self.elector.hold(), name="lease")
+            try:
+                if await self._is_ready(holding):
+                    self._is_leading = True
+                    begins(self._runtime.now() - acquired_s)
+                    await holding
+                    return
+            finally:
+                self._is_leading = False
+                holding.cancel()
+                await asyncio.wait({holding})
+            duration_s = self.elector.timing.duration_s
+            self._runtime.warn(f"The watches are behind: for {duration_s:g} s the lease is left to others.")
+            await self.elector.release()
+            await self._runtime.sleep(duration_s)
+
+    async def release(self) -> bool:
+        """Give the lease up, if it is ours; nothing may be under way that was sent under it."""
+        return await self.elector.release()
+
+    async def _is_ready(self, holding: asyncio.Task[None]) -> bool:
+        """Whether the watches have caught up within the time of one lease, which is still ours."""
+        catching_up = asyncio.create_task(self._catch_up(), name="catching up")
+        too_late = asyncio.create_task(self._wait(self.elector.timing.duration_s), name="too late")
+        try:
+            await asyncio.wait({holding, catching_up, too_late}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            too_late.cancel()
+            is_ready = catching_up.done() and not holding.done()
+            catching_up.cancel()
+        if catching_up.done() and not catching_up.cancelled():
+            catching_up.result()
+        return is_ready
+
+    async def _wait(self, seconds: float) -> None:
+        await self._runtime.sleep(seconds)
+
+    async def _catch_up(self) -> None:
+        backoff = Backoff(0.1, 2.0, rng=self._runtime.rng)
+        while True:
+            try:
+                return await self._caught_up()
+            except Fault as fault:
+                self._runtime.warn(f"Cannot read what was written before: {str(fault).rstrip('.')}; trying again.")
+                await self._runtime.sleep(backoff.next_s(fault))
+
+
+def lead_by_lease(
+    client: ApiClient,
+    lease: Lease,
+    timing: Timing,
+    *,
+    identity: str | None,
+    caught_up: Callable[[], Awaitable[None]],
+    warn: Warn,
+) -> Leadership:
+    """The leadership of a daemon, on the machine's clocks and with connections of its own."""
+    runtime = Runtime(warn=warn, now=boot_s)
+    elector = Elector(
+        ConnectionPool(client),
+        client,
+        namespace=lease.namespace,
+        name=lease.name,
+        identity=identity or f"{socket.gethostname()[:200]}_{uuid4()}",
+        timing=timing,
+        fence=Fence(boot_s),
+        runtime=runtime,
+    )
+    return Leadership(elector, caught_up, runtime)

@@ -1,0 +1,73 @@
+"""Catching up: to know, at some moment, every bind and nomination that was written before.
+
+Law: what another instance wrote of pods of ours shows in a list of those that have no node, read after its last write.
+A pod that we think waits and that is not in the list has been bound or deleted, and a pod in the list has a
+resourceVersion: the watch has caught up when it has shown the former and reached the latter, or the list's own. That
+is enough, and unlike the list's own resourceVersion a quiet watch reaches it at once. What it does *not* look at: what
+others write, of which no watch is ever sure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from gangsched.kube.http.client import ApiClient
+from gangsched.kube.http.faults import Malformed
+from gangsched.kube.ports import Sleep
+from gangsched.kube.read.podgroup_store import revision
+from gangsched.kube.read.store import Store
+from gangsched.kube.read.wire import Identity, Page
+from gangsched.model.objects import Pod
+
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+LOOK_EVERY_S = 0.005
+LIST_WITHIN_S = 5.0
+
+
+class _Waiting(msgspec.Struct):
+    metadata: Identity
+
+
+_decoder = msgspec.json.Decoder(Page[_Waiting])
+
+
+async def catch_up(
+    client: ApiClient, pods: Store[Any, Pod], names: Iterable[str], *, sleep: Sleep = asyncio.sleep
+) -> None:
+    """Return once `pods` shows what was written of pods with these scheduler names before this was called.
+
+    Raises Fault.
+    """
+    for name in names:
+        page = await _waiting(client, name)
+        found = page.items or ()
+        listed = {each.metadata.uid for each in found}
+        unseen = [
+            uid for uid, pod in pods.items() if not pod.node_name and pod.scheduler_name == name and uid not in listed
+        ]
+        newest = max((revision(each.metadata.resource_version) for each in found), default=-1)
+        as_of = revision(page.metadata.resource_version)
+        while True:
+            reached = revision(pods.resource_version)
+            if reached >= as_of >= 0:
+                break
+            unseen = [uid for uid in unseen if (pod := pods.get(uid)) is not None and not pod.node_name]
+            if reached >= newest and not unseen:
+                break
+            await sleep(LOOK_EVERY_S)
+
+
+async def _waiting(client: ApiClient, name: str) -> Page[_Waiting]:
+    """The pods without a node that name this scheduler, as they are now, not as a cache has them."""
+    selector = quote(f"spec.nodeName=,spec.schedulerName={name}", safe="")
+    path = f"/api/v1/pods?fieldSelector={selector}"
+    answer = await client.request("GET", path, accept=METADATA_ONLY, timeout_s=LIST_WITHIN_S)
+    try:
+        return _decoder.decode(answer)
+    except msgspec.DecodeError as error:
+        raise Malformed(f"The list of waiting pods is none: {error}.") from error
