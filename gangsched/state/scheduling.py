@@ -73,7 +73,7 @@ class SchedulingState:
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults)
         self.queue = Queue()
         self.disruption_budgets = DisruptionBudgets()
-        self.reports = Reports(settle_s=rules.settle_s)
+        self.reports = Reports(settle_s=rules.settle_s, reservations=rules.reservations)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
         default_s = rules.defaults.expected_runtime_s
         self.overruns = Overruns(self.members, self.registry, names=rules.scheduler_names, default_s=default_s)

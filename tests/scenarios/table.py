@@ -23,8 +23,7 @@ RULES: Final = (
     *(f"B{n}" for n in range(1, 7)),
     *(f"T{n}" for n in range(1, 4)),
     "D1",
-    "H1",
-    "H11",
+    *(f"H{n}" for n in (*range(1, 10), *range(11, 15), 16)),
     *(f"E{n}" for n in range(1, 5)),
 )
 VERBS: Final = frozenset(

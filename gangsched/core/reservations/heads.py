@@ -161,6 +161,11 @@ def _not_by_size(head: Head, empty: Ledger, limits: ReservationLimits, wall_s: f
     entitled_s = head.since_s + limits.small_head_after_s
     if wall_s < entitled_s and not needs_whole_node(head, empty):
         return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)
+    return impossible(head, empty)
+
+
+def impossible(head: Head, empty: Ledger) -> NotReserved | None:
+    """Why the head could not be permitted on the empty cluster; None if it could."""
     if _fits(head, empty):
         return None
     needs, offers = _in_nodes(head, empty)

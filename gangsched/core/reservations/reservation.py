@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gangsched.core.permit import missing
-from gangsched.core.reservations.heads import Head
+from gangsched.core.reservations.heads import Head, impossible
 from gangsched.core.reservations.sums import Sums
 from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger
@@ -78,7 +78,7 @@ def make_reservations(
         if anew is None or head.group.id in anew:
             found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
             if found is None:
-                others[head.group.id] = _without_time(head, limits)
+                others[head.group.id] = impossible(head, empty) or _without_time(head, limits, wall_s)
         if found is not None and not _within_share(found, made, ledger, limits):
             others[head.group.id], found = NotReserved(why=NotEntitled.SHARE), None
         if found is None:
@@ -93,8 +93,10 @@ def make_reservations(
     return made.reservations, others
 
 
-def _without_time(head: Head, limits: ReservationLimits) -> NotReserved:
-    return NotReserved(why=NotEntitled.NO_TIME, until_s=head.since_s + limits.fence_after_s)
+def _without_time(head: Head, limits: ReservationLimits, wall_s: float) -> NotReserved:
+    """Waiting alone entitles it to a fence once; where none is found then, something else must change."""
+    fence_s = head.since_s + limits.fence_after_s
+    return NotReserved(why=NotEntitled.NO_TIME, until_s=fence_s if fence_s > wall_s else math.inf)
 
 
 def _anew(

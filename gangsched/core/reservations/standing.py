@@ -50,12 +50,12 @@ class Standing:
         self._before = {each.group: each for each in reserving.standing}
         self._stale = set(reserving.stale)
         self._made: set[str] = set()
-        self._first = next((each.group for each in reserving.standing if each.first), "")
         self._not_reserved = {each: why for each, why in reserving.known.items() if each not in self._before}
         self._entitled = set(self._before)
         known = {group.id: group for group in reserving.waiting} | self._in_turn
         heads = ((group_id, head_of(known[group_id])) for group_id in known if self._may_be_head(group_id))
         self._heads: dict[str, Head] = {group_id: head for group_id, head in heads if head is not None}
+        self._first = next((each.group for each in reserving.standing if each.first and self._waits_as_long(each)), "")
         self._reservations = [
             self._read(each) for each in reserving.standing if each.group in self._heads and self._place(each)
         ]
@@ -67,6 +67,11 @@ class Standing:
     def _may_be_head(self, group_id: str) -> bool:
         """Groups that are in turn are candidates once they were refused, unless they have a reservation."""
         return group_id in self._before or group_id not in self._in_turn
+
+    def _waits_as_long(self, reserved: Reserved) -> bool:
+        """Whether its head did not begin to wait anew, for a minimum that was raised (H4)."""
+        head = self._heads.get(reserved.group)
+        return head is not None and head.since_s <= reserved.since_s
 
     # --- the order of groups, and their turns -----------------------------------------------------------------------
 

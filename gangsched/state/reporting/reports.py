@@ -17,7 +17,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.protocol import Bound, Outcome, RecordEvent, Report, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import EventReason, Reason
-from gangsched.model.reservation import Reservations
+from gangsched.model.reservation import ReservationLimits, Reservations
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.members import UNDER_WAY, Member
@@ -50,14 +50,14 @@ class _Moment:
 class Reports:
     """Remembers what was reported and when the next report is due."""
 
-    def __init__(self, *, settle_s: float) -> None:
+    def __init__(self, *, settle_s: float, reservations: ReservationLimits | None = None) -> None:
         self._settle_s = settle_s
         self._due_s: dict[str, float] = {}
         self._pods: dict[str, dict[str, tuple[PodCondition, float]]] = {}
         self._events: dict[str, set[tuple[str, str]]] = {}
         self._statuses: dict[str, _Written] = {}
         self._starts: dict[str, Start] = {}
-        self.reservations = ReservationReports()
+        self.reservations = ReservationReports(reservations or ReservationLimits())
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
         """These stand after a plan: report what is news of them once it has settled."""

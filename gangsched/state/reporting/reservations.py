@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import NotReserved, Reservations, Reserved
+from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reservations, Reserved
 from gangsched.state.reporting.reserved import LOST, NOT_NEEDED, STARTED, Told, ended, kept_for, not_reserved, with_tail
 
 Fact: TypeAlias = tuple[bool, str, str]
@@ -25,7 +25,8 @@ class ReservationReports:
     `standing` is what stands after the last plan, in the order of heads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ReservationLimits) -> None:
+        self._limits = limits
         self.standing: tuple[Reserved, ...] = ()
         self._told: dict[str, Told] = {}
         self._why: dict[str, NotReserved] = {}
@@ -73,8 +74,17 @@ class ReservationReports:
             return told.text(namespace)
         if verdict.kept_for is not None:
             return kept_for(verdict.kept_for, wall_s=wall_s)
-        why = self._why.get(verdict.group)
+        why = self._why.get(verdict.group) or self._by_number(namespace)
         return not_reserved(why, wall_s=wall_s) if why is not None else ""
+
+    def _by_number(self, namespace: str) -> NotReserved | None:
+        """Why a group has none that is too far behind for plans to say so (H7)."""
+        have = sum(namespace in each.namespaces for each in self.standing)
+        if self.standing and have >= self._limits.per_namespace:
+            return NotReserved(why=NotEntitled.NAMESPACE, namespace=namespace, offers=have)
+        if self.standing and len(self.standing) >= self._limits.reservations:
+            return NotReserved(why=NotEntitled.LATER)
+        return None
 
     def condition(
         self,

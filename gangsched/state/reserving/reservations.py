@@ -137,6 +137,7 @@ class StandingReservations:
         snapshot = self._cluster.snapshot()
         if snapshot.table is not self._table:
             self._table = snapshot.table
+            self._later.update(each.group for each in self.standing)
             self._unbar({each for each, why in self._barred.items() if why.why is NotEntitled.IMPOSSIBLE})
         while self._barred_until_s and self._barred_until_s[0][0] <= wall_s:
             self._unbar({heappop(self._barred_until_s)[1]})

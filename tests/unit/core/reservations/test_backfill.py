@@ -45,7 +45,7 @@ def allowed(backfill: Backfill, who: Group, ledger: Ledger) -> list[int]:
 
 
 def test_who_is_over_in_time_uses_reserved_room() -> None:
-    """Up to and including the reservation's time; whose end is later, or unknown, keeps off."""
+    """H8: up to and including the reservation's time; whose end is later, or unknown, keeps off."""
     ledger = empty()
     backfill = Backfill([kept(1, 2, at_s=100, reserved=(8, 5))], ledger, wall_s=NOW_S)
     assert allowed(backfill, other(100), ledger) == [8, 8, 8, 8]
@@ -62,7 +62,7 @@ def test_nothing_enters_a_fence() -> None:
 
 
 def test_room_must_be_there_now_and_then() -> None:
-    """More spare at the reservation's time than now is of no use."""
+    """H8: more spare at the reservation's time than now is of no use."""
     ledger = Ledger(snapshot(FOUR, [(running(pod("x", gpus=6), "a"), "a")]))
     reservation = kept(0, at_s=100, reserved=(2,))
     add(reservation, [(0, shape(6), 1)], ledger)

@@ -14,7 +14,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node
-from gangsched.model.reservation import Occupant, ReservationLimits
+from gangsched.model.reservation import NotEntitled, NotReserved, Occupant, ReservationLimits
 from tests.builders import gang, group, node, pod, running, snapshot
 
 NOW_S = 100_000.0
@@ -42,10 +42,28 @@ def reserved(
     run_time_s: float = math.inf,
 ) -> list[Reservation]:
     """The reservations of these groups as heads; ledgers are left as found."""
+    return made(groups, occupants, nodes, limits=limits, fences=fences, run_time_s=run_time_s)[0]
+
+
+def why_not(groups: Iterable[Group], occupants: list[Occupant]) -> dict[str, NotReserved]:
+    """Why these groups got none."""
+    return made(groups, occupants)[1]
+
+
+def made(
+    groups: Iterable[Group],
+    occupants: list[Occupant],
+    nodes: list[Node] | None = None,
+    *,
+    limits: ReservationLimits | None = None,
+    fences: dict[str, frozenset[str]] | None = None,
+    run_time_s: float = math.inf,
+) -> tuple[list[Reservation], dict[str, NotReserved]]:
+    """What `make_reservations` answers."""
     now = snapshot(nodes or FOUR, [(each.pod, each.node) for each in occupants])
     ledger, empty = Ledger(now), empty_ledger(now)
     heads = [Head(each, gangs, waiting_since_s(gangs), run_time_s) for each in groups if (gangs := needed(each))]
-    found, _ = make_reservations(
+    found, why = make_reservations(
         heads,
         ledger,
         empty,
@@ -60,7 +78,7 @@ def reserved(
     )
     assert (ledger.free == now.free).all()
     assert (empty.free == now.allocatable).all()
-    return found
+    return found, why
 
 
 def names(reservation: Reservation, nodes: list[Node] | None = None) -> str:
@@ -185,3 +203,18 @@ def test_all_but_the_first_have_a_share() -> None:
     heads = [waiting("f", 1), waiting("s", 2), waiting("t", 1)]
     assert [each.head.group.id for each in reserved(heads, occupants, limits=limits)] == ["ns/f", "ns/s"]
     assert [each.head.group.id for each in reserved([waiting("f", 4)], occupants, limits=limits)] == ["ns/f"]
+
+
+def test_who_waited_for_a_fence_in_vain_waits_for_nothing_by_itself() -> None:
+    """H6: no time, and after `fence_after_s` no fence either: waiting alone changes nothing."""
+    heads = [waiting("f", 4), waiting("s", 1)]
+    occupants = [on(name) for name in "abcd"]
+    found = why_not(heads, occupants)
+    assert [each.why for each in found.values()] == [NotEntitled.NO_TIME]
+    assert found["ns/s"].until_s == math.inf
+
+
+def test_who_no_longer_fits_the_cluster_is_told_so() -> None:
+    """H3, H14: a head without a time that the empty cluster would not take needs more nodes than there are."""
+    found = why_not([waiting("g", 5)], [on(name) for name in "abcd"])
+    assert found == {"ns/g": NotReserved(why=NotEntitled.IMPOSSIBLE, needs=5, offers=4)}

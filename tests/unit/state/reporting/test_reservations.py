@@ -204,3 +204,15 @@ def test_without_reservations_there_is_no_condition() -> None:
     (scheduled,) = (each for each in world.status("big")["conditions"] if each["type"] == "Scheduled")
     assert scheduled["message"].partition(" (round")[0].endswith("Not reserved: needs 12 of 8 nodes.")
     assert condition(world) == ("", "", "")
+
+
+def test_who_is_far_behind_is_told_why() -> None:
+    """H14: plans say nothing of those who come after what may be reserved; the number of reservations does."""
+    world = waiting()
+    others = [reserved(group=f"ns/other-{number}") for number in range(2)]
+    reserve(world, *others)
+    world.state.reports.note("ns/big", world.now_s)
+    world.advance(5.0)
+    (scheduled,) = (each for each in world.status("big")["conditions"] if each["type"] == "Scheduled")
+    assert "Not reserved: namespace ns has 2 reservations." in scheduled["message"]
+    assert condition(world) == ("", "", "")

@@ -251,3 +251,27 @@ def test_off_is_off() -> None:
     there.settle()
     assert "long" in there.bound()
     assert all(each.reservations is None for each in there.plans)
+
+
+def test_a_closed_node_is_left_at_once() -> None:
+    """H5: a reservation is made anew when a node of it is cordoned."""
+    there, _ = full()
+    gang_of(there, "g", 2)
+    there.settle()
+    there.add_nodes(node("n01", unschedulable=True))
+    there.advance(1.0)
+    assert standing(there) == [("ns/g", 101.0, "02")]
+
+
+def test_a_head_in_vain_of_a_fence_makes_no_plans() -> None:
+    """H6, H17: a group that has waited for long and can have no fence does not keep the scheduler busy."""
+    there = world(4, fence_after_s=5.0, share=0.0)
+    for number in range(4):
+        plain(there, f"r{number}")
+    there.settle()
+    gang_of(there, "a", 4)
+    gang_of(there, "b", 4)
+    there.advance(10)
+    before = len(there.plans)
+    there.advance(20)
+    assert len(there.plans) - before < 5
