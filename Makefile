@@ -17,7 +17,7 @@ OUT ?= docs/performance
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults leader-trials test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults leader-trials test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -123,6 +123,10 @@ bench-backfill: .cache/bench/.installed ## Waits by job size beside FIFO, skippi
 bench-reservation: install control-plane ## A gang of whole nodes against an endless stream: does it start when told? RUNS=20 WITHOUT=3 MINUTES=10
 	@$(RUN)python -m bench.reservation --runs $(if $(filter command line,$(origin RUNS)),$(RUNS),20) \
 	  $(if $(WITHOUT),--without $(WITHOUT)) $(if $(filter command line,$(origin MINUTES)),--minutes $(MINUTES))
+
+bench-fight: install control-plane ## Three priorities fight for room, beside kube-scheduler's preemption; MINUTES=10 OUT_JSON=
+	@$(RUN)python -m bench.fight --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) \
+		$(if $(OUT_JSON),--out '$(OUT_JSON)')
 
 bench-fgd: install ## The packing experiment of FGD (ATC'23) on the trace in OPENB=folder; RUNS=10
 	@$(RUN)python -m bench.fgd '$(OPENB)' --seeds $(if $(filter command line,$(origin RUNS)),$(RUNS),10)
