@@ -197,6 +197,8 @@ class _Player:
             self._cluster.delete(kind, key)
 
     def _edit(self, name: str, words: dict[str, Any]) -> None:
+        if "started" in words:  # else the kubelet would write its own time over it
+            self._await_running(name)
         for kind, key in self._each(name):
             started_s = words.get("started")
             rest = {word: value for word, value in words.items() if word != "started"}
@@ -210,15 +212,17 @@ class _Player:
 
     def _end(self, name: str, status: Object) -> None:
         """End pods once they run, as a kubelet can."""
+        self._await_running(name)
+        for kind, key in self._each(name):
+            self._cluster.patch(kind, key, {"status": status}, status=True)
 
+    def _await_running(self, name: str) -> None:
         def running(view: View) -> list[str]:
             pods = select(view, name, self.maker)
             idle = [key for key, pod in pods.items() if not is_bound(pod) or pod["status"].get("phase") != "Running"]
             return [f"{', '.join(idle) or name} does not run"] if idle or not pods else []
 
         self._cluster.until(running, within_s=WITHIN_S)
-        for kind, key in self._each(name):
-            self._cluster.patch(kind, key, {"status": status}, status=True)
 
 
 def _interleaved(lists: list[list[Object]]) -> Iterator[Object]:

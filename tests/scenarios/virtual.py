@@ -272,7 +272,7 @@ class VirtualCluster:
         if grace_s or pod["metadata"].get("finalizers"):
             self._patch(pod, {"metadata": {"deletionTimestamp": rfc3339(self.wall_s() + grace_s)}})
         else:
-            self._remove(pod)
+            self._remove(merged(pod, {"metadata": {"deletionTimestamp": self.wall()}}))
 
     def _stopped(self, uid: str, key: tuple[str, str]) -> None:
         self._stopping.discard(uid)
