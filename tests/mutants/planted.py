@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import CORE, LOOP, READ, STATE, VALIDATE, WRITE, Mutant
 from tests.mutants.planted_backfill import BACKFILL
+from tests.mutants.planted_evictions import EVICTIONS
 
 MUTANTS = (
     *BACKFILL,
+    *EVICTIONS,
     Mutant(
         "rollback forgets one resource",
         "R2",
