@@ -21,10 +21,13 @@ pytestmark = pytest.mark.e2e
 WIDTH, WIDTH_APART = 12, 1
 Settings = tuple[tuple[str, object], ...]
 Endings = dict[str, Future[float]]
-PLAYED = sorted(
-    ((tuple(sorted(each.settings.items())), each) for each in load() if not each.virtual_only),
-    key=lambda played: repr(played[0]),
-)
+PLAYED: list[tuple[Settings, Scenario]] = []
+for _scenario in sorted(load(), key=lambda each: repr(sorted(each.settings.items()))):
+    if not _scenario.virtual_only:
+        _settings = tuple(sorted(_scenario.settings.items()))
+        # pytest makes a fixture anew for a parameter that is equal, but not the same.
+        _same = PLAYED[-1][0] if PLAYED and PLAYED[-1][0] == _settings else _settings
+        PLAYED.append((_same, _scenario))
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gangsched.api import keys
+from gangsched.core.cycle import Limits
 from gangsched.model.objects import Pod
 from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.state.scheduling import Rules
@@ -275,3 +276,18 @@ def test_a_head_in_vain_of_a_fence_makes_no_plans() -> None:
     before = len(there.plans)
     there.advance(20)
     assert len(there.plans) - before < 5
+
+
+def test_ten_thousand_of_one_namespace_leave_room_for_another() -> None:
+    """H7: they get two reservations, and a gang of another namespace that comes after them the next, within a plan."""
+    there, _ = full()
+    there.limits = Limits(groups=2_000)
+    since_s = int(EPOCH_S + there.now_s)
+    there.create(pod(f"m{number:05}", gpus=8, creation_s=since_s) for number in range(10_000))
+    there.settle()
+    assert [group for group, *_ in standing(there)] == ["pod:ns/m00000", "pod:ns/m00001"]
+    before = len(there.plans)
+    plain(there, "o", namespace="other", creation_s=since_s + 1)
+    there.turn()
+    assert len(there.plans) == before + 1
+    assert [group for group, *_ in standing(there)] == ["pod:ns/m00000", "pod:ns/m00001", "pod:other/o"]
