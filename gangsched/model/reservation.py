@@ -8,10 +8,10 @@ they are said to be spans; `math.inf` is a time that nobody knows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group, Placement
@@ -138,7 +138,8 @@ class Reserving:
     takes room, by the name of its node. `standing` is what the last plan kept, in order; those of the groups in `stale`
     are to be made anew. `waiting` are groups refused for room in earlier plans, those that have a reservation and
     others that may be heads. `known` says by group id why one has none, while nothing that this rests on has changed. A
-    plan makes `made_at_most` reservations anew, the first after a start as many as there may be (H16, H17).
+    plan makes `made_at_most` reservations anew, the first after a start as many as there may be (H16, H17). `memo`
+    is what one plan remembers for the next so as not to count it again; with an empty one it decides the same.
     `last_ends`, asked only when a group of known run time is placed, gives the latest end of a pod with accelerators on
     each node, -inf for none (H10).
     """
@@ -152,6 +153,7 @@ class Reserving:
     known: Mapping[str, NotReserved] = field(default_factory=dict)
     last_ends: Callable[[NodeTable], Floats] | None = None
     made_at_most: int = 2
+    memo: MutableMapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from msgspec import structs
@@ -48,7 +48,7 @@ class Simulator:
         self._scheduler_name = settings.scheduler_names[0]
         self._limits = parameters.limits(settings)
         self._policy = parameters.gpu_policy(settings)
-        self._state = SchedulingState(parameters.rules(settings))
+        self._state = SchedulingState(replace(parameters.rules(settings), unattended=True))
         self._now_s = 0.0
         self._pods: dict[str, tuple[Pod, Run]] = {}
         self._ends: list[tuple[float, int, Run]] = []

@@ -52,7 +52,7 @@ ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The administrator's settings; times in seconds."""
+    """The administrator's settings; times in seconds. `unattended` is for simulations (`queueing.queue`)."""
 
     scheduler_names: frozenset[str] = frozenset({"gangsched"})
     defaults: GangDefaults = field(default_factory=GangDefaults)
@@ -62,6 +62,7 @@ class Rules:
     preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
     policy: GpuPolicy = field(default_factory=GpuPolicy)
     reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
+    unattended: bool = False
 
 
 class SchedulingState:
@@ -71,7 +72,7 @@ class SchedulingState:
         self._rules = rules
         self.cluster = Cluster()
         self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults)
-        self.queue = Queue()
+        self.queue = Queue(unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(settle_s=rules.settle_s, reservations=rules.reservations)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)

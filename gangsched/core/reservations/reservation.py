@@ -88,7 +88,7 @@ def make_reservations(
             made.fenced |= {ledger.table.names[node] for node in found.nodes}
         if found.placements:
             _reserve(found.placements, ledger)
-            timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s, ledger)
+            timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s)
     ledger.rollback(checkpoint)
     return made.reservations, others
 
@@ -169,7 +169,7 @@ def _first_enough(sums: Sums, now: Ints, timeline: Timeline, ends_s: Floats) -> 
     while low < high:
         middle = (low + high) // 2
         ended = timeline.ended(float(ends_s[middle]))
-        then = free + timeline.freed(counted, ended, free.shape[1], sums.rows)
+        then = free + timeline.freed(counted, ended, sums.rows)
         if sums.enough(then):
             high = middle
         else:
@@ -210,7 +210,7 @@ def find_fence(
     occupant started last, then the fewest accelerators in use. So an occupied node is exchanged for one that has become
     empty, and never otherwise.
     """
-    started_s = timeline.longest_started_s(len(ledger.table))
+    started_s = timeline.longest_started_s()
     is_empty = np.isinf(started_s)
     was_kept = ledger.table.having(kept)
     rank = np.where(is_empty, np.where(was_kept, 0, 1), np.where(was_kept, 2, 3))

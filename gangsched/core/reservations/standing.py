@@ -19,7 +19,7 @@ from gangsched.core.reservations.backfill import Backfill, Kept, add
 from gangsched.core.reservations.heads import Head, empty_ledger, find_heads, head_of, rank
 from gangsched.core.reservations.kept_for import kept_for
 from gangsched.core.reservations.reservation import Reservation, make_reservations
-from gangsched.core.reservations.timeline import Timeline
+from gangsched.core.reservations.timeline import Columns, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group, Placement
@@ -218,11 +218,11 @@ class Standing:
     def _ends(self) -> Timeline:
         """When those end that run now and that were placed in this plan."""
         if self._timeline is None:
-            there = (each for on_node in self._given.occupants().values() for each in on_node)
-            self._timeline = Timeline(there, self._ledger)
+            columns = self._given.memo.setdefault("columns", Columns())
+            self._timeline = columns.timeline(self._given.occupants(), self._ledger)
         timeline = self._timeline
         for placed, ends_s in self._placed:
-            timeline = timeline.with_reserved(placed, self._given.wall_s, ends_s, self._ledger)
+            timeline = timeline.with_reserved(placed, self._given.wall_s, ends_s)
         return timeline
 
     # --- binding ---------------------------------------------------------------------------------------------------

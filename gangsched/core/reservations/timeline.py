@@ -1,15 +1,16 @@
-"""The timeline: which pods take room now and when each of them is expected to end (H2 of the backfill design).
+"""The timeline: which pods take room now and when each of them is expected to end (semantics H2).
 
-Law: it is made from its arguments alone and never changes; one more reservation gives a new one. Among pods that end
-at the same time no order means anything.
+Law: a timeline is made from its arguments alone and never changes; one more reservation gives a new one. Among pods
+that end at the same time no order means anything. `Columns` only remember what was read of occupants before.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
-from typing import Any
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,56 +19,114 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reservation import Occupant
-from gangsched.model.snapshot import Ints
+from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 Floats = npt.NDArray[np.float64]
+_LAST_S: Final = float(np.finfo(np.float64).max)
+"""The end of time: what ends later has no known end."""
+SHAPES: Final = 4_096
+"""Shapes beyond which columns forget those that no pod has any more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """One row a pod, by its end: when it started and ends, its node, the number of its shape, whether it has claims."""
+
+    ends_s: Floats
+    started_s: Floats
+    node: Ints
+    shape: Ints
+    claims: Bools
+    pods: npt.NDArray[Any]
+
+    @classmethod
+    def of(cls, pods: Sequence[Pod], node: Ints, started_s: Floats, ends_s: Floats, shape: Ints) -> _Rows:
+        """Rows in any order."""
+        column = np.empty(len(pods), dtype=object)
+        column[:] = pods
+        claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)
+        return cls(ends_s, started_s, node, shape, claims, column)._take(np.argsort(ends_s, kind="stable"))
+
+    def without(self, nodes: Ints) -> _Rows:
+        """Those on other nodes."""
+        return self._take(np.flatnonzero(~np.isin(self.node, nodes)))
+
+    def with_others(self, others: _Rows) -> _Rows:
+        """These and others."""
+        both = zip(self._columns(), others._columns(), strict=True)
+        joined = _Rows(*(np.concatenate(columns) for columns in both))
+        return joined._take(np.argsort(joined.ends_s, kind="stable"))
+
+    def _take(self, index: Ints) -> _Rows:
+        return _Rows(*(column[index] for column in self._columns()))
+
+    def _columns(self) -> tuple[Any, ...]:
+        return self.ends_s, self.started_s, self.node, self.shape, self.claims, self.pods
+
+
+class _Shapes:
+    """Shapes by number, each with what a pod of it asks: `amounts(resources)[r][number]`."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._shapes: list[Shape] = []  # keeps the ids in use
+        self._resources: dict[str, int] = {}
+        self._amounts: Ints = np.zeros((0, 0), dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def numbers(self, pods: Iterable[Pod]) -> Ints:
+        """The number of each pod's shape; new shapes get the next ones."""
+        shapes = [pod.shape for pod in pods]
+        for shape in shapes:
+            if id(shape) not in self._numbers:
+                self._numbers[id(shape)] = len(self._shapes)
+                self._shapes.append(shape)
+        return np.array([self._numbers[id(shape)] for shape in shapes], dtype=np.int64)
+
+    def amounts(self, resources: Mapping[str, int]) -> Ints:
+        """A column for each shape; not to be changed."""
+        if self._amounts.shape[1] != len(self._shapes) or self._resources != resources:
+            self._amounts = np.zeros((len(resources), len(self._shapes)), dtype=np.int64)
+            self._resources = dict(resources)
+            for number, shape in enumerate(self._shapes):
+                for name, amount in shape.requests:
+                    if name in resources:
+                        self._amounts[resources[name], number] = amount
+        return self._amounts
 
 
 class Timeline:
-    """The occupants in the order in which they are expected to end, as columns: `ends_s[i]` of each, and others."""
+    """The occupants in the order in which they are expected to end, as columns."""
 
-    def __init__(self, occupants: Iterable[Occupant], ledger: Ledger) -> None:
+    def __init__(self, rows: _Rows, shapes: _Shapes, ledger: Ledger) -> None:
+        """Nodes and resources are those of `ledger`."""
+        self._rows = rows
+        self._shapes = shapes
+        self._amounts = shapes.amounts(ledger.resources)
+        self._ledger = ledger
+
+    @classmethod
+    def of(cls, occupants: Iterable[Occupant], ledger: Ledger) -> Timeline:
         """Occupants of nodes that the ledger does not know are left out."""
-        index = ledger.table.index
-        known = [each for each in occupants if each.node in index]
-        ends_s = np.array([each.ends_s for each in known], dtype=np.float64)
-        order = np.argsort(ends_s, kind="stable")
-        self.ends_s: Floats = ends_s[order]
-        self._resources = ledger.resources
-        self._shapes: list[Shape] = []
-        pods = [each.pod for each in known]
-        self._pods: npt.NDArray[Any] = _column(pods)[order]
-        self._shape = self._codes(pods)[order]
-        self._amounts = _amounts(self._shapes, self._resources)
-        self._claims = np.array([bool(pod.claims) for pod in pods], dtype=np.bool_)[order]
-        self._node: Ints = np.array([index[each.node] for each in known], dtype=np.int64)[order]
-        self._started_s: Floats = np.array([each.started_s for each in known], dtype=np.float64)[order]
+        by_node: dict[str, list[Occupant]] = {}
+        for each in occupants:
+            by_node.setdefault(each.node, []).append(each)
+        return Columns().timeline(by_node, ledger)
 
-    def _codes(self, pods: Sequence[Pod]) -> Ints:
-        """The number of each pod's shape; shapes that are new get the next ones."""
-        numbers = {id(shape): number for number, shape in enumerate(self._shapes)}
-        new = {id(pod.shape): pod.shape for pod in pods if id(pod.shape) not in numbers}
-        self._shapes += new.values()
-        numbers.update(zip(new, range(len(numbers), len(self._shapes)), strict=True))
-        return np.array([numbers[id(pod.shape)] for pod in pods], dtype=np.int64)
+    @property
+    def ends_s(self) -> Floats:
+        """When each ends, in order; `math.inf` for unknown."""
+        return self._rows.ends_s
 
-    def with_reserved(self, placements: Sequence[Placement], at_s: float, ends_s: float, ledger: Ledger) -> Timeline:
+    def with_reserved(self, placements: Sequence[Placement], at_s: float, ends_s: float) -> Timeline:
         """The timeline in which these pods of a reservation run from `at_s` on, and end together."""
-        both = copy(self)
-        both._shapes = list(self._shapes)
-        pods = [each.pod for each in placements]
-        codes = both._codes(pods)
-        nodes = np.array([ledger.table.index[each.node] for each in placements], dtype=np.int64)
-        at = self.ended(ends_s)
-        both.ends_s = np.insert(self.ends_s, at, np.full(len(pods), ends_s))
-        both._started_s = np.insert(self._started_s, at, np.full(len(pods), at_s))
-        both._node = np.insert(self._node, at, nodes)
-        both._shape = np.insert(self._shape, at, codes)
-        both._claims = np.insert(self._claims, at, [bool(pod.claims) for pod in pods])
-        both._pods = np.concatenate((self._pods[:at], _column(pods), self._pods[at:]))
-        if len(both._shapes) > len(self._shapes):
-            both._amounts = _amounts(both._shapes, self._resources)
-        return both
+        pods, index = [each.pod for each in placements], self._ledger.table.index
+        node = np.array([index[each.node] for each in placements], dtype=np.int64)
+        started_s, all_end_s = (np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s))
+        more = _Rows.of(pods, node, started_s, all_end_s, self._shapes.numbers(pods))
+        return Timeline(self._rows.with_others(more), self._shapes, self._ledger)
 
     def distinct_ends_s(self, until_s: float) -> Floats:
         """The known ends until then, each once, in order."""
@@ -80,13 +139,13 @@ class Timeline:
         """How many have ended at that time."""
         return int(np.searchsorted(self.ends_s, at_s, side="right"))
 
-    def freed(self, first: int, last: int, size: int, rows: Sequence[int] | None = None) -> Ints:
-        """`freed[r][n]`: what the occupants from `first` to before `last` take of each of `size` nodes.
+    def freed(self, first: int, last: int, rows: Sequence[int] | None = None) -> Ints:
+        """`freed[r][n]`: what the occupants from `first` to before `last` take of each node.
 
         Resources not in `rows`, None for all, are left 0.
         """
-        nodes, shapes = self._node[first:last], self._shape[first:last]
-        found = np.zeros((len(self._amounts), size), dtype=np.int64)
+        nodes, shapes = self._rows.node[first:last], self._rows.shape[first:last]
+        found = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
         for row in range(len(found)) if rows is None else rows:
             np.add.at(found[row], nodes, self._amounts[row][shapes])
         return found
@@ -94,32 +153,48 @@ class Timeline:
     def release(self, ended: int, ledger: Ledger) -> None:
         """Give back on `ledger` what the first `ended` occupants take."""
         if ended:
-            amounts = self.freed(0, ended, len(ledger.table))
-            claiming = np.flatnonzero(self._claims[:ended]).tolist()
-            ledger.release_many(self._pods[:ended].tolist(), self._node[:ended], amounts, claiming=claiming)
+            rows, claiming = self._rows, np.flatnonzero(self._rows.claims[:ended]).tolist()
+            pods, nodes = rows.pods[:ended].tolist(), rows.node[:ended]
+            ledger.release_many(pods, nodes, self.freed(0, ended), claiming=claiming)
 
-    def longest_started_s(self, size: int) -> Floats:
+    def longest_started_s(self) -> Floats:
         """When the occupant of each node that has run longest started; `math.inf` on a node without any."""
-        started = np.full(size, math.inf)
-        np.minimum.at(started, self._node, self._started_s)
+        started = np.full(len(self._ledger.table), math.inf)
+        np.minimum.at(started, self._rows.node, self._rows.started_s)
         return started
 
 
-_LAST_S = float(np.finfo(np.float64).max)
-"""The end of time: what ends later has no known end."""
+class Columns:
+    """Occupants as rows, kept from one plan to the next; of nodes whose occupants are the same nothing is read again.
 
+    The occupants of a node are the same as long as they are the same object.
+    """
 
-def _column(pods: Sequence[Pod]) -> npt.NDArray[Any]:
-    column = np.empty(len(pods), dtype=object)
-    column[:] = pods
-    return column
+    def __init__(self) -> None:
+        self._table: NodeTable | None = None
+        self._seen: dict[str, Sequence[Occupant]] = {}
+        self._shapes = _Shapes()
+        self._rows: _Rows | None = None
 
+    def timeline(self, by_node: Mapping[str, Sequence[Occupant]], ledger: Ledger) -> Timeline:
+        """The timeline of these occupants, by the names of their nodes."""
+        index = ledger.table.index
+        changed = [name for name, there in by_node.items() if self._seen.get(name) is not there]
+        changed += self._seen.keys() - by_node.keys()
+        if self._rows is None or self._table is not ledger.table or len(self._shapes) > SHAPES:
+            self._table, self._shapes, self._rows = ledger.table, _Shapes(), None
+            changed = list(by_node)
+        if changed or self._rows is None:
+            there = chain.from_iterable(by_node.get(name, ()) for name in changed if name in index)
+            new = self._read(list(there), index)
+            nodes = np.array([index[name] for name in changed if name in index], dtype=np.int64)
+            self._rows = new if self._rows is None else self._rows.without(nodes).with_others(new)
+            self._seen = dict(by_node)
+        return Timeline(self._rows, self._shapes, ledger)
 
-def _amounts(shapes: Sequence[Shape], resources: Mapping[str, int]) -> Ints:
-    """`amounts[r][shape]` that a pod of each shape asks of each resource."""
-    found = np.zeros((len(resources), len(shapes)), dtype=np.int64)
-    for number, shape in enumerate(shapes):
-        for name, amount in shape.requests:
-            if name in resources:
-                found[resources[name], number] = amount
-    return found
+    def _read(self, occupants: Sequence[Occupant], index: Mapping[str, int]) -> _Rows:
+        pods = [each.pod for each in occupants]
+        node = np.array([index[each.node] for each in occupants], dtype=np.int64)
+        started_s = np.array([each.started_s for each in occupants], dtype=np.float64)
+        ends_s = np.array([each.ends_s for each in occupants], dtype=np.float64)
+        return _Rows.of(pods, node, started_s, ends_s, self._shapes.numbers(pods))

@@ -27,7 +27,12 @@ REVIEWED_GROUPS = 500
 class Queue:
     """The groups to plan; `passed` are shapes for whose room groups were woken in vain."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, unattended: bool = False) -> None:
+        """`unattended`: nobody reads messages and no event is ever missed, as in a simulation.
+
+        Then groups are looked at again only when something could help them.
+        """
+        self._unattended = unattended
         self._active: set[str] = set()
         self.parked = Parked()
         self.passed: set[Shape] = set()
@@ -98,7 +103,7 @@ class Queue:
 
     def ready(self, now_s: float) -> set[str]:
         """The groups to plan now. Runs the safety net."""
-        if self._swept_s is None or now_s - self._swept_s >= SAFETY_NET_S:
+        if self._swept_s is None or (now_s - self._swept_s >= SAFETY_NET_S and not self._unattended):
             self._active.update(self.parked.pop_all())
             self._swept_s = now_s
         for group in [group for group, until_s in self._until_s.items() if until_s <= now_s]:
@@ -128,7 +133,7 @@ class Queue:
 
     def room_changed(self, now_s: float) -> None:
         """Messages of parked groups about room may be outdated now."""
-        if self._review_s is None and len(self.parked):
+        if self._review_s is None and len(self.parked) and not self._unattended:
             self._review_s = max(now_s + REVIEW_AFTER_S, self._reviewed_s + REVIEW_EVERY_S)
 
     def review_is_due(self, now_s: float) -> bool:
@@ -149,7 +154,7 @@ class Queue:
         deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
         if self._review_s is not None:
             deadlines.append(self._review_s)
-        if len(self.parked) and self._swept_s is not None:
+        if len(self.parked) and self._swept_s is not None and not self._unattended:
             deadlines.append(self._swept_s + SAFETY_NET_S)
         return min(deadlines, default=None)
 

@@ -67,7 +67,7 @@ def made(
         heads,
         ledger,
         empty,
-        Timeline(occupants, ledger),
+        Timeline.of(occupants, ledger),
         limits or ReservationLimits(share=1),
         wall_s=NOW_S,
         standing={
