@@ -8,6 +8,7 @@ something else than room, and when others come before it. The ledger is left as 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -31,6 +32,7 @@ from gangsched.model.reservation import Blocker, NotEntitled, NotReserved, Occup
 from gangsched.model.snapshot import Snapshot
 
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
+BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 LOOKS: Final = 8
 """Groups of which one plan finds out whether they could start on the empty cluster."""
 
@@ -160,9 +162,10 @@ class Standing:
         new = {head.group.id for head in heads} - self._entitled
         self._looks -= len(new) + sum(each not in self._not_reserved for each in others)
         self._entitled |= new
-        self._not_reserved |= others
-        for group_id in others:
-            self._drop(group_id)
+        for group_id, why in others.items():
+            if why.why not in BY_NUMBER or not self._stands(group_id):  # those that stand go when another one has come
+                self._not_reserved[group_id] = why
+                self._drop(group_id)
         return heads
 
     def _make_next(self, heads: Sequence[Head], *, but: Container[str] = ()) -> bool:
@@ -192,7 +195,23 @@ class Standing:
         self._not_reserved |= others
         self._lost(others)
         self._backfill = self._bind()
+        self._give_way()
         return True
+
+    def _give_way(self) -> None:
+        """Those that are too many now, all in all or of a namespace, end; the last first."""
+        limits, used, number = self._given.limits, Counter[str](), 0
+        for head in [each.head for each in self._reservations]:
+            full = [namespace for namespace in sorted(head.namespaces) if used[namespace] >= limits.per_namespace]
+            if not full and number < limits.reservations:
+                used.update(head.namespaces)
+                number += 1
+                continue
+            of_namespace = (
+                NotReserved(why=NotEntitled.NAMESPACE, namespace=full[0], offers=used[full[0]]) if full else None
+            )
+            self._not_reserved[head.group.id] = of_namespace or NotReserved(why=NotEntitled.LATER)
+            self._drop(head.group.id)
 
     def _drop(self, group_id: str) -> None:
         """The group is no head any more; those after it may start earlier."""
