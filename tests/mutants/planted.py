@@ -77,7 +77,7 @@ MUTANTS = (
         "safety net is gone",
         "Q3",
         "state/queueing/queue.py",
-        "if self._swept_s is None or now_s - self._swept_s >= SAFETY_NET_S:",
+        "if self._swept_s is None or now_s - self._swept_s >= self._sweep_every_s:",
         "if self._swept_s is None:",
         STATE,
     ),

@@ -33,6 +33,7 @@ class Queue:
         Then groups are looked at again only when something could help them.
         """
         self._unattended = unattended
+        self._sweep_every_s = math.inf if unattended else SAFETY_NET_S
         self._active: set[str] = set()
         self.parked = Parked()
         self.passed: set[Shape] = set()
@@ -103,7 +104,7 @@ class Queue:
 
     def ready(self, now_s: float) -> set[str]:
         """The groups to plan now. Runs the safety net."""
-        if self._swept_s is None or (now_s - self._swept_s >= SAFETY_NET_S and not self._unattended):
+        if self._swept_s is None or now_s - self._swept_s >= self._sweep_every_s:
             self._active.update(self.parked.pop_all())
             self._swept_s = now_s
         for group in [group for group, until_s in self._until_s.items() if until_s <= now_s]:
@@ -155,7 +156,7 @@ class Queue:
         if self._review_s is not None:
             deadlines.append(self._review_s)
         if len(self.parked) and self._swept_s is not None and not self._unattended:
-            deadlines.append(self._swept_s + SAFETY_NET_S)
+            deadlines.append(self._swept_s + self._sweep_every_s)
         return min(deadlines, default=None)
 
     def part(self, group: str) -> str:
