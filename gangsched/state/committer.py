@@ -124,12 +124,21 @@ class Committer:
             for member in self._registry.gangs[gang].members.values():
                 is_news = is_news or bool(member.fault)
                 member.fault = ""
-        rank = self._rank(self._registry.group(group.id, now_s)) if verdict.needs else ()
+        seen = self._registry.group(group.id, now_s)
+        rank = self._rank(seen) if verdict.needs else ()
         if moved:
             for gang in group.gangs:
                 self._registry.touch(gang)
         self._registry.changed(group.id)
-        self._queue.park(group.id, verdict.needs, rank=rank, snapshot=snapshot, in_vain=not moved)
+        self._queue.park(
+            group.id,
+            verdict.needs,
+            rank=rank,
+            snapshot=snapshot,
+            in_vain=not moved,
+            run_time_s=seen.run_time_s,
+            kept=verdict.kept_for is not None and not seen.avoid and all(gang.plain for gang in seen.gangs),
+        )
         if verdict.releases and not verdict.yields_to and not verdict.expired:
             self._queue.activate(group.id)  # holds were lost: place the members anew at once
         if is_news:

@@ -188,7 +188,8 @@ class SchedulingState:
         self.reservations.gone(refreshed.gone)
         grown, stirred = self.cluster.take_grown(), self.cluster.take_stirred()
         if grown or (stirred and self.queue.minds_pods()):
-            self.queue.wake(self._without_holds(), grown, stirred=stirred)
+            heads = frozenset(each.group for each in self.reservations.standing)
+            self.queue.wake(self._without_holds(), grown, stirred=stirred, heads=heads)
             self._look_at_holds(grown)
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())

@@ -8,8 +8,9 @@ remembered, so that it can be told anew once it is false (semantics E1).
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
@@ -32,16 +33,18 @@ Facts: TypeAlias = tuple[int, ...]
 class _Waiting:
     """The groups that need one shape: (rank, group) in order, by how many pods of it they need, at least 1.
 
-    `batch` is how many are woken at a time, at least; `refused` the last one that was woken in vain. `told` are the
-    facts that groups were parked with, by group.
+    `batch` is how many are woken at a time, at least; `refused` the last one that was woken in vain. Reservations keep
+    the room from all that run for `kept_from_s` seconds or longer, None for nobody. `told` are the facts that groups
+    were parked with, by group.
     """
 
     by_count: dict[int, list[Entry]] = field(default_factory=dict)
     batch: int = 1
     refused: Entry | None = None
+    kept_from_s: float | None = None
     told: dict[str, Facts] = field(default_factory=dict)
 
-    def next(self, rooms: int) -> Iterator[str]:
+    def next(self, rooms: int, run_times_s: Mapping[str, float]) -> Iterator[str]:
         """The groups to wake when there is room for `rooms` pods, behind the one that was refused last."""
         heap = []
         for count, entries in self.by_count.items():
@@ -53,10 +56,11 @@ class _Waiting:
         left, woken = rooms, 0
         while heap:
             (_, group), count, place = heappop(heap)
-            if count > left and woken >= self.batch:
-                continue
-            left, woken = left - count, woken + 1
-            yield group
+            if self.kept_from_s is None or run_times_s[group] < self.kept_from_s:
+                if count > left and woken >= self.batch:
+                    continue
+                left, woken = left - count, woken + 1
+                yield group
             if place + 1 < len(entries := self.by_count[count]):
                 heappush(heap, (entries[place + 1], count, place + 1))
 
@@ -69,6 +73,7 @@ class Parked:
         self._needs: dict[str, tuple[tuple[Need, ...], Rank]] = {}
         self._by_shape: dict[Shape, _Waiting] = {}
         self._woken: dict[str, list[tuple[Shape, Entry]]] = {}
+        self._run_times_s: dict[str, float] = {}
         self._facts: tuple[Snapshot | None, dict[Shape, Facts]] = (None, {})
 
     def __len__(self) -> int:
@@ -82,10 +87,19 @@ class Parked:
         """Whether a group may be helped by pods that come, go or change their labels, wherever they are."""
         return any(map(_minds_pods, self._by_shape))
 
-    def add(self, group: str, needs: tuple[Need, ...], rank: Rank, snapshot: Snapshot | None) -> None:
+    def add(
+        self,
+        group: str,
+        needs: tuple[Need, ...],
+        rank: Rank,
+        snapshot: Snapshot | None,
+        *,
+        run_time_s: float = math.inf,
+    ) -> None:
         """Add a group that was refused on the room of `snapshot`, or what was left of it."""
         self.remove(group)
         self._needs[group] = needs, rank
+        self._run_times_s[group] = run_time_s
         for need in needs:
             waiting = self._by_shape.setdefault(need.shape, _Waiting())
             insort(waiting.by_count.setdefault(max(need.count, 1), []), (rank, group))
@@ -95,6 +109,7 @@ class Parked:
     def remove(self, group: str) -> None:
         """Remove a group that no longer waits for room."""
         needs, rank = self._needs.pop(group, ((), ()))
+        self._run_times_s.pop(group, None)
         for need in needs:
             waiting, count = self._by_shape[need.shape], max(need.count, 1)
             entries = waiting.by_count[count]
@@ -118,30 +133,42 @@ class Parked:
     def pop_all(self) -> set[str]:
         """Remove and return all groups."""
         groups = set(self._needs)
-        self._needs, self._by_shape, self._woken = {}, {}, {}
+        self._needs, self._by_shape, self._woken, self._run_times_s = {}, {}, {}, {}
         return groups
 
-    def helped(self, snapshot: Snapshot, grown: set[str], *, stirred: bool) -> set[str]:
+    def helped(self, snapshot: Snapshot, grown: set[str], *, stirred: bool, heads: Set[str] = frozenset()) -> set[str]:
         """The groups to wake when these nodes grew; `stirred`: pods moved somewhere, or nodes changed what they are.
 
-        A shape is helped when it may use a grown node, or looks at other pods and those stirred.
+        A shape is helped when it may use a grown node, or looks at other pods and those stirred. With it those of the
+        `heads` are woken that there is room for, since reserved room is theirs.
         """
         nodes = np.array([snapshot.table.index[name] for name in grown if name in snapshot.table.index], dtype=np.intp)
         woken: set[str] = set()
         for shape, waiting in list(self._by_shape.items()):
             self.looks += 1
             if static_fit(shape, snapshot.table).mask[nodes].any() or (stirred and _minds_pods(shape)):
-                waiting.batch, waiting.refused = 1, None
+                waiting.batch, waiting.refused, waiting.kept_from_s = 1, None, None
                 woken |= self._wake(shape, waiting, snapshot)
+                rooms = self._room_facts(shape, snapshot)[0]
+                woken |= {group for group in heads if rooms and self._fits(group, shape, rooms)}
         return woken
 
-    def tried(self, group: str, *, in_vain: bool) -> list[Shape]:
-        """A group was looked at, or is gone; the shapes whose next groups are to be woken instead of it."""
+    def _fits(self, group: str, shape: Shape, rooms: int) -> bool:
+        """Whether the group needs no more pods of the shape than there is room for; False if it needs none."""
+        return any(need.shape is shape and need.count <= rooms for need in self._needs.get(group, ((), ()))[0])
+
+    def tried(self, group: str, *, in_vain: bool, kept_from_s: float | None = None) -> list[Shape]:
+        """A group was looked at, or is gone; the shapes whose next groups are to be woken instead of it.
+
+        `kept_from_s`: only reservations kept it off, and they keep off whoever runs for as long or longer.
+        """
         passed = []
         for shape, entry in self._woken.pop(group, ()):
             waiting = self._by_shape.get(shape)
             if waiting is not None and in_vain:
                 waiting.refused = max(waiting.refused or entry, entry)
+                if kept_from_s is not None:
+                    waiting.kept_from_s = min(kept_from_s, waiting.kept_from_s or kept_from_s)
                 passed.append(shape)
         return passed
 
@@ -168,7 +195,7 @@ class Parked:
         return found
 
     def _wake(self, shape: Shape, waiting: _Waiting, snapshot: Snapshot) -> set[str]:
-        groups = list(waiting.next(self._room_facts(shape, snapshot)[0]))
+        groups = list(waiting.next(self._room_facts(shape, snapshot)[0], self._run_times_s))
         for group in groups:
             self._woken.setdefault(group, []).append((shape, (self._needs[group][1], group)))
         return set(groups)

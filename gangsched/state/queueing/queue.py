@@ -8,6 +8,7 @@ looked at again after `SAFETY_NET_S` whatever happened. Whom an event helps is d
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
@@ -57,14 +58,18 @@ class Queue:
         rank: Rank = (),
         snapshot: Snapshot | None = None,
         in_vain: bool = True,
+        run_time_s: float = math.inf,
+        kept: bool = False,
     ) -> None:
         """The group was refused (or is done); only the room of `needs` can help it, empty: none.
 
-        `snapshot` is what it was refused on, `rank` its place among others; `in_vain`: it took no room.
+        `snapshot` is what it was refused on, `rank` its place among others; `in_vain`: it took no room. `kept`: nothing
+        but reservations kept it off, and they keep off everybody of its shape who runs for `run_time_s` or longer.
         """
         self._active.discard(group)
-        self.passed.update(self.parked.tried(group, in_vain=in_vain))
-        self.parked.add(group, needs, rank, snapshot)
+        kept_from_s = run_time_s if kept else None
+        self.passed.update(self.parked.tried(group, in_vain=in_vain, kept_from_s=kept_from_s))
+        self.parked.add(group, needs, rank, snapshot, run_time_s=run_time_s)
 
     def back_off(self, group: str, now_s: float) -> None:
         """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`.
@@ -118,12 +123,14 @@ class Queue:
         """Whether a parked group may be helped by pods that come, go or change their labels, wherever they are."""
         return self.parked.minds_pods
 
-    def wake(self, snapshot: Snapshot, grown: set[str], *, stirred: bool = False) -> None:
+    def wake(
+        self, snapshot: Snapshot, grown: set[str], *, stirred: bool = False, heads: Set[str] = frozenset()
+    ) -> None:
         """Activate the parked groups that the growth of these nodes may help, as many as there is room for.
 
-        `stirred`: pods moved somewhere, or nodes changed what they are.
+        `stirred`: pods moved somewhere, or nodes changed what they are. `heads` may use room that is reserved.
         """
-        for group in self.parked.helped(snapshot, grown, stirred=stirred):
+        for group in self.parked.helped(snapshot, grown, stirred=stirred, heads=heads):
             self.activate(group)
 
     def wake_behind(self, snapshot: Snapshot) -> None:

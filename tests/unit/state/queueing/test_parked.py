@@ -62,6 +62,31 @@ def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
     assert len(set.union(*asked)) == 1_000
 
 
+def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
+    """H8, Q3: one of 10 s was kept off; of 10,000 behind only the one of 5 s, and heads, may use the room."""
+    index = Parked()
+    for rank, (group, run_s) in enumerate(
+        [("first", 10.0), *((f"g{n}", 10.0 + n) for n in range(10_000)), ("short", 5)]
+    ):
+        index.add(group, (Need(SMALL, 1),), (rank,), None, run_time_s=run_s)
+    now = snapshot([node("a", 3)])
+    assert index.helped(now, {"a"}, stirred=False, heads=frozenset({"g9000"})) == {"first", "g0", "g1", "g9000"}
+    assert index.tried("first", in_vain=True, kept_from_s=10.0) == [SMALL]
+    assert index.behind({SMALL}, now) == {"short"}
+    assert "g0" in index.helped(now, {"a"}, stirred=False), "more room is another matter"
+
+
+def test_without_attendance_groups_are_only_woken() -> None:
+    """A simulation: no sweep every minute, and nothing is told anew."""
+    for unattended, swept in ((True, set()), (False, {"g"})):
+        queue = Queue(unattended=unattended)
+        queue.ready(0.0)
+        queue.park("g", (Need(SMALL, 1),), rank=(0,), snapshot=snapshot([node("a", 0)]))
+        queue.room_changed(1.0)
+        assert queue.review_is_due(100.0) is not unattended
+        assert queue.ready(1_000.0) == swept
+
+
 def test_those_behind_sleep_when_the_first_used_the_room() -> None:
     """Q3: it is spent."""
     queue = Queue()
