@@ -1,5 +1,7 @@
 """Planning time: `plan` on large clusters, beside a naive loop over every node for every pod in the same run.
 
+The last lines are of plans that preempt (`bench.preemption`).
+
 `python -m bench.plan [--repeat 11] [--part 1] [--json]` prints medians in milliseconds; `--part 50` takes a fiftieth of
 the pods and nodes, for which the goals are not meant. A repetition plans on a new snapshot of the same nodes, as the
 daemon does; `cold` is the first one, which also computes what filters say of each node. `cpu` is the median of the
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from bench import preemption
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
@@ -59,6 +62,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(json.dumps(figures), flush=True)
         else:
             row = "{case:46} {plan_ms:9.2f} {plan_cpu_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f} {naive_ms:10.0f}"
+            print(row.format_map(figures), flush=True)
+    for gangs in (False, True):
+        figures = preemption.measure(preemption.Crowd.of(arguments.part, gangs=gangs), repeat=arguments.repeat)
+        if arguments.json:
+            print(json.dumps(figures), flush=True)
+        else:
+            row = "{case:46} {plan_ms:9.2f} {plan_cpu_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f}            "
+            row += "(cpu without preemption {without_cpu_ms:.2f}, at equal priority {equal_cpu_ms:.2f})"
             print(row.format_map(figures), flush=True)
 
 

@@ -78,6 +78,7 @@ def plan(
         return decide(group, ledger, totals, now_s=now_s)
 
     preemptions = Preemptions.of(preempting, ledger, now_s, decided)
+    holders = [group for group in ordered if group.holds] if preemptions is not None else []
     for group in ready:
         # The rest is looked at in the next plan, so that no group is refused for lack of a search.
         if ledger.search_steps >= limits.search_steps or len(verdicts) >= limits.groups or tried >= limits.pods:
@@ -91,7 +92,7 @@ def plan(
         tried += verdict.round.attempted if verdict.round else 1
         # 6. Preemption, before those behind it see the room
         if preemptions is not None and group.strict:
-            verdicts |= preemptions.turn(group, verdict, post_filter.still_holding(ordered, verdicts))
+            verdicts |= preemptions.turn(group, verdict, post_filter.still_holding(holders, verdicts))
         if ledger.last_ends is not None:
             ledger.last_ends.take(verdicts[group.id].binds, group)
         # 7. Its reservation, before those behind it are tried
@@ -118,7 +119,7 @@ def _of_those_that_hold(
         if group.strict or group.id not in verdicts or group.id in made:
             continue
         ledger.respect_nominations(group.lowest_priority, but=group.id)
-        holders = post_filter.still_holding(ordered, {**verdicts, **made})
+        holders = post_filter.still_holding(ordered, verdicts | made)
         made |= preemptions.turn(group, verdicts[group.id], holders)
     return made
 

@@ -67,15 +67,20 @@ class Preemptions:
 
     def turn(self, group: Group, verdict: Verdict, holders: Sequence[Group]) -> dict[str, Verdict]:
         """The group's verdict once it has had its chance, and those of `holders` that give up their holds for it."""
-        preemptor = preemptor_of(group, verdict) if refused_for_room(verdict) else None
+        if not refused_for_room(verdict):
+            return {group.id: verdict}
+        holders = [each for each in holders if each.id != group.id and _priority(each) < group.priority]
+        if not holders and self._is_lowest(group.priority) and not any(gang.satisfied for gang in group.gangs):
+            return {group.id: _in_vain(verdict, NotHelpful(why=Obstacle.NOTHING_LOWER), group)}
+        preemptor = preemptor_of(group, verdict)
         if preemptor is None:
             return {group.id: verdict}
         if group.id in self.given.nominated:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
-        promises = [each for each in holders if each.id != group.id and _priority(each) < preemptor.right]
+        promises = [each for each in holders if _priority(each) < preemptor.right]
         found = self._excused(preemptor, promises) or self._attempt(preemptor, promises)
         if isinstance(found, NotHelpful):
-            return {group.id: _in_vain(verdict, found, preemptor)}
+            return {group.id: _in_vain(verdict, found, preemptor.group)}
         if not found.awaited:
             return self._at_once(group, verdict, found)
         return self._nominated(preemptor, verdict, found)
@@ -85,7 +90,7 @@ class Preemptions:
         given, group = self.given, preemptor.group.id
         if preemptor.never or group in given.never:
             return NotHelpful(why=Obstacle.POLICY_NEVER)
-        if not promises and (given.lowest_priority is None or given.lowest_priority >= preemptor.right):
+        if not promises and self._is_lowest(preemptor.right):
             return NotHelpful(why=Obstacle.NOTHING_LOWER)
         wait_s = given.retry_at_s.get(group, self.now_s) - self.now_s
         if wait_s > 0:
@@ -94,6 +99,10 @@ class Preemptions:
         if known is not None and known.why is not Obstacle.LATER:
             return known
         return NotHelpful(why=Obstacle.LATER) if self.made >= given.settings.per_cycle else None
+
+    def _is_lowest(self, priority: int) -> bool:
+        """Whether nothing that runs is of lower priority; known without asking what runs (V25)."""
+        return self.given.lowest_priority is None or self.given.lowest_priority >= priority
 
     def _attempt(self, preemptor: Preemptor, promises: Sequence[Group]) -> Found | NotHelpful:
         """One attempt, or what one of the same kind found earlier in this plan: room has only become less since."""
@@ -223,8 +232,10 @@ def _told(verdict: Verdict, told: Refusal, preemptor: Preemptor) -> Verdict:
     )
 
 
-def _in_vain(verdict: Verdict, why: NotHelpful, preemptor: Preemptor) -> Verdict:
-    """The verdict, which says why preemption does not help."""
-    needed = {pod.uid for pod in preemptor.pods}
-    notes = ((uid, sentences.with_obstacle(note, why) if uid in needed else note) for uid, note in verdict.notes)
-    return replace(verdict, told=sentences.with_obstacle(verdict.told, why), notes=tuple(notes), preemption=why)
+def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
+    """The verdict, which says why preemption does not help the pending members of `group`."""
+    notes = verdict.notes
+    if notes:
+        needed = {pod.uid for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
+        notes = tuple((uid, sentences.with_obstacle(note, why) if uid in needed else note) for uid, note in notes)
+    return replace(verdict, told=sentences.with_obstacle(verdict.told, why), notes=notes, preemption=why)

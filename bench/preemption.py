@@ -1,0 +1,120 @@
+"""How long a plan takes that decides on a preemption, beside the same plan without one; called by `bench.plan`.
+
+A gang of 1,000 single-GPU pods meets 5,000 nodes on which 20,000 pods of lower priority run, plain or in gangs, so that
+500 of them must go. What runs was the same in the last plan but for 50 pods, as in the daemon. `equal` is a plan for a
+gang of the same priority as all that runs: there preemption is on and nobody is asked what runs.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Group
+from gangsched.model.plan import Verdict
+from gangsched.model.preemption import Preemption, PreemptionInput, Running, RunningGang, RunningPod
+from gangsched.model.snapshot import Snapshot
+from tests import builders
+from tests.running_cluster import WALL_S, RunningCluster
+
+GIB = 2**30
+GOAL_MS = 50.0
+CHANGED = 50
+"""Pods that are others than in the last plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Nodes full of pods of priority 0 to 2, four to a node; `gangs`: in gangs of eight, half of them elastic."""
+
+    name: str
+    cluster: RunningCluster
+    group: Group
+    equal: Group
+
+    @classmethod
+    def of(cls, part: int, *, gangs: bool) -> Crowd:
+        """The crowd of a cluster of 5,000 nodes, or a `part` of it."""
+        dice = random.Random(1)
+        nodes = [builders.node(f"node-{n:04}", cpu_milli=96_000, memory_bytes=768 * GIB) for n in range(5_000 // part)]
+        cluster, two = RunningCluster(nodes), builders.shape(2, 8_000, 64 * GIB)
+        places = [node.name for node in nodes for _ in range(4)]
+        dice.shuffle(places)
+        for first in range(0, len(places), 8):
+            name = f"ns/g{first}" if gangs else ""
+            ran_s, priority = dice.randint(60, 7_200), dice.randint(0, 2)
+            pods = [
+                cluster.run(f"p{first + n}", node, gang=name, of=two, ran_s=ran_s + n, priority=priority)
+                for n, node in enumerate(places[first : first + 8])
+            ]
+            if gangs:
+                least = 8 if first % 16 else 2
+                uids = tuple(pod.uid for pod in pods)
+                cluster.gangs.append(RunningGang(id=name, group=name, min_member=least, uids=uids))
+        wanted = 1_000 // part
+        what = "gangs" if gangs else "plain pods"
+        title = f"{wanted:,} pods preempt {len(places):,} {what}"
+        return cls(title, cluster, _gang(wanted, 1_000), _gang(wanted, 0))
+
+
+def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
+    """Medians in milliseconds; a plan that makes no room is an error, not a figure."""
+    first, dice = crowd.cluster.snapshot(), random.Random(2)
+    running = Running(tuple(crowd.cluster.pods), tuple(crowd.cluster.gangs))
+    cold_ms, _ = _ms(lambda: _decided(_again(first), crowd, running))
+    with_it, without, equal = [], [], []
+    for _ in range(repeat):
+        running = _changed(running, dice)
+        turns = [_again(first) for _ in range(3)]
+        without.append(_ms(lambda turns=turns: plan(turns[0], [crowd.group], now_s=0.0)))  # type: ignore[misc]
+        with_it.append(_ms(lambda turns=turns, now=running: _decided(turns[1], crowd, now)))  # type: ignore[misc]
+        equal.append(_ms(lambda turns=turns, now=running: _plan(turns[2], crowd.equal, now)))  # type: ignore[misc]
+    median = statistics.median
+    return {
+        "case": crowd.name,
+        "plan_ms": median(wall for wall, _ in with_it),
+        "plan_cpu_ms": median(cpu for _, cpu in with_it),
+        "cold_ms": cold_ms,
+        "goal_ms": GOAL_MS,
+        "without_cpu_ms": median(cpu for _, cpu in without),
+        "equal_cpu_ms": median(cpu for _, cpu in equal),
+    }
+
+
+def _gang(number: int, priority: int) -> Group:
+    one = builders.shape(1, 4_000, 32 * GIB)
+    members = [builders.pod(f"h-{n}", of=one, priority=priority) for n in range(number)]
+    return builders.group(builders.gang("ns/high", members), priority=priority)
+
+
+def _again(first: Snapshot) -> Snapshot:
+    return Snapshot(first.table, first.resources, first.allocatable, first.free.copy(), first.pods_by_node)
+
+
+def _changed(running: Running, dice: random.Random) -> Running:
+    """The same pods, some of which the watch has shown anew."""
+    pods = list(running.pods)
+    late = [pods.pop(dice.randrange(len(pods))) for _ in range(min(CHANGED, len(pods)))]
+    return Running((*pods, *(RunningPod(*each) for each in late)), running.gangs, (), running.memo)
+
+
+def _decided(snapshot: Snapshot, crowd: Crowd, running: Running) -> None:
+    verdict = _plan(snapshot, crowd.group, running)
+    if not isinstance(verdict.preemption, Preemption):
+        raise SystemExit(f"Room was to be made: {verdict.told.text}.")
+
+
+def _plan(snapshot: Snapshot, group: Group, running: Running) -> Verdict:
+    given = PreemptionInput(running=lambda: running, wall_s=WALL_S, lowest_priority=0)
+    return plan(snapshot, [group], now_s=0.0, preempting=given).verdicts[0]
+
+
+def _ms(work: Callable[[], object]) -> tuple[float, float]:
+    """Milliseconds by the clock, and of the process."""
+    started, started_cpu = time.perf_counter(), time.process_time()
+    work()
+    return (time.perf_counter() - started) * 1e3, (time.process_time() - started_cpu) * 1e3
