@@ -119,7 +119,7 @@ def _of_those_that_hold(
         if group.strict or group.id not in verdicts or group.id in made:
             continue
         ledger.respect_nominations(group.lowest_priority, but=group.id)
-        holders = post_filter.still_holding(ordered, verdicts | made)
+        holders = post_filter.still_holding(ordered, {**verdicts, **made})
         made |= preemptions.turn(group, verdicts[group.id], holders)
     return made
 

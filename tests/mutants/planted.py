@@ -5,9 +5,11 @@ from __future__ import annotations
 from tests.mutants.mutant import CORE, LOOP, READ, STATE, VALIDATE, WRITE, Mutant
 from tests.mutants.planted_backfill import BACKFILL
 from tests.mutants.planted_evictions import EVICTIONS
+from tests.mutants.planted_preemption import PREEMPTION
 
 MUTANTS = (
     *BACKFILL,
+    *PREEMPTION,
     *EVICTIONS,
     Mutant(
         "rollback forgets one resource",

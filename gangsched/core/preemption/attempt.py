@@ -7,7 +7,7 @@ ledger exactly as it found it, whatever comes of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Attempt:
     settings: PreemptionSettings
     promises: Sequence[Group]
     known: NotHelpful | None = None
-    rounds_left: int = field(default=ROUNDS)
+    rounds: int = 0
 
     def make_room(self) -> Found | NotHelpful:
         """Look for room, in the order of the harm that it does."""
@@ -154,14 +154,14 @@ class Attempt:
 
     def _round(self) -> tuple[Placement, ...] | None:
         """A round of the needed members; what it placed stays reserved."""
-        self.rounds_left -= 1
+        self.rounds += 1
         trial, _ = rounds.run_round(self.preemptor.group, self.preemptor.gangs, self.ledger)
         if trial.culprit is not None or not permitted(self.preemptor.gangs, trial.counts):
             return None
         return trial.placements
 
     def _may_go_on(self) -> bool:
-        return self.rounds_left > 0
+        return self.rounds < ROUNDS
 
     def _needed_promises(self, placed: Sequence[Placement]) -> tuple[Group, ...]:
         """The groups whose holds are in the way of `placed`, which is reserved; the first in rank keep theirs first."""

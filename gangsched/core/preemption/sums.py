@@ -1,7 +1,7 @@
 """Sums of room: whether what is free could hold the needed members, without placing them.
 
-Law: a yes is exact where the members have one shape and no filter looks at more than room; otherwise it is necessary
-only, and a round decides. A no is always final.
+Law: a yes is exact where the members have one shape, no filter looks at more than room, and no room is kept from the
+group (H8); otherwise it is necessary only, and a round decides. A no is always final.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Sums:
             shapes = {pod.shape for pod in gang.pending}
             usable = np.logical_or.reduce([static_fit(shape, ledger.table).mask for shape in shapes])
             totals.append(Total(names.index(name), amount - held, usable, kept=False))
-        exact = len(asks) == 1 and ledger.only_room_counts(preemptor.pods)
+        is_kept = ledger.kept is not None and ledger.kept.standing(preemptor.group) is not None
+        exact = len(asks) == 1 and not is_kept and ledger.only_room_counts(preemptor.pods)
         kept = totals if len(asks) > 1 or limits else []
         return cls(names, asks, tuple(kept), exact)
 

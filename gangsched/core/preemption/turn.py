@@ -15,7 +15,7 @@ import numpy as np
 
 from gangsched.core import messages
 from gangsched.core.preemption import sentences
-from gangsched.core.preemption.attempt import ROUNDS, Attempt, Found
+from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import Columns
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
 from gangsched.core.reserve import Ledger
@@ -70,12 +70,13 @@ class Preemptions:
         if not refused_for_room(verdict):
             return {group.id: verdict}
         holders = [each for each in holders if each.id != group.id and _priority(each) < group.priority]
-        if not holders and self._is_lowest(group.priority) and not any(gang.satisfied for gang in group.gangs):
+        waits, starting = group.id in self.given.nominated, not any(gang.satisfied for gang in group.gangs)
+        if starting and not waits and not holders and self._is_lowest(group.priority):
             return {group.id: _in_vain(verdict, NotHelpful(why=Obstacle.NOTHING_LOWER), group)}
         preemptor = preemptor_of(group, verdict)
         if preemptor is None:
             return {group.id: verdict}
-        if group.id in self.given.nominated:
+        if waits:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
         promises = [each for each in holders if _priority(each) < preemptor.right]
         found = self._excused(preemptor, promises) or self._attempt(preemptor, promises)
@@ -115,7 +116,7 @@ class Preemptions:
             preemptor, columns, self.ledger, given.settings, promises, given.known.get(preemptor.group.id)
         )
         found = attempt.make_room()
-        self.ledger.search_steps += len(columns) // PODS_A_STEP + ROUND_STEPS * (ROUNDS - attempt.rounds_left)
+        self.ledger.search_steps += len(columns) // PODS_A_STEP + ROUND_STEPS * attempt.rounds
         if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, found)
         return found
@@ -159,8 +160,7 @@ class Preemptions:
         preemption, told = self._decision(found)
         if found.choice is not None:
             self.columns.leave(found.choice.pods)
-        if found.released:
-            self._in_vain.clear()
+        self._in_vain.clear()  # what goes may leave more room than is taken
         self.made += 1
         made = replace(_told(verdict, told, preemptor), preemption=preemption)
         gave = {each.id: _gives_up(each, preemptor.group) for each in found.released}

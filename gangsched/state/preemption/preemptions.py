@@ -91,7 +91,8 @@ class Preemptions:
             return None
         known_on = self._cluster.snapshot(), budgets
         if self._known_on is None or any(a is not b for a, b in zip(known_on, self._known_on, strict=True)):
-            self._known_on, self._known = known_on, {}
+            unfinished = {group: found for group, found in self._known.items() if found.why is Obstacle.LATER}
+            self._known_on, self._known = known_on, unfinished  # `core` sees for itself whether it may go on from there
 
         def running() -> Running:
             return self.running.now(self.nominations.victims(), budgets)

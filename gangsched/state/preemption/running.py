@@ -10,7 +10,7 @@ from collections.abc import Iterable, Set
 
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import Gang
-from gangsched.model.preemption import Budget, Running, RunningGang, RunningPod
+from gangsched.model.preemption import Budget, Running, RunningGang, RunningMemo, RunningPod
 from gangsched.state.disruption_budgets import Budgets
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
@@ -31,6 +31,7 @@ class RunningPods:
         self._gangs: dict[str, tuple[Gang, RunningGang]] = {}
         self._leaving: Set[str] = frozenset()
         self._budgets: dict[PodDisruptionBudget, frozenset[str]] = {}
+        self._memo = RunningMemo()
 
     def now(self, leaving: Set[str], budgets: Budgets) -> Running:
         """Everything that runs; `leaving` are the victims of nominations that are under way."""
@@ -46,7 +47,7 @@ class RunningPods:
         for gang_id in touched:
             self._look_at_gang(gang_id)
         gangs = tuple(running for _, running in self._gangs.values())
-        return Running(tuple(self._pods.values()), gangs, tuple(self._of_budgets(budgets)))
+        return Running(tuple(self._pods.values()), gangs, tuple(self._of_budgets(budgets)), self._memo)
 
     def _look_at(self, uids: Set[str], leaving: Set[str]) -> set[str]:
         """Bring these pods up to date; returns the gangs that they are or were of, "" for plain pods."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from gangsched.model.preemption import Obstacle
-from tests.builders import node
-from tests.running_cluster import RunningCluster, full_of_low, high, obstacle, victims
+import pytest
+
+from gangsched.core.preemption import attempt
+from gangsched.model.gang import Group
+from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
+from gangsched.model.objects import Shape
+from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
+from tests import builders
+from tests.builders import gang, group, node, pod
+from tests.running_cluster import RunningCluster, full_of_low, high, nominated, obstacle, victims
 
 
 def test_lowest_priority_goes_first() -> None:
@@ -57,3 +64,61 @@ def test_too_many_victims_are_not_taken() -> None:
     """V15: `preempt_max_pods`."""
     told = obstacle(full_of_low(), high(number=2, gpus=8), max_pods=1)
     assert told == (Obstacle.TOO_MANY, "2 pods would have to go, and at most 1 may.")
+
+
+def test_what_is_not_needed_is_given_back() -> None:
+    """V9: the large pod comes last and is enough alone, so the small ones before it stay."""
+    cluster = RunningCluster([node("a")])
+    cluster.run("small", "a", gpus=1, priority=1, ran_s=1)
+    cluster.run("large", "a", gpus=7, priority=1, ran_s=3000)
+    assert victims(cluster.verdicts(high(gpus=7))["ns/high"]) == ["large"]
+
+
+def test_members_of_several_shapes_are_made_room_for_by_rounds() -> None:
+    """V9: where sums do not decide a round does; what it shows to be needless is given back."""
+    cluster = RunningCluster([node("a"), node("b")])
+    for name in "ab":
+        cluster.run(f"{name}-small", name, gpus=1, priority=1, ran_s=1)
+        cluster.run(f"{name}-large", name, gpus=7, priority=1, ran_s=3000)
+    members = [pod("h-0", gpus=7, priority=9), pod("h-1", gpus=1, priority=9)]
+    verdict = cluster.verdicts(group(gang("ns/high", members), priority=9))["ns/high"]
+    assert victims(verdict) in (["a-large", "a-small"], ["a-large", "b-small"], ["a-small", "b-large"])
+
+
+def repelling() -> tuple[RunningCluster, Group]:
+    """Two full nodes, of which the first is the cheaper, and two members that repel each other."""
+    apart = PodTerm("kubernetes.io/hostname", (Requirement("app", "In", ("x",)),))
+    shape = Shape(requests=builders.shape(gpus=2).requests, inter_pod=InterPodConstraints(anti_affinity=(apart,)))
+    cluster = RunningCluster([node("a"), node("b")])
+    for name in "ab":
+        for i in range(4):
+            cluster.run(f"{name}{i}", name, gpus=2, priority=1, ran_s=10 * i + (500 if name == "b" else 1))
+    members = [pod(f"h-{i}", of=shape, priority=9, labels={"app": "x"}) for i in range(2)]
+    return cluster, group(gang("ns/high", members), priority=9)
+
+
+def test_members_that_must_be_apart_are_made_room_for_by_rounds() -> None:
+    """V3, V9: filters that look at other pods count, and one pod of each node goes."""
+    cluster, wants = repelling()
+    verdict = cluster.verdicts(wants)["ns/high"]
+    assert sorted(name[0] for name in victims(verdict)) == ["a", "b"]
+    assert set(nominated(verdict).values()) == {"a", "b"}
+
+
+@pytest.mark.parametrize("rounds", [5, 6, 8])
+def test_rounds_that_are_used_up_go_on_in_the_next_plan(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V25: a decision that needs more rounds than a plan has comes down to the same set over several plans."""
+    cluster, wants = repelling()
+    at_once = victims(cluster.verdicts(wants)["ns/high"])
+    monkeypatch.setattr(attempt, "ROUNDS", rounds)
+    known: dict[str, NotHelpful] = {}
+    for _ in range(20):
+        made = cluster.verdicts(wants, known=known)["ns/high"].preemption
+        if isinstance(made, Preemption):
+            break
+        assert isinstance(made, NotHelpful)
+        assert made.why is Obstacle.LATER
+        known = {"ns/high": made}
+    assert known
+    assert isinstance(made, Preemption)
+    assert sorted(victim.name for victim in made.victims) == at_once

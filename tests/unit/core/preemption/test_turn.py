@@ -266,3 +266,23 @@ def test_group_that_holds_preempts_for_the_rest_where_nobody_yields() -> None:
     (verdict,) = cluster.verdicts(group(holder, priority=9, clock_started_s=0.0)).values()
     assert (victims(verdict), nominated(verdict)) == (["low"], {"h-1": "b"})
     assert (verdict.holds, verdict.releases) == ((), ())
+
+
+def test_what_a_nominated_group_is_told_does_not_depend_on_what_still_runs() -> None:
+    """V20: once its victims are gone nothing of lower priority may be left, and it waits all the same."""
+    cluster = RunningCluster([node("a")])
+    cluster.run("equal", "a", gpus=8, priority=1000)
+    waiting = Refusal(Reason.PREEMPTING, "nominated to a")
+    verdict = cluster.verdicts(high(gpus=8), nominated={"ns/high": waiting})["ns/high"]
+    assert verdict.told == waiting
+
+
+def test_room_left_over_by_victims_is_seen_by_those_behind() -> None:
+    """V4, V15: what a large victim leaves beside the member it goes for is given to the next group, without victims."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.run("large", "a", gpus=8, priority=1)
+    cluster.run("high", "b", gpus=8, priority=5000)
+    made = cluster.verdicts(high("ns/first", gpus=4), high("ns/second", gpus=4), high("ns/third", gpus=4))
+    assert victims(made["ns/first"]) == ["large"]
+    assert (victims(made["ns/second"]), nominated(made["ns/second"])) == ([], {"second-0": "a"})
+    assert isinstance(made["ns/third"].preemption, NotHelpful)
