@@ -1,8 +1,8 @@
 """A fight for room: three priorities, more work than GPUs, and controllers that recreate evicted pods at once.
 
-`python -m bench.fight [--minutes 10] [--seed 1] [--only gangsched|kube-scheduler] [--out FILE.json]` plays the same
-load twice, each time on a control plane of its own: as gangs with gangsched, and as plain pods with kube-scheduler's
-own preemption.
+`python -m bench.fight [--minutes 10] [--load small|large] [--seed 1] [--only gangsched|kube-scheduler] [--out
+FILE.json]` plays the same load twice, each time on a control plane of its own: as gangs with gangsched, and as plain
+pods with kube-scheduler's own preemption.
 
 Law: figures come from a watch of our own. A pod is evicted when it is being deleted and carries DisruptionTarget, which
 both schedulers write. A gang is stopped when an eviction takes it below its minimum; plain pods are counted by the same
@@ -55,11 +55,20 @@ class Kind:
         return self.members * self.gpus * self.run_s / self.every_s
 
 
-KINDS = (
-    Kind("low", 12.0, members=8, minimum=4, gpus=1, run_s=80.0),
-    Kind("middle", 18.0, members=3, minimum=3, gpus=4, run_s=40.0),
-    Kind("high", 30.0, members=2, minimum=2, gpus=8, run_s=30.0),
-)
+LOW = Kind("low", 12.0, members=8, minimum=4, gpus=1, run_s=80.0)
+LOADS = {
+    "small": (
+        LOW,
+        Kind("middle", 18.0, members=3, minimum=3, gpus=4, run_s=40.0),
+        Kind("high", 30.0, members=2, minimum=2, gpus=8, run_s=30.0),
+    ),
+    "large": (
+        LOW,
+        Kind("middle", 24.0, members=6, minimum=6, gpus=4, run_s=40.0),
+        Kind("high", 40.0, members=4, minimum=4, gpus=8, run_s=30.0),
+    ),
+}
+"""small: every gang fits once it is its turn. large: gangs of up to half the cluster, which compete with their like."""
 
 
 @dataclass(slots=True)
@@ -74,6 +83,12 @@ class Job:
     whole_s: float | None = None
     bound: dict[str, float] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    counted_s: float = 0.0
+
+    @property
+    def gpus_in_vain(self) -> int:
+        """GPUs that its pods use while they are fewer than the minimum."""
+        return 0 if self.whole_s is not None else self.kind.gpus * len(self.bound.keys() - self.ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +96,12 @@ class Figures:
     """What one scheduler made of the load; times in seconds, work in GPU-seconds.
 
     `work_lost` is that of evicted pods alone; `gang_work_lost` that of all members of a stopped gang since it was
-    whole. `high_start_s` has every job of the highest priority, one that did not start with the time it has waited.
+    whole; `work_in_vain` is what pods used while they were fewer than their gang's minimum. `high_start_s` has every
+    job of the highest priority, one that did not start with the time it has waited.
     """
 
     scheduler: str
+    load: str
     minutes: float
     jobs: int
     started: int
@@ -95,6 +112,7 @@ class Figures:
     work_done: float
     work_lost: float
     gang_work_lost: float
+    work_in_vain: float
     high_jobs: int
     high_not_started: int
     high_start_median_s: float
@@ -102,16 +120,16 @@ class Figures:
     high_start_max_s: float
 
 
-def load(scheduler: str, minutes: float, seed: int) -> Iterator[tuple[float, Job, list[Object]]]:
+def arrivals(scheduler: str, load: str, minutes: float, seed: int) -> Iterator[tuple[float, Job, list[Object]]]:
     """(when it comes, the job, its objects), in order; the same for both schedulers."""
-    rng = random.Random(seed)
-    arrivals = sorted(
+    rng, kinds = random.Random(seed), LOADS[load]
+    times = sorted(
         (number * kind.every_s + rng.uniform(0.0, 0.5) * kind.every_s, kind.priority, number)
-        for kind in KINDS
+        for kind in kinds
         for number in range(int(minutes * 60 / kind.every_s))
     )
-    by_priority = {kind.priority: kind for kind in KINDS}
-    for at_s, priority, number in arrivals:
+    by_priority = {kind.priority: kind for kind in kinds}
+    for at_s, priority, number in times:
         kind, name = by_priority[priority], f"{priority}-{number}"
         pods = [_pod(f"{name}-{index}", name, kind, scheduler, rng) for index in range(kind.members)]
         group = [make.pod_group(name, min_member=kind.minimum)] if scheduler == OURS else []
@@ -140,7 +158,7 @@ class Fight:
         self.finished: list[Job] = []
         self.evicted: set[str] = set()
         self.stopped = 0
-        self.work_done = self.work_lost = self.gang_work_lost = 0.0
+        self.work_done = self.work_lost = self.gang_work_lost = self.work_in_vain = 0.0
         self._api, self._workers = api, workers
         self._lock = threading.Lock()
         self._seen_bound: set[str] = set()
@@ -171,6 +189,8 @@ class Fight:
 
     def _count(self, job: Job, pod: Object, seen_s: float) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        self.work_in_vain += job.gpus_in_vain * (seen_s - max(job.counted_s, job.created_s))
+        job.counted_s = seen_s
         if pod["spec"].get("nodeName") and uid not in self._seen_bound:
             self._seen_bound.add(uid)
             job.bound[name] = seen_s
@@ -195,7 +215,7 @@ class Fight:
             self.gang_work_lost += job.kind.gpus * (len(job.bound) + 1) * (seen_s - job.whole_s)
             job.whole_s = None
 
-    def figures(self, scheduler: str, minutes: float) -> Figures:
+    def figures(self, scheduler: str, load: str, minutes: float) -> Figures:
         """As of now."""
         now_s = time.monotonic()
         with self._lock:
@@ -205,6 +225,7 @@ class Fight:
             waits = sorted((job.started_s or now_s) - job.created_s for job in high)
             return Figures(
                 scheduler,
+                load,
                 minutes,
                 len(jobs),
                 started,
@@ -215,6 +236,7 @@ class Fight:
                 round(self.work_done),
                 round(self.work_lost),
                 round(self.gang_work_lost),
+                round(self.work_in_vain + sum(job.gpus_in_vain * (now_s - job.counted_s) for job in jobs)),
                 len(high),
                 sum(job.started_s is None for job in high),
                 round(statistics.median(waits), 2),
@@ -241,7 +263,7 @@ class Fight:
                 raise
 
 
-def play(scheduler: str, minutes: float, seed: int) -> Figures:
+def play(scheduler: str, load: str, minutes: float, seed: int) -> Figures:
     """The whole load on a control plane of its own."""
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(kwok=True, scheduler=scheduler == THEIRS, for_load=True))
@@ -251,29 +273,32 @@ def play(scheduler: str, minutes: float, seed: int) -> Figures:
             body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
             api.post(api.path_of(body), {**body, "value": value})
         make.create_all(api, [make.node(f"n{index}", gpus=GPUS) for index in range(NODES)])
-        if scheduler == OURS:
-            stack.enter_context(Daemon(plane))
+        daemon = stack.enter_context(Daemon(plane)) if scheduler == OURS else None
         fight = Fight(api, stack.enter_context(ThreadPoolExecutor(8)))
         stack.enter_context(Following(api, PODS, on_change=fight.pod_changed))
         began_s = time.monotonic()
-        for at_s, job, bodies in load(scheduler, minutes, seed):
+        for at_s, job, bodies in arrivals(scheduler, load, minutes, seed):
             time.sleep(max(0.0, began_s + at_s - time.monotonic()))
             fight.arrive(job, bodies)
+            if daemon is not None:
+                daemon.check()
         time.sleep(max(0.0, began_s + 60 * minutes - time.monotonic()))
-        return fight.figures(scheduler, minutes)
+        return fight.figures(scheduler, load, minutes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play, print and write; exit code 1 unless ours evicts fewer pods and stops fewer gangs."""
     parser = argparse.ArgumentParser(prog="bench.fight", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--load", choices=tuple(LOADS), default="small")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=(OURS, THEIRS))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
-    offered = sum(kind.offered_gpus for kind in KINDS)
+    offered = sum(kind.offered_gpus for kind in LOADS[given.load])
     print(f"{offered:.0f} GPUs asked for on average, {NODES * GPUS} there are; seed {given.seed}")
-    found = [play(each, given.minutes, given.seed) for each in ((given.only,) if given.only else (OURS, THEIRS))]
+    contenders = (given.only,) if given.only else (OURS, THEIRS)
+    found = [play(each, given.load, given.minutes, given.seed) for each in contenders]
     for name in Figures.__dataclass_fields__:
         print(f"{name:24}" + "".join(f"{getattr(each, name)!s:>16}" for each in found))
     if given.out is not None:
