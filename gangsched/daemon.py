@@ -42,7 +42,7 @@ from gangsched.telemetry.metrics import Metrics
 
 GC_THRESHOLDS = (30_000, 50, 1_000)
 QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
-HAND_OVER_S = 0.1
+HAND_OVER_S = 0.05
 """For reports and evictions when another instance waits for the lease; it tells all but Events itself."""
 LOST_DRAIN_S = 1.0
 """For the answers to binds that are under way when the lease is lost; the others stay undecided."""

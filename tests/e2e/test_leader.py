@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import statistics
@@ -30,7 +31,8 @@ pytestmark = pytest.mark.e2e
 
 T = TypeVar("T")
 TRIALS = int(os.environ.get("LEADER_TRIALS", "0"))
-DURATION_S, RENEW_S, RETRY_S = (15.0, 10.0, 2.0) if TRIALS else (3.0, 2.0, 0.5)
+KINDS = os.environ.get("LEADER_KINDS", "killed,stopped,told_to_go").split(",")
+DURATION_S, RENEW_S, RETRY_S = (15.0, 10.0, 2.0) if TRIALS else (5.0, 3.5, 0.5)
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
 NODES, GPUS = 4, 8
 GANGS, RUN_S = 8, 0.3
@@ -135,8 +137,11 @@ class Pair:
         self._stack.close()
 
     def role(self, name: str) -> str:
-        """What /readyz says."""
-        return "leader" if '"role": "leader"' in self.replicas[name].http("/readyz")[1] else "standby"
+        """What /readyz says; "" when nobody answers."""
+        try:
+            return str(json.loads(self.replicas[name].http("/readyz")[1])["role"])
+        except OSError:
+            return ""
 
     def await_leader(self) -> str:
         """Until one of those that run leads."""
@@ -185,8 +190,7 @@ def stopped(pair: Pair, leader: str) -> float:
     finally:
         os.kill(replica.pid, signal.SIGCONT)
     went_on_s = time.monotonic()
-    wait(lambda: True if answers(replica) else None, "the stopped replica to go on")
-    assert pair.role(leader) == "standby"
+    wait(lambda: pair.role(leader) == "standby" or None, "the stopped replica to stand by")
     pair.first_bind_s(other(leader), went_on_s)
     replica.check()  # it stands by, and is the same process
     return took_s
@@ -197,21 +201,14 @@ def told_to_go(pair: Pair, leader: str) -> float:
     began_s = time.monotonic()
     assert pair.replicas[leader].stop() == 0
     took_s = pair.first_bind_s(other(leader), began_s) - began_s
-    events = [line.get("event") for line in pair.replicas[leader].log_lines()]
-    assert "released the lease" in events
+    events = [line.get("event") for line in pair.replicas[leader].log_lines() if line.get("event") != "planned"]
+    assert "released the lease" in events, events
     pair.replicas[leader].start()
     return took_s
 
 
-def answers(replica: Daemon) -> bool:
-    """Whether it answers its probes."""
-    try:
-        return replica.http("/readyz")[0] == 200
-    except OSError:
-        return False
-
-
-LIMITS = {killed: DURATION_S + 1.0, stopped: DURATION_S + 1.0, told_to_go: 0.5}
+#: In the short form others may use the machine: there it is enough that nobody waits for the lease to run out.
+LIMITS = {killed: DURATION_S + 1.0, stopped: DURATION_S + 1.0, told_to_go: 0.5 if TRIALS else DURATION_S / 2}
 
 
 def test_one_binds_and_only_one_whatever_becomes_of_the_leader(plane: ControlPlane) -> None:
@@ -225,7 +222,7 @@ def test_one_binds_and_only_one_whatever_becomes_of_the_leader(plane: ControlPla
         Pair(plane) as pair,
     ):
         with Load(plane, checks) as load:
-            for trial, limit_s in LIMITS.items():
+            for trial, limit_s in ((trial, LIMITS[trial]) for trial in LIMITS if trial.__name__ in KINDS):
                 for _ in range(TRIALS or (2 if trial is told_to_go else 1)):
                     leader = pair.await_leader()
                     pair.first_bind_s(leader, time.monotonic())

@@ -2,8 +2,8 @@
 
 Law: `candidate` decides and this only asks, sends and waits. A request that is not answered in a third of the time that
 a renewal may take is given up, and every wait ends when the lease would be over. Its requests go through a client of
-their own that has no fence and shares no connection with other writers. A watch says when to look; what counts is what
-a read shows. What it does *not* do: plan, or end anybody who writes.
+their own that has no fence and shares no connection with other writers. A watch says when to look, and shows a release.
+What it does *not* do: plan, or end anybody who writes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import CONFLICT, FORBIDDEN, NOT_FOUND, ApiFault, Fault, Unreachable
+from gangsched.kube.http.faults import CONFLICT, FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
 from gangsched.kube.http.fence import Fence
 from gangsched.kube.lease.candidate import Candidate, Timing
 from gangsched.kube.lease.record import Record, decode, encode
 from gangsched.kube.ports import RestClient, Runtime
+from gangsched.kube.read.reflector import LineSplitter
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.spelling import micro_time
 
@@ -35,6 +38,11 @@ class Watches(Protocol):
 
     def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
         """Stream an answer's body."""
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
 
 
 @dataclass(slots=True)
@@ -74,6 +82,7 @@ class Elector:
         self._runtime = runtime
         self._candidate = Candidate(identity, timing)
         self._hint = asyncio.Event()
+        self._released: Record | None = None
         self._trouble = ""
 
     @property
@@ -133,7 +142,12 @@ class Elector:
         self._hint.clear()
         began_s = self._runtime.now()
         try:
-            await self._look()
+            # Who sees the release need not ask: if it is not the newest state, what we write is refused.
+            released, self._released = self._released, None
+            if released is not None:
+                self._candidate.saw(released, began_s)
+            else:
+                await self._look()
             proposal = self._candidate.proposal(self._runtime.now(), self._moment())
             if proposal is not None:
                 await self._write(proposal)
@@ -214,13 +228,16 @@ class Elector:
         return patience_s
 
     async def _watch(self) -> None:
-        """Have the lease looked at when it changes."""
+        """Have the lease looked at when it changes, and remember it if that is its release."""
         path = f"{self._leases}?watch=true&fieldSelector=metadata.name%3D{self._name}&timeoutSeconds={WATCH_S}"
         backoff = Backoff(0.5, 10.0, rng=self._runtime.rng)
         while True:
             with suppress(Fault):  # without it the lease is looked at every `retry_s`, and that complains
                 async with aclosing(self._watches.chunks(path, silence_s=SILENCE_S)) as chunks:  # type: ignore[type-var]
-                    async for _ in chunks:
+                    splitter = LineSplitter()
+                    async for chunk in chunks:
+                        for line in splitter.feed(chunk):
+                            self._released = _released(line)
                         self._hint.set()
                         backoff.reset()
             await self._runtime.sleep(backoff.next_s())
@@ -246,3 +263,15 @@ class Elector:
 
 def _is_conflict(fault: Fault) -> bool:
     return isinstance(fault, ApiFault) and fault.status in {CONFLICT, NOT_FOUND}
+
+
+def _released(line: bytes) -> Record | None:
+    """The Lease that a line of its watch shows, if its holder has released it."""
+    try:
+        event = msgspec.json.decode(line, type=_Event)
+        if event.type == "MODIFIED":
+            found = decode(bytes(event.object), duration_s=1.0)
+            return found if found.is_free else None
+    except (msgspec.DecodeError, Malformed):
+        pass  # a read tells
+    return None

@@ -66,7 +66,8 @@ class LeaseServer:
             body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": str(self.version)}}
         self.stored = body
         for watcher in self._watchers:
-            watcher.put_nowait(b"{}\n")
+            kind = "MODIFIED" if body is not None else "DELETED"
+            watcher.put_nowait(json.dumps({"type": kind, "object": body or {}}).encode() + b"\n")
 
     @property
     def holder(self) -> str:
@@ -308,3 +309,47 @@ async def test_a_storm_of_changes_is_no_storm_of_requests(desk: Desk) -> None:
         await desk.time.advance(0.001)
     assert len(desk.server.requests) - before <= 22
     await settle()
+
+
+async def test_a_release_is_taken_from_the_watch_with_one_request(desk: Desk) -> None:
+    """Nobody is asked what the watch has just shown."""
+    desk.start("a")
+    await desk.time.advance(0.1)
+    desk.start("b")
+    await desk.time.advance(31.05)
+    await desk.stop("a")
+    before = len(desk.server.requests)
+    assert await desk.electors["a"].release()
+    await desk.until_one_writes(1.0)
+    assert [method for method, _ in desk.server.requests[before:]] == ["PUT", "PUT", "PUT"]  # released, taken, renewed
+
+
+async def test_a_release_that_is_history_is_refused_by_the_server(desk: Desk) -> None:
+    """Another candidate was faster: the watch's word is not the newest."""
+    for name in "abc":
+        desk.start(name)
+        await desk.time.advance(0.1)
+    await desk.time.advance(31.0)
+    await desk.stop("a")
+    await desk.electors["a"].release()
+    for _ in range(50):
+        await desk.time.advance(0.1)
+        assert len(desk.writers()) <= 1
+    assert desk.writers() in (["b"], ["c"])
+    assert desk.warnings == []
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{}", b"<html>", b'{"type":"MODIFIED","object":7}', b'{"type":"ERROR","object":{}}']
+)
+async def test_garbage_in_the_watch_is_a_reason_to_look(desk: Desk, line: bytes) -> None:
+    """What a gateway says there ends nothing."""
+    desk.start("a")
+    await desk.time.advance(0.1)
+    desk.start("b")
+    await desk.time.advance(10.0)
+    for watcher in desk.server._watchers:
+        watcher.put_nowait(line + b"\n")
+    await desk.time.advance(10.0)
+    assert desk.writers() == ["a"]
+    assert not desk.tasks["b"].done()
