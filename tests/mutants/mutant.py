@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 CORE, STATE, LOOP = "tests/unit/core", "tests/unit/state", "tests/unit/test_loop.py"
 READ, WRITE = "tests/unit/kube/read", "tests/unit/kube/write"
+LEASE, FENCE = "tests/unit/kube/lease", "tests/unit/kube/http/test_fence.py"
 VALIDATE = "tests/unit/state/test_validate.py"
 
 

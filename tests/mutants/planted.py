@@ -5,12 +5,14 @@ from __future__ import annotations
 from tests.mutants.mutant import CORE, LOOP, READ, STATE, VALIDATE, WRITE, Mutant
 from tests.mutants.planted_backfill import BACKFILL
 from tests.mutants.planted_evictions import EVICTIONS
+from tests.mutants.planted_lease import LEADER_ELECTION
 from tests.mutants.planted_preemption import PREEMPTION
 
 MUTANTS = (
     *BACKFILL,
     *PREEMPTION,
     *EVICTIONS,
+    *LEADER_ELECTION,
     Mutant(
         "rollback forgets one resource",
         "R2",
