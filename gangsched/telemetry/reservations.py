@@ -25,6 +25,7 @@ KINDS: Final = ("timed", "fence")
 RESULTS: Final = ("started", "lost", "not_needed")
 RESOURCES: Final = ("accelerators", "cpu", "memory")
 """CPU in cores, memory in bytes."""
+HEADS: Final = ("first", "other")
 PART, NODE, NODES = SIZES = ("part", "node", "nodes")
 WAIT_BUCKETS_S: Final = (1.0, 10.0, 60.0, 600.0, 3_600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 ERROR_BUCKETS_S: Final = (-86_400.0, -3_600.0, -600.0, -60.0, 0.0, 5.0, 60.0, 600.0, 3_600.0, 86_400.0)
@@ -46,53 +47,43 @@ class ReservationMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
-        self._standing = gauge("gangsched_reservations", "Reservations that stand.", ["kind"])
-        self._idle = gauge("gangsched_reserved_idle", "Reserved room that nobody uses.", ["resource"])
-        self._idle_seconds = counter("gangsched_reserved_idle_seconds", "The same times seconds.", ["resource"])
-        self._stood = histogram(
+        standing = gauge("gangsched_reservations", "Reservations that stand.", ["kind"])
+        idle = gauge("gangsched_reserved_idle", "Reserved room that nobody uses.", ["resource"])
+        idle_seconds = counter("gangsched_reserved_idle_seconds", "The same times seconds.", ["resource"])
+        stood = histogram(
             "gangsched_reservation_seconds",
             "How long reservations stood until they ended.",
             ["kind", "result"],
             buckets=WAIT_BUCKETS_S,
         )
-        self._errors = histogram(
+        errors = histogram(
             "gangsched_start_error_seconds",
             "Starts after the time that was told; negative is early.",
             ["head"],
             buckets=ERROR_BUCKETS_S,
         )
-        self._passed = counter("gangsched_backfilled_groups", "Groups that passed a reservation.", ["how"])
-        self._waits = histogram(
+        passed = counter("gangsched_backfilled_groups", "Groups that passed a reservation.", ["how"])
+        waits = histogram(
             "gangsched_group_wait_seconds",
             "Time from the creation of a group's youngest pod to its start.",
             ["size"],
             buckets=WAIT_BUCKETS_S,
         )
-        self._run_times = counter("gangsched_group_run_times", "Groups that started, by their run time.", ["run_time"])
+        run_times = counter("gangsched_group_run_times", "Groups that started, by their run time.", ["run_time"])
         self.overruns = counter("gangsched_overruns", "Groups that were told that they run for longer than stated.")
         self._begun: dict[str, _Begun] = {}
         self._last: dict[str, Reserved] = {}
         self._idle_now: dict[str, float] = {}
         self._idle_at_s = -math.inf
-        self._begin()
-
-    def _begin(self) -> None:
-        """Make every series, so that each begins at 0."""
-        for kind in KINDS:
-            self._standing.labels(kind)
-            for result in RESULTS:
-                self._stood.labels(kind, result)
-        for resource in RESOURCES:
-            self._idle.labels(resource)
-            self._idle_seconds.labels(resource)
-        for head in ("first", "other"):
-            self._errors.labels(head)
-        for how in How:
-            self._passed.labels(how.value)
-        for size in SIZES:
-            self._waits.labels(size)
-        for known in ("known", "unknown"):
-            self._run_times.labels(known)
+        # Each series is made here, so that it begins at 0; `.labels()` costs more than what it leads to.
+        self._standing = {kind: standing.labels(kind) for kind in KINDS}
+        self._idle = {resource: idle.labels(resource) for resource in RESOURCES}
+        self._idle_seconds = {resource: idle_seconds.labels(resource) for resource in RESOURCES}
+        self._stood = {(kind, result): stood.labels(kind, result) for kind in KINDS for result in RESULTS}
+        self._errors = {head: errors.labels(head) for head in HEADS}
+        self._passed = {how: passed.labels(how.value) for how in How}
+        self._waits = {size: waits.labels(size) for size in SIZES}
+        self._run_times = {known: run_times.labels("known" if known else "unknown") for known in (True, False)}
 
     def planned(
         self, plan: Plan, groups: Sequence[Group], snapshot: Snapshot, *, wall_s: float, policy: GpuPolicy | None = None
@@ -123,11 +114,11 @@ class ReservationMetrics:
             if verdict is None:
                 continue
             if verdict.how is not None:
-                self._passed.labels(verdict.how.value).inc()
+                self._passed[verdict.how].inc()
             if verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED:
                 since_s = max(placement.pod.creation_s for placement in verdict.binds)
-                self._waits.labels(_size(verdict, snapshot, policy)).observe(max(0.0, wall_s - since_s))
-                self._run_times.labels("unknown" if group.run_time_s == math.inf else "known").inc()
+                self._waits[_size(verdict, snapshot, policy)].observe(max(0.0, wall_s - since_s))
+                self._run_times[group.run_time_s < math.inf].inc()
 
     # --- reservations that begin and end ----------------------------------------------------------------------------
 
@@ -138,8 +129,8 @@ class ReservationMetrics:
         for group_id, reserved in standing.items():
             self._begun.setdefault(group_id, _Begun(wall_s, reserved.at_s))
         fences = sum(each.is_fence for each in standing.values())
-        self._standing.labels("fence").set(fences)
-        self._standing.labels("timed").set(len(standing) - fences)
+        self._standing["fence"].set(fences)
+        self._standing["timed"].set(len(standing) - fences)
         self._last = dict(standing)
 
     def _ended(self, was: Reserved, verdict: Verdict | None, wall_s: float) -> None:
@@ -147,35 +138,42 @@ class ReservationMetrics:
         reason = verdict.reason if verdict is not None else None
         lost = "lost" if reason in {Reason.UNSCHEDULABLE, Reason.HOLDING} else "not_needed"
         result = "started" if verdict is not None and verdict.binds else lost
-        self._stood.labels("fence" if was.is_fence else "timed", result).observe(wall_s - begun.wall_s)
+        self._stood["fence" if was.is_fence else "timed", result].observe(wall_s - begun.wall_s)
         told_s = was.promised_s if was.first else begun.at_s
         if result == "started" and told_s < math.inf:
-            self._errors.labels("first" if was.first else "other").observe(wall_s - told_s)
+            self._errors["first" if was.first else "other"].observe(wall_s - told_s)
 
     def _sum_idle(self, standing: Iterable[Reserved], snapshot: Snapshot, wall_s: float, policy: GpuPolicy) -> None:
         for resource, amount in self._idle_now.items():
-            self._idle_seconds.labels(resource).inc(amount * max(0.0, wall_s - self._idle_at_s))
+            self._idle_seconds[resource].inc(amount * max(0.0, wall_s - self._idle_at_s))
         self._idle_now = _idle(standing, snapshot, policy)
         self._idle_at_s = wall_s
         for resource, amount in self._idle_now.items():
-            self._idle.labels(resource).set(amount)
+            self._idle[resource].set(amount)
 
 
 def _size(verdict: Verdict, snapshot: Snapshot, policy: GpuPolicy) -> str:
     """Whether a group takes less than a node's accelerators, as many, or more; without any, by the nodes it is on."""
-    nodes = {placement.node for placement in verdict.binds}
     asked: dict[str, int] = {}
     for placement in verdict.binds:
         for name, amount in placement.pod.shape.requests:
             if amount and policy.is_accelerator(name):
                 asked[name] = asked.get(name, 0) + amount
+    nodes = {placement.node for placement in verdict.binds}
     if not asked:
         return PART if len(nodes) == 1 else NODES
-    at = [snapshot.table.index[node] for node in nodes if node in snapshot.table.index]
-    known = [(amount, snapshot.allocatable[snapshot.resources[name], at]) for name, amount in asked.items() if at]
-    if any(amount > offered.max(initial=0) for amount, offered in known):
-        return NODES
-    return NODE if any(amount == offered.max(initial=0) for amount, offered in known) else PART
+    size = PART
+    for name, amount in asked.items():
+        offered = max(_offered(snapshot, name, node) for node in nodes)
+        if amount > offered:
+            return NODES
+        size = NODE if amount == offered else size
+    return size
+
+
+def _offered(snapshot: Snapshot, name: str, node: str) -> int:
+    row, column = snapshot.resources.get(name), snapshot.table.index.get(node)
+    return 0 if row is None or column is None else int(snapshot.allocatable.item(row, column))
 
 
 def _idle(standing: Iterable[Reserved], snapshot: Snapshot, policy: GpuPolicy) -> dict[str, float]:
