@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
+from gangsched.model.backfill import OnOverrun
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
@@ -16,6 +17,7 @@ from gangsched.state.scheduling import Rules
 
 def rules(settings: Settings) -> Rules:
     """What the state goes by."""
+    evicts = settings.backfill_overrun is OnOverrun.EVICT
     return Rules(
         scheduler_names=frozenset(settings.scheduler_names),
         defaults=GangDefaults(
@@ -25,6 +27,7 @@ def rules(settings: Settings) -> Rules:
             expected_runtime_s=settings.default_expected_runtime_s,
         ),
         policy=gpu_policy(settings),
+        evict_overrun_after_s=settings.backfill_overrun_after_s if evicts else None,
         settle_s=settings.settle_ms / 1e3,
         avoid_s=settings.kubelet_rejection_avoid_s,
         bind_retry_keep_s=settings.bind_retry_keep_s,

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as UnreadableSetting
 
-from gangsched.model.backfill import BackfillOrder
+from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS
 from gangsched.model.preemption import BudgetRule, VictimScope
@@ -145,6 +145,16 @@ class Settings(BaseSettings):
     backfill_order: BackfillOrder = Field(
         default=BackfillOrder.SHORTEST,
         description="Which of equal groups may pass a reservation first: the shortest, or by age (H9).",
+    )
+    backfill_overrun: OnOverrun = Field(
+        default=OnOverrun.TELL,
+        description="What to do with a group that was let onto reserved room and overruns: tell, or also evict (H11).",
+    )
+    backfill_overrun_after_s: float = Field(
+        default=600,
+        ge=1,
+        le=31_536_000,
+        description="How much longer than stated it runs at least, and a tenth, before it may be evicted (H11).",
     )
     settle_ms: int = Field(
         default=250, ge=0, le=1_000, description="How long a verdict must stand before it is told (E1)."

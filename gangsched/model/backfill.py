@@ -13,3 +13,10 @@ class BackfillOrder(StrEnum):
 
     SHORTEST = "shortest"
     AGE = "age"
+
+
+class OnOverrun(StrEnum):
+    """What happens to a group that was let onto reserved room and runs for longer than it stated (H11)."""
+
+    TELL = "tell"
+    EVICT = "evict"

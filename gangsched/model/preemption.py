@@ -129,7 +129,10 @@ class UnitKind(StrEnum):
 
 
 class Victim(NamedTuple):
-    """A pod that is to be evicted; `gang` and `group` are "" for a plain pod."""
+    """A pod that is to be evicted; `gang` and `group` are "" for a plain pod.
+
+    An `overdue` one goes because it overran what let it onto reserved room, at equal priority too (H11).
+    """
 
     uid: str
     namespace: str
@@ -139,6 +142,7 @@ class Victim(NamedTuple):
     group: str
     kind: UnitKind
     priority: int
+    overdue: bool = False
 
 
 class Harm(NamedTuple):
@@ -224,8 +228,9 @@ class PreemptionInput:
 
     By group id: `nominated` has what is told while a nomination is under way, such groups make no other one (V11);
     `retry_at_s` the monotonic second before which the group makes none (V12); `known` what was found when the group was
-    last examined, while nothing that it rests on has changed, so that it is not examined again (V25). `never` are the
-    groups whose native PodGroup says preemptionPolicy Never (V2).
+    last examined, while nothing that it rests on has changed, so that it is not examined again (V25). `overdue` are the
+    uids of pods that may be taken for it, whole groups, because they overran what let them onto its room (H11). `never`
+    are the groups whose native PodGroup says preemptionPolicy Never (V2).
     """
 
     running: Callable[[], Running]
@@ -236,3 +241,4 @@ class PreemptionInput:
     retry_at_s: Mapping[str, float] = field(default_factory=dict)
     known: Mapping[str, NotHelpful] = field(default_factory=dict)
     never: frozenset[str] = frozenset()
+    overdue: Mapping[str, frozenset[str]] = field(default_factory=dict)

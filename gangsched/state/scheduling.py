@@ -41,6 +41,7 @@ from gangsched.state.expected_ends import LATE_S, ExpectedEnds
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
+from gangsched.state.overdue import Overdue
 from gangsched.state.overruns import Overruns
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.queue import Queue
@@ -61,6 +62,7 @@ class Rules:
     bind_retry_keep_s: float = 30.0
     preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
     policy: GpuPolicy = field(default_factory=GpuPolicy)
+    evict_overrun_after_s: float | None = None
     reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
     unattended: bool = False
 
@@ -78,6 +80,9 @@ class SchedulingState:
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
         default_s = rules.defaults.expected_runtime_s
         self.overruns = Overruns(self.members, self.registry, names=rules.scheduler_names, default_s=default_s)
+        self.overdue = Overdue(
+            self.members, self.registry, self.queue, default_s=default_s, after_s=rules.evict_overrun_after_s
+        )
         self._event_handlers = EventHandlers(
             self.members,
             self.cluster,
@@ -258,11 +263,14 @@ class SchedulingState:
 
     def plan_input(self, now_s: float, wall_s: float) -> PlanInput | None:
         """What is to be planned now, at wall second `wall_s`; None if nothing is."""
+        self.overdue.look(now_s, wall_s)
         queue = self.ready(now_s)
         reserving = self.reservations.given(queue, now_s, wall_s)
         if not queue and reserving is None:
             return None
         preempting = self.preemptions.input(wall_s)
+        if preempting is not None and self.overdue.heads:
+            preempting = replace(preempting, overdue=self.overdue.heads)
         return PlanInput(snapshot=self.snapshot(), queue=queue, reserving=reserving, preempting=preempting)
 
     def snapshot(self) -> Snapshot:
@@ -288,6 +296,7 @@ class SchedulingState:
                 actions += self._committer.commit(group, verdict, snapshot, now_s)
                 actions += self.preemptions.planned(group, verdict, now_s)
                 if plan.reservations is not None:
+                    self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
                     self.reservations.settled(self.registry.group(group.id, now_s), verdict)
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
@@ -353,7 +362,15 @@ class SchedulingState:
             for gang_id in self._keeping & self.registry.gangs.keys()
             for member in self.registry.gangs[gang_id].of(State.KEPT)
         )
-        parts = (self.queue, self.reports, self.claims, self.preemptions, self.reservations, self.overruns)
+        parts = (
+            self.queue,
+            self.reports,
+            self.claims,
+            self.preemptions,
+            self.reservations,
+            self.overruns,
+            self.overdue,
+        )
         known = (*(part.next_deadline_s() for part in parts), *clocks, *kept)
         return min((deadline for deadline in known if deadline is not None), default=None)
 

@@ -101,4 +101,23 @@ BACKFILL = (
         "fence_s",
         CORE,
     ),
+    Mutant(
+        "overruns go for groups that they did not pass",
+        "H11",
+        "core/preemption/turn.py",
+        "self.given.overdue.get(preemptor.group.id)",
+        "frozenset[str]().union(*self.given.overdue.values())",
+        CORE,
+    ),
+    Mutant(
+        "who overran is evicted at once", "H11", "state/overdue.py", "+ max(TENTH * stated_s, self._after_s)", "", STATE
+    ),
+    Mutant(
+        "who passed beside a reservation may be evicted for it",
+        "H11",
+        "state/overdue.py",
+        "or verdict.how is not How.SHORT:",
+        "or verdict.how is None:",
+        STATE,
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangsched import parameters
-from gangsched.model.backfill import BackfillOrder
+from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
 
@@ -46,3 +46,10 @@ def test_accelerators_are_the_same_for_ends_and_for_placement() -> None:
     """H10: what an administrator calls an accelerator keeps a node busy, too."""
     settings = Settings(accelerators=("example.com/npu",))
     assert parameters.rules(settings).policy == parameters.gpu_policy(settings)
+
+
+def test_overruns_are_evicted_only_if_asked_for() -> None:
+    """H11: the default tells."""
+    assert parameters.rules(Settings()).evict_overrun_after_s is None
+    evict = Settings(backfill_overrun=OnOverrun.EVICT, backfill_overrun_after_s=5)
+    assert parameters.rules(evict).evict_overrun_after_s == 5

@@ -145,6 +145,8 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
         ("reserve_share: 1.1", "reserve_share is 1.1"),
         ("default_expected_runtime_s: 0", "default_expected_runtime_s is 0"),
         ("backfill_order: longest", "should be 'shortest' or 'age'"),
+        ("backfill_overrun: kill", "should be 'tell' or 'evict'"),
+        ("backfill_overrun_after_s: 0", "backfill_overrun_after_s is 0"),
     ],
 )
 def test_bad_values_are_refused_by_name(tmp_path: Path, text: str, part: str) -> None:

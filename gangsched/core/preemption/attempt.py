@@ -6,8 +6,8 @@ ledger exactly as it found it, whatever comes of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from gangsched.core.preemption.columns import Columns
 from gangsched.core.preemption.obstacles import obstacle
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
-from gangsched.core.preemption.selection import Choice
+from gangsched.core.preemption.selection import Choice, choice
 from gangsched.core.preemption.sums import Sums
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
@@ -80,6 +80,23 @@ class Attempt:
             if (placed := self._placed(sums)) is not None:
                 return Found(placed, released=self._needed_promises(placed), awaited=True)
         return self._take(sums)
+
+    def take_overdue(self, uids: Set[str]) -> Found | None:
+        """Room once some of these groups are gone, each as a whole; None if all of them are not enough (H11)."""
+        columns = self.columns
+        theirs = np.fromiter((columns.pod(i).uid in uids for i in range(len(columns))), dtype=np.bool_)
+        units = Units.of(replace(self.preemptor, right=self.preemptor.right + 1), columns, theirs)
+        plain = np.flatnonzero(units.single & (columns.gang == -1)).tolist()
+        left = [*plain, *(~core for core in np.unique(units.cores.of[units.cores.of >= 0]).tolist())]
+        if not left or self._places(units.pods_of(left)) is None:
+            return None
+        for unit in list(left):
+            fewer = [each for each in left if each != unit]
+            if fewer and self._may_go_on() and self._places(units.pods_of(fewer)) is not None:
+                left = fewer
+        chosen = choice(left, units)
+        found = None if chosen.harm.budgets_broken else self._confirmed(chosen)
+        return found if isinstance(found, Found) else None
 
     def _take(self, sums: Sums) -> Found | NotHelpful:
         """Choose victims."""

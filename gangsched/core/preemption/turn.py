@@ -70,14 +70,17 @@ class Preemptions:
         if not refused_for_room(verdict):
             return {group.id: verdict}
         holders = [each for each in holders if each.id != group.id and _priority(each) < group.priority]
-        waits, starting = group.id in self.given.nominated, not any(gang.satisfied for gang in group.gangs)
+        waits = group.id in self.given.nominated or group.id in self.given.overdue
+        starting = not any(gang.satisfied for gang in group.gangs)
         if starting and not waits and not holders and self._is_lowest(group.priority):
             return {group.id: _in_vain(verdict, NotHelpful(why=Obstacle.NOTHING_LOWER), group)}
         preemptor = preemptor_of(group, verdict)
         if preemptor is None:
             return {group.id: verdict}
-        if waits:
+        if group.id in self.given.nominated:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
+        if (overdue := self._overdue(preemptor)) is not None:
+            return self._nominated(preemptor, verdict, overdue)
         promises = [each for each in holders if _priority(each) < preemptor.right]
         found = self._excused(preemptor, promises) or self._attempt(preemptor, promises)
         if isinstance(found, NotHelpful):
@@ -85,6 +88,15 @@ class Preemptions:
         if not found.awaited:
             return self._at_once(group, verdict, found)
         return self._nominated(preemptor, verdict, found)
+
+    def _overdue(self, preemptor: Preemptor) -> Found | None:
+        """Room once those are gone that overran what let them onto the group's reserved room (H11)."""
+        uids = self.given.overdue.get(preemptor.group.id)
+        if not uids or preemptor.never or self.made >= self.given.settings.per_cycle:
+            return None
+        if self.given.retry_at_s.get(preemptor.group.id, self.now_s) > self.now_s:
+            return None
+        return Attempt(preemptor, self.columns, self.ledger, self.given.settings, ()).take_overdue(uids)
 
     def _excused(self, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
         """Why nobody looks for victims; None if somebody should."""
@@ -199,6 +211,7 @@ class Preemptions:
         if found.choice is None:
             return {}
         columns, with_core = self.columns, found.choice.with_core
+        overdue = frozenset[str]().union(*self.given.overdue.values())
         victims = {}
         for i in found.choice.pods:
             pod, g = columns.pod(i), int(columns.gang[i])
@@ -206,9 +219,8 @@ class Preemptions:
             kind = UnitKind.POD if gang is None else UnitKind.CORE if i in with_core else UnitKind.SURPLUS
             group = gang.group if gang else ""
             of = gang.id if gang else ""
-            victims[i] = Victim(
-                pod.uid, pod.namespace, pod.name, columns.running[i].node, of, group, kind, pod.priority
-            )
+            node, is_overdue = columns.running[i].node, pod.uid in overdue
+            victims[i] = Victim(pod.uid, pod.namespace, pod.name, node, of, group, kind, pod.priority, is_overdue)
         return victims
 
 

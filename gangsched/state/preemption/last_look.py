@@ -17,7 +17,7 @@ from gangsched.state.preemption.room import Room
 
 def changed(record: NominationRecord, registry: Registry, victims: frozenset[str]) -> str:
     """Why pods may not be evicted as decided, "" if they may; `victims` are those of all nominations."""
-    if any(victim.priority >= record.lowest_priority for victim in record.victims.values()):
+    if any(victim.priority >= record.lowest_priority + victim.overdue for victim in record.victims.values()):
         return "a pod that was to be preempted is not of lower priority"
     cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
     for group_id in cores & registry.groups.keys():

@@ -93,8 +93,8 @@ class _Left:
         """The pods with our mark on these nodes, and the rest of the groups that go with them."""
         groups: set[str] = set()
         for member in self._on(nodes):
-            if not self._is_marked(member) or member.pod.priority >= lowest:
-                continue
+            if not self._is_marked(member) or member.pod.priority > lowest:
+                continue  # of equal priority are those that overran (H11)
             group_id = self._registry.group_of.get(member.gang, "")
             kind = self._kind(member, group_id)
             if kind is UnitKind.CORE:
@@ -139,4 +139,5 @@ class _Left:
 def _victim(member: Member, group_id: str, kind: UnitKind) -> Victim:
     pod = member.pod
     gang = "" if kind is UnitKind.POD else member.gang
-    return Victim(pod.uid, pod.namespace, pod.name, member.node, gang, group_id if gang else "", kind, pod.priority)
+    group = group_id if gang else ""
+    return Victim(pod.uid, pod.namespace, pod.name, member.node, gang, group, kind, pod.priority, overdue=True)

@@ -286,3 +286,49 @@ def test_room_left_over_by_victims_is_seen_by_those_behind() -> None:
     assert victims(made["ns/first"]) == ["large"]
     assert (victims(made["ns/second"]), nominated(made["ns/second"])) == ([], {"second-0": "a"})
     assert isinstance(made["ns/third"].preemption, NotHelpful)
+
+
+# --- overruns (H11) ---------------------------------------------------------------------------------------------------
+
+
+def overran() -> tuple[RunningCluster, dict[str, frozenset[str]]]:
+    """Three full nodes of equal priority; a gang on two of them and a plain pod overran for `ns/head`."""
+    cluster = RunningCluster([node(name) for name in "abc"])
+    over = [*cluster.gang("ns/g", 1, "a b", gpus=4, priority=5), cluster.run("p", "c", gpus=8, priority=5)]
+    cluster.run("x", "a", gpus=4, priority=5)
+    cluster.run("y", "b", gpus=4, priority=5)
+    return cluster, {"ns/head": frozenset(each.uid for each in over)}
+
+
+def test_overruns_go_for_the_head_whose_room_they_took() -> None:
+    """H11: at equal priority, as few as it takes, and nobody goes for another group."""
+    cluster, overdue = overran()
+    verdict = cluster.verdicts(high("ns/head", gpus=8, priority=5), overdue=overdue)["ns/head"]
+    assert victims(verdict) == ["p"]
+    assert nominated(verdict) == {"head-0": "c"}
+    assert isinstance(verdict.preemption, Preemption)
+    assert [victim.overdue for victim in verdict.preemption.victims] == [True]
+    assert obstacle(cluster, high("ns/other", gpus=8, priority=5), overdue=overdue)[0] is Obstacle.NOTHING_LOWER
+
+
+def test_a_group_that_overran_goes_as_a_whole() -> None:
+    """H11: members above its minimum, too."""
+    cluster, overdue = overran()
+    verdict = cluster.verdicts(high("ns/head", number=3, gpus=4, priority=5), overdue=overdue)["ns/head"]
+    assert victims(verdict) in (["p"], ["g-0", "g-1", "p"])
+    only_gang = {"ns/head": frozenset(uid for uid in overdue["ns/head"] if uid != "u-p")}
+    verdict = cluster.verdicts(high("ns/head", gpus=4, priority=5), overdue=only_gang)["ns/head"]
+    assert victims(verdict) == ["g-0", "g-1"]
+
+
+def test_nobody_goes_in_vain() -> None:
+    """H11: if the head does not start all the same; higher priority, a part of a gang, and budgets are left alone."""
+    cluster, overdue = overran()
+    wants = high("ns/head", number=2, gpus=8, priority=5)
+    assert obstacle(cluster, wants, overdue=overdue)[0] is Obstacle.NOTHING_LOWER
+    one = high("ns/head", gpus=8, priority=5)
+    assert obstacle(cluster, high("ns/head", gpus=8, priority=4), overdue=overdue)[0] is Obstacle.NOTHING_LOWER
+    part = {"ns/head": frozenset({"u-ns/g-0"})}
+    assert obstacle(cluster, high("ns/head", gpus=4, priority=5), overdue=part)[0] is Obstacle.NOTHING_LOWER
+    cluster.budget("ns/keep", 0, [each.pod for each in cluster.pods if each.pod.name == "p"])
+    assert obstacle(cluster, one, overdue=overdue)[0] is Obstacle.NOTHING_LOWER

@@ -1,0 +1,86 @@
+"""Groups that overran the run time which let them onto reserved room, so that they may be taken for it (semantics H11).
+
+Law: only who passed a reservation by its stated run time is here, for the heads whose room it went on, and only from a
+tenth of that time, at least `after_s`, over it. It is kept in memory alone: after a restart nobody is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gangsched.api.run_time import run_time_s
+from gangsched.model.plan import Verdict
+from gangsched.model.reservation import How, Reserved
+from gangsched.state.groups import Registry
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import STARTED, Member, State
+from gangsched.state.queueing.queue import Queue
+
+LOOK_EVERY_S = 5.0
+TENTH = 0.1
+
+
+class Overdue:
+    """`heads` has the uids of those that may be taken by the id of the group that may have their room.
+
+    `after_s` is None where overruns are only told.
+    """
+
+    def __init__(
+        self, members: MemberStore, registry: Registry, queue: Queue, *, default_s: float | None, after_s: float | None
+    ) -> None:
+        self.heads: Mapping[str, frozenset[str]] = {}
+        self._members = members
+        self._registry = registry
+        self._queue = queue
+        self._default_s = default_s
+        self._after_s = after_s
+        self._heads_of: dict[str, frozenset[str]] = {}
+        self._look_s = 0.0
+
+    def committed(self, verdict: Verdict, standing: Iterable[Reserved]) -> None:
+        """A verdict is carried out beside these reservations."""
+        if self._after_s is None or verdict.how is not How.SHORT:
+            return
+        timed = [each for each in standing if not each.is_fence and each.group != verdict.group]
+        for bind in verdict.binds:
+            heads = frozenset(each.group for each in timed if bind.node in each.nodes)
+            if heads:
+                self._heads_of[bind.pod.uid] = heads
+
+    def look(self, now_s: float, wall_s: float) -> None:
+        """See who is overdue now; heads that may have more room than before are looked at again."""
+        if not self._heads_of or now_s < self._look_s:
+            return
+        self._look_s = now_s + LOOK_EVERY_S
+        found: dict[str, set[str]] = {}
+        for uid, heads in list(self._heads_of.items()):
+            member = self._members.get(uid)
+            if member is None or member.state not in STARTED:
+                del self._heads_of[uid]
+            elif self._is_overdue(member, wall_s):
+                for head in heads & self._registry.groups.keys():
+                    found.setdefault(head, set()).update(self._whole(member))
+        before, self.heads = self.heads, {head: frozenset(uids) for head, uids in found.items()}
+        for head, uids in self.heads.items():
+            if not uids <= before.get(head, frozenset()):
+                self._queue.activate(head)
+
+    def next_deadline_s(self) -> float | None:
+        """When to look again."""
+        return self._look_s if self._heads_of else None
+
+    def _is_overdue(self, member: Member, wall_s: float) -> bool:
+        pod, gang = member.pod, self._registry.gangs.get(member.gang)
+        if member.state is not State.BOUND or not pod.start_s or self._after_s is None:
+            return False
+        stated_s = run_time_s(pod.run_time_metadata, gang.stated_run_time if gang else None, self._default_s)
+        return wall_s >= pod.start_s + stated_s + max(TENTH * stated_s, self._after_s)
+
+    def _whole(self, member: Member) -> set[str]:
+        """All that runs of its group, or the pod alone."""
+        group = self._registry.groups.get(self._registry.group_of.get(member.gang, ""))
+        if group is None:
+            return {member.pod.uid}
+        gangs = (self._registry.gangs[gang_id] for gang_id in group.gangs)
+        return {each.pod.uid for gang in gangs for each in gang.of(*STARTED)}
