@@ -1,0 +1,62 @@
+"""What is kept of running pods from one plan to the next."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from msgspec import structs
+
+from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.pod_table import PodTable
+from gangsched.core.reserve import Ledger
+from gangsched.model.objects import Phase
+from gangsched.model.preemption import PreemptionSettings, Running, RunningPod
+from tests.builders import node
+from tests.running_cluster import WALL_S, RunningCluster
+
+FIELDS = ("node", "priority", "gang", "going", "leaving", "spared", "young", "foreign", "work", "start", "whole")
+
+
+def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
+    """V25: after pods came, went and changed, the columns are those of a first look."""
+    dice = random.Random(7)
+    cluster = RunningCluster([node(f"n{n}") for n in range(4)])
+    for g in range(6):
+        cluster.gang(f"ns/g{g}", 2, "n0 n1 n2", priority=g, ran_s=50 * g)
+    ledger, settings = Ledger(cluster.snapshot()), PreemptionSettings(min_run_s=60)
+    running = Running(tuple(cluster.pods), tuple(cluster.gangs))
+    for turn in range(40):
+        pods = list(running.pods)
+        changed = [pods.pop(dice.randrange(len(pods))) for _ in range(min(len(pods), dice.randint(0, 3)))]
+        for each in changed[1:]:
+            going = dice.random() < 0.3
+            later = structs.replace(each.pod, priority=dice.randint(0, 5), phase=Phase.RUNNING)
+            pods.append(RunningPod(later, dice.choice(("n0", "n3", "gone")), each.gang, going))
+        if dice.random() < 0.5:
+            pods.append(RunningPod(cluster.run(f"new-{turn}", "n3", priority=turn % 3, ran_s=turn), "n3"))
+        running = Running(tuple(pods), running.gangs, (), running.memo)
+        kept = Columns.of(running, settings, WALL_S, ledger)
+        fresh = Columns.of(Running(running.pods, running.gangs), settings, WALL_S, ledger)
+        for name in FIELDS:
+            assert np.array_equal(getattr(kept, name), getattr(fresh, name)), (turn, name)
+        assert [kept.shapes[s] for s in kept.shape.tolist()] == [fresh.shapes[s] for s in fresh.shape.tolist()]
+
+
+def test_table_of_the_same_pods_is_the_same() -> None:
+    """V25: where nothing changed nothing is read."""
+    cluster = RunningCluster([node("a")])
+    cluster.gang("ns/g", 2, "a a a")
+    first = Running(tuple(cluster.pods))
+    again = Running(tuple(cluster.pods), (), (), first.memo)
+    assert PodTable.of(first) is PodTable.of(again)
+
+
+def test_pods_in_another_order_are_read_anew() -> None:
+    """V25: what is kept only saves work; it never decides."""
+    cluster = RunningCluster([node("a")])
+    cluster.gang("ns/g", 2, "a a a")
+    first = Running(tuple(cluster.pods))
+    PodTable.of(first)
+    turned = Running(tuple(reversed(cluster.pods)), (), (), first.memo)
+    assert PodTable.of(turned).field("ordinal").tolist() == [2, 1, 0]
