@@ -297,7 +297,7 @@ class SchedulingState:
                 actions += self.preemptions.planned(group, verdict, now_s)
                 if plan.reservations is not None:
                     self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
-                    self.reservations.settled(self.registry.group(group.id, now_s), verdict)
+                    self.reservations.settled(verdict, now_s)
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
         self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()

@@ -27,6 +27,7 @@ def validate(state: SchedulingState) -> list[str]:
         *_of_room(state, members),
         *_of_claims(state, members),
         *_of_nominations(state),
+        *_of_reservations(state),
     ]
 
 
@@ -133,3 +134,21 @@ def _of_claims(state: SchedulingState, members: list[Member]) -> Iterator[str]:
         yield f"claims have users {sorted(storage.users())}, and are named by members {sorted(users)}"
     if storage.unplaced() != unplaced:
         yield f"{sorted(storage.unplaced())} are kept as without a node for their claims, not {sorted(unplaced)}"
+
+
+def _of_reservations(state: SchedulingState) -> Iterator[str]:
+    """Every reservation is for a group that waits for room, or a plan is due that ends it; the first one says so."""
+    kept = state.reservations
+    for number, each in enumerate(kept.standing):
+        what = f"room is reserved for {each.group}"
+        if each.first is not (number == 0):
+            yield f"{what}, which is {'' if each.first else 'not '}called the first"
+        if each.group not in state.registry.groups:
+            if not kept.has_lost_a_head:
+                yield f"{what}, which is gone, and no plan is due"
+        elif each.group not in kept.waiting and state.queue.part(each.group) == "parked":
+            yield f"{what}, which does not wait for room"
+    if len({each.group for each in kept.standing}) < len(kept.standing):
+        yield "two reservations are for one group"
+    for group_id in kept.waiting.ids() - state.registry.groups.keys():
+        yield f"{group_id} is gone, and remembered as waiting for room"

@@ -378,6 +378,22 @@ MUTANTS = (
         CORE,
     ),
     Mutant(
+        "a fence is not kept over a plan",
+        "H12",
+        "state/reserving/reservations.py",
+        "before, self.standing = self.standing, answer.standing",
+        "before, self.standing = self.standing, tuple(each for each in answer.standing if not each.is_fence)",
+        STATE,
+    ),
+    Mutant(
+        "a reservation is kept for a group that is gone",
+        "H12",
+        "state/reserving/reservations.py",
+        "self._gone = self._gone or any(each.group in groups for each in self.standing)",
+        "self._gone = self._gone and not groups",
+        STATE,
+    ),
+    Mutant(
         "a fence is chosen anew in every plan",
         "H6",
         "core/reservations/reservation.py",

@@ -82,10 +82,12 @@ def find_heads(
         group_id = head.group.id
         why = (known or {}).get(group_id) or _not_by_number(head, heads, used, limits)
         if why is None and group_id not in entitled:
-            if looks is not None and looks <= 0:
-                continue
-            looks = looks - 1 if looks is not None else None
-            why = _not_by_size(head, empty, limits, wall_s)
+            why = _too_young(head, empty, limits, wall_s)
+            if why is None and looks is not None:
+                if looks <= 0:
+                    continue
+                looks -= 1
+            why = why or impossible(head, empty)
         if why is None:
             heads.append(head)
             used.update(head.namespaces)
@@ -157,11 +159,11 @@ def _age(pod: Pod) -> tuple[int, str, str]:
     return pod.creation_s, pod.name, pod.uid
 
 
-def _not_by_size(head: Head, empty: Ledger, limits: ReservationLimits, wall_s: float) -> NotReserved | None:
+def _too_young(head: Head, empty: Ledger, limits: ReservationLimits, wall_s: float) -> NotReserved | None:
     entitled_s = head.since_s + limits.small_head_after_s
     if wall_s < entitled_s and not needs_whole_node(head, empty):
         return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)
-    return impossible(head, empty)
+    return None
 
 
 def impossible(head: Head, empty: Ledger) -> NotReserved | None:
@@ -192,12 +194,12 @@ def needs_whole_node(head: Head, empty: Ledger) -> bool:
     """Whether it needs a node's worth: a pod with as many accelerators as a node has, or more than one node takes."""
     total: Counter[str] = Counter()
     largest: dict[str, int] = {}
-    for pod in _needed_pods(head):
-        name, amount = empty.packed_by(pod.shape)
-        takes = usable(pod.shape, head.group, empty)
+    for shape, count in Counter(pod.shape for pod in _needed_pods(head)).items():
+        name, amount = empty.packed_by(shape)
+        takes = usable(shape, head.group, empty)
         offered = empty.allocatable[empty.resources[name]] if name in empty.resources else takes
         largest[name] = max(largest.get(name, 0), int(offered[takes > 0].max(initial=0)))
-        total[name] += amount
+        total[name] += amount * count
         if name and amount >= largest[name]:
             return True
     return any(total[name] > largest[name] for name in total)

@@ -160,7 +160,8 @@ class Standing:
             looks=self._looks,
         )
         new = {head.group.id for head in heads} - self._entitled
-        self._looks -= len(new) + sum(each not in self._not_reserved for each in others)
+        impossible = (each for each, why in others.items() if why.why is NotEntitled.IMPOSSIBLE)
+        self._looks -= len(new) + sum(each not in self._not_reserved for each in impossible)
         self._entitled |= new
         for group_id, why in others.items():
             if why.why not in BY_NUMBER or not self._stands(group_id):  # those that stand go when another one has come

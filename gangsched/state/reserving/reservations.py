@@ -50,6 +50,9 @@ class StandingReservations:
         self._barred: dict[str, NotReserved] = {}
         self._barred_until_s: list[tuple[float, str]] = []
         self._known: dict[str, NotReserved] = {}
+        self._found: list[str] = []
+        self._found_for = -1
+        self._found_beside: tuple[Reserved, ...] | None = None
         self._table: NodeTable | None = None
         self._later: set[str] = set()  # stale, for the next time that reservations may be made anew
         self._now: set[str] = set()  # stale, and being made anew plan by plan
@@ -65,6 +68,11 @@ class StandingReservations:
     def on(self) -> bool:
         """Whether there are reservations at all."""
         return self._limits.reservations > 0
+
+    @property
+    def has_lost_a_head(self) -> bool:
+        """Whether a group is gone for which room is reserved; the next plan ends that."""
+        return self._gone
 
     def changed(self, groups: Iterable[str]) -> None:
         """Something about these groups changed: they are in the queue, and what was found of them is void."""
@@ -94,14 +102,16 @@ class StandingReservations:
     def _shortest_first(self, standing: Collection[Reserved]) -> bool:
         return bool(standing) and self._limits.order is BackfillOrder.SHORTEST
 
-    def settled(self, group: Group, verdict: Verdict) -> None:
+    def settled(self, verdict: Verdict, now_s: float) -> None:
         """A verdict was committed; a group that took or gave back room is looked at again."""
         moved = verdict.binds or verdict.holds or verdict.releases
-        head = head_of(group) if not moved and verdict.reason in REFUSED_FOR_ROOM else None
+        head = None
+        if not moved and verdict.reason in REFUSED_FOR_ROOM:
+            head = head_of(self._registry.group(verdict.group, now_s))
         if head is None:
-            self.waiting.remove(group.id)
-        elif group.id not in self._barred:
-            self.waiting.put(group.id, min(head.namespaces), rank(head, ""))
+            self.waiting.remove(verdict.group)
+        elif verdict.group not in self._barred:
+            self.waiting.put(verdict.group, min(head.namespaces), rank(head, ""))
 
     # --- what a plan is given, and what it answers ------------------------------------------------------------------
 
@@ -116,7 +126,7 @@ class StandingReservations:
             self._now, self._later, self._made_s = self._later, set(), now_s
         in_turn = {group.id for group in ready}
         heads = {each.group for each in self.standing} & self.waiting.ids() if self.standing else set()
-        new = self._candidates()
+        new = [group_id for group_id in self._candidates() if group_id not in self._known]
         if not (ready or self._gone or self._now or new or passed):
             return None
         ids = (heads | set(new)) - in_turn
@@ -162,7 +172,12 @@ class StandingReservations:
                 self._queue.activate(group_id)
 
     def _candidates(self) -> list[str]:
-        """Groups that may be heads and have no reservation, of which it is not known why."""
+        """Groups that may be heads and have no reservation; found anew only when others wait or stand than before."""
+        if self._found_for != self.waiting.version or self._found_beside is not self.standing:
+            self._found, self._found_for, self._found_beside = self._find(), self.waiting.version, self.standing
+        return self._found
+
+    def _find(self) -> list[str]:
         full = len(self.standing) >= self._limits.reservations
         last = _rank_of(self.standing[-1]) if full else None
         ends: dict[str, list[Rank]] = {}
@@ -176,10 +191,9 @@ class StandingReservations:
             of_namespace = of_full.get(namespace, last)
             return min(of_namespace, last) if of_namespace is not None and last is not None else of_namespace
 
-        first = self.waiting.first(
+        return self.waiting.first(
             self._limits.reservations, of_each=self._limits.reservations, before=before, skip=have.__contains__
         )
-        return [group_id for group_id in first if group_id not in self._known]
 
     def take(self, answer: Reservations, now_s: float) -> None:
         """What a plan left standing."""

@@ -22,6 +22,7 @@ class Waiting:
     def __init__(self) -> None:
         self._of: dict[str, tuple[str, Rank]] = {}
         self._by_namespace: dict[str, list[Rank]] = {}
+        self.version = 0  # grows with every change
 
     def __len__(self) -> int:
         return len(self._of)
@@ -37,6 +38,7 @@ class Waiting:
         """The group was refused for room."""
         if self._of.get(group) != (namespace, rank):
             self.remove(group)
+            self.version += 1
             self._of[group] = namespace, rank
             insort(self._by_namespace.setdefault(namespace, []), rank)
 
@@ -44,6 +46,7 @@ class Waiting:
         """The group no longer waits for room."""
         namespace, rank = self._of.pop(group, ("", None))
         if rank is not None:
+            self.version += 1
             ranks = self._by_namespace[namespace]
             del ranks[bisect_left(ranks, rank)]
             if not ranks:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from gangsched.api.keys import EXPECTED_RUNTIME
 from gangsched.model.objects import ClaimUse, Node, Phase, Pod
 from gangsched.model.protocol import Applied, BindGone, Gone, Replaced
+from gangsched.model.reservation import ReservationLimits
 from gangsched.state.members import State
+from gangsched.state.scheduling import Rules
 from gangsched.state.validate import validate
 from tests.builders import gang_metadata, members, node, pod
 from tests.world import World
@@ -119,3 +123,22 @@ def test_every_wrong_entry_is_complained_of(break_it: Callable[[World], None]) -
     sound(world)
     break_it(world)
     assert validate(world.state)
+
+
+def test_a_reservation_for_a_group_that_is_gone_is_found() -> None:
+    """Also one for a group that runs, and a first one that is not called so."""
+    world = World(node("a"), rules=Rules(reservations=ReservationLimits()))
+    world.create(
+        pod("busy", gpus=8, node_name="a", scheduler_name="other", run_time_metadata=((EXPECTED_RUNTIME, "9h"),))
+    )
+    (head,) = world.create(pod("head", gpus=8))
+    world.settle()
+    kept = world.state.reservations
+    (stands,) = kept.standing
+    kept.standing = (replace(stands, first=False),)
+    assert validate(world.state) == ["room is reserved for pod:ns/head, which is not called the first"]
+    world.delete(head)
+    kept.standing = ()
+    world.settle()
+    kept.standing = (stands,)
+    assert validate(world.state) == ["room is reserved for pod:ns/head, which is gone, and no plan is due"]

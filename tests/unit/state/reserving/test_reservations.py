@@ -291,3 +291,53 @@ def test_ten_thousand_of_one_namespace_leave_room_for_another() -> None:
     there.turn()
     assert len(there.plans) == before + 1
     assert [group for group, *_ in standing(there)] == ["pod:ns/m00000", "pod:ns/m00001", "pod:other/o"]
+
+
+def test_an_end_costs_a_few_looks_however_many_are_kept_out() -> None:
+    """H17: room that is kept for a head does not have all those looked at that it is not for."""
+    there, taken = full(4, run_s=5_000.0)
+    gang_of(there, "g", 4)
+    for n in range(300):
+        plain(there, f"small-{n:03}", 1, namespace=f"t{n % 20}")
+    there.settle()
+    for one in taken[:2]:
+        before = len(there.plans)
+        there.delete(one)
+        there.settle()
+        assert sum(len(each.verdicts) for each in there.plans[before:]) < 30
+    assert not any(name.startswith("small") for name in there.bound())
+    there.delete(*taken[2:])
+    there.settle()
+    assert {f"g-{n}" for n in range(4)} <= set(there.bound())
+
+
+def test_room_beside_a_reservation_is_used_to_the_last() -> None:
+    """Q3: those that were kept out are woken for room that is nobody's, in spite of it."""
+    there, taken = full(4, run_s=5_000.0)
+    gang_of(there, "g", 2, gpus=6)
+    for n in range(30):
+        plain(there, f"small-{n:03}", 1, namespace=f"t{n % 20}")
+    there.settle()
+    there.delete(taken[0])
+    there.settle()
+    assert sum(name.startswith("small") for name in there.bound()) == 2
+    there.delete(*(each for each in there.pods.values() if each.name.startswith("small") and each.node_name))
+    there.settle()
+    assert sum(name.startswith("small") for name in there.bound()) == 2
+
+
+def test_holds_keep_off_reserved_room() -> None:
+    """Scenario 11: of a NonStrict gang behind the head; what it holds elsewhere stays its own."""
+    there, taken = full(4, run_s=5_000.0)
+    gang_of(there, "g", 2, gpus=6)
+    there.settle()
+    gang_of(there, "slow", 10, gpus=1, mode="NonStrict")
+    there.settle()
+    assert there.held() == {}
+    there.delete(taken[0])
+    there.settle()
+    assert sorted(there.held().values()) == ["n00", "n00"], "beside the 6 that are reserved"
+    there.delete(taken[1])
+    there.settle()
+    assert {"g-0", "g-1"} <= set(there.bound())
+    assert len(there.held()) == 4
