@@ -23,7 +23,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
-from gangsched.state.queueing.parked import Rank
+from gangsched.state.queueing.parked import Rank, Stay
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
@@ -136,8 +136,8 @@ class Committer:
             rank=rank,
             snapshot=snapshot,
             in_vain=not moved,
-            run_time_s=seen.run_time_s,
-            kept=verdict.kept_for is not None and not seen.avoid and all(gang.plain for gang in seen.gangs),
+            stay=_stay(seen),
+            kept=verdict.kept_for is not None and not seen.avoid,
         )
         if verdict.releases and not verdict.yields_to and not verdict.expired:
             self._queue.activate(group.id)  # holds were lost: place the members anew at once
@@ -169,3 +169,9 @@ class Committer:
                 if ours and pod.live and not pod.node_name and not pod.timed_out:
                     member.marking = True
                     yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
+
+
+def _stay(group: Group) -> Stay:
+    """Broken groups pass reservations freely, and who may share GPUs has more nodes (H8)."""
+    sharing = all(gang.plain or gang.constraints.allow_shared for gang in group.gangs)
+    return Stay(group.run_time_s, group.priority, (group.broken, sharing))

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -29,22 +29,39 @@ Entry: TypeAlias = tuple[Rank, str]
 Facts: TypeAlias = tuple[int, ...]
 
 
+class Stay(NamedTuple):
+    """What decides whether a group may pass reservations: run time and priority; those of another kind may more."""
+
+    run_time_s: float = math.inf
+    priority: int = 0
+    kind: Hashable = None
+
+    def passes_no_more_than(self, other: Stay) -> bool:
+        """Whether reservations that keep the other one off keep this one off as well (H8)."""
+        longer = self.run_time_s >= other.run_time_s
+        return longer and self.priority <= other.priority and self.kind == other.kind
+
+
 @dataclass(slots=True)
 class _Waiting:
     """The groups that need one shape: (rank, group) in order, by how many pods of it they need, at least 1.
 
     `batch` is how many are woken at a time, at least; `refused` the last one that was woken in vain. Reservations keep
-    the room from all that run for `kept_from_s` seconds or longer, None for nobody. `told` are the facts that groups
+    the room from all that need as many pods as one in `kept_from` and pass no more. `told` are the facts that groups
     were parked with, by group.
     """
 
     by_count: dict[int, list[Entry]] = field(default_factory=dict)
     batch: int = 1
     refused: Entry | None = None
-    kept_from_s: float | None = None
+    kept_from: list[tuple[int, Stay]] = field(default_factory=list)
     told: dict[str, Facts] = field(default_factory=dict)
 
-    def next(self, rooms: int, run_times_s: Mapping[str, float]) -> Iterator[str]:
+    def is_kept_from(self, count: int, stay: Stay) -> bool:
+        """Whether reservations are known to leave no room to so many pods of such a group."""
+        return any(count >= least and stay.passes_no_more_than(other) for least, other in self.kept_from)
+
+    def next(self, rooms: int, stays: Mapping[str, Stay]) -> Iterator[str]:
         """The groups to wake when there is room for `rooms` pods, behind the one that was refused last."""
         heap = []
         for count, entries in self.by_count.items():
@@ -56,7 +73,7 @@ class _Waiting:
         left, woken = rooms, 0
         while heap:
             (_, group), count, place = heappop(heap)
-            if self.kept_from_s is None or run_times_s[group] < self.kept_from_s:
+            if not self.is_kept_from(count, stays[group]):
                 if count > left and woken >= self.batch:
                     continue
                 left, woken = left - count, woken + 1
@@ -73,7 +90,7 @@ class Parked:
         self._needs: dict[str, tuple[tuple[Need, ...], Rank]] = {}
         self._by_shape: dict[Shape, _Waiting] = {}
         self._woken: dict[str, list[tuple[Shape, Entry]]] = {}
-        self._run_times_s: dict[str, float] = {}
+        self._stays: dict[str, Stay] = {}
         self._facts: tuple[Snapshot | None, dict[Shape, Facts]] = (None, {})
 
     def __len__(self) -> int:
@@ -88,18 +105,12 @@ class Parked:
         return any(map(_minds_pods, self._by_shape))
 
     def add(
-        self,
-        group: str,
-        needs: tuple[Need, ...],
-        rank: Rank,
-        snapshot: Snapshot | None,
-        *,
-        run_time_s: float = math.inf,
+        self, group: str, needs: tuple[Need, ...], rank: Rank, snapshot: Snapshot | None, *, stay: Stay | None = None
     ) -> None:
         """Add a group that was refused on the room of `snapshot`, or what was left of it."""
         self.remove(group)
         self._needs[group] = needs, rank
-        self._run_times_s[group] = run_time_s
+        self._stays[group] = stay or Stay()
         for need in needs:
             waiting = self._by_shape.setdefault(need.shape, _Waiting())
             insort(waiting.by_count.setdefault(max(need.count, 1), []), (rank, group))
@@ -109,7 +120,7 @@ class Parked:
     def remove(self, group: str) -> None:
         """Remove a group that no longer waits for room."""
         needs, rank = self._needs.pop(group, ((), ()))
-        self._run_times_s.pop(group, None)
+        self._stays.pop(group, None)
         for need in needs:
             waiting, count = self._by_shape[need.shape], max(need.count, 1)
             entries = waiting.by_count[count]
@@ -133,7 +144,7 @@ class Parked:
     def pop_all(self) -> set[str]:
         """Remove and return all groups."""
         groups = set(self._needs)
-        self._needs, self._by_shape, self._woken, self._run_times_s = {}, {}, {}, {}
+        self._needs, self._by_shape, self._woken, self._stays = {}, {}, {}, {}
         return groups
 
     def helped(self, snapshot: Snapshot, grown: set[str], *, stirred: bool, heads: Set[str] = frozenset()) -> set[str]:
@@ -147,7 +158,7 @@ class Parked:
         for shape, waiting in list(self._by_shape.items()):
             self.looks += 1
             if static_fit(shape, snapshot.table).mask[nodes].any() or (stirred and _minds_pods(shape)):
-                waiting.batch, waiting.refused, waiting.kept_from_s = 1, None, None
+                waiting.batch, waiting.refused, waiting.kept_from = 1, None, []
                 woken |= self._wake(shape, waiting, snapshot)
                 rooms = self._room_facts(shape, snapshot)[0]
                 woken |= {group for group in heads if rooms and self._fits(group, shape, rooms)}
@@ -157,18 +168,18 @@ class Parked:
         """Whether the group needs no more pods of the shape than there is room for; False if it needs none."""
         return any(need.shape is shape and need.count <= rooms for need in self._needs.get(group, ((), ()))[0])
 
-    def tried(self, group: str, *, in_vain: bool, kept_from_s: float | None = None) -> list[Shape]:
+    def tried(self, group: str, *, in_vain: bool, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
         """A group was looked at, or is gone; the shapes whose next groups are to be woken instead of it.
 
-        `kept_from_s`: only reservations kept it off, and they keep off whoever runs for as long or longer.
+        `kept_from`: only reservations kept so many of its pods off, and they keep off whoever passes no more.
         """
         passed = []
         for shape, entry in self._woken.pop(group, ()):
             waiting = self._by_shape.get(shape)
             if waiting is not None and in_vain:
                 waiting.refused = max(waiting.refused or entry, entry)
-                if kept_from_s is not None:
-                    waiting.kept_from_s = min(kept_from_s, waiting.kept_from_s or kept_from_s)
+                if kept_from is not None and not waiting.is_kept_from(*kept_from):
+                    waiting.kept_from.append(kept_from)
                 passed.append(shape)
         return passed
 
@@ -195,7 +206,7 @@ class Parked:
         return found
 
     def _wake(self, shape: Shape, waiting: _Waiting, snapshot: Snapshot) -> set[str]:
-        groups = list(waiting.next(self._room_facts(shape, snapshot)[0], self._run_times_s))
+        groups = list(waiting.next(self._room_facts(shape, snapshot)[0], self._stays))
         for group in groups:
             self._woken.setdefault(group, []).append((shape, (self._needs[group][1], group)))
         return set(groups)

@@ -13,7 +13,7 @@ from collections.abc import Set
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Snapshot
-from gangsched.state.queueing.parked import Parked, Rank
+from gangsched.state.queueing.parked import Parked, Rank, Stay
 
 SAFETY_NET_S = 60.0
 FIRST_BACK_OFF_S = 1.0
@@ -58,18 +58,19 @@ class Queue:
         rank: Rank = (),
         snapshot: Snapshot | None = None,
         in_vain: bool = True,
-        run_time_s: float = math.inf,
+        stay: Stay | None = None,
         kept: bool = False,
     ) -> None:
         """The group was refused (or is done); only the room of `needs` can help it, empty: none.
 
         `snapshot` is what it was refused on, `rank` its place among others; `in_vain`: it took no room. `kept`: nothing
-        but reservations kept it off, and they keep off everybody of its shape who runs for `run_time_s` or longer.
+        but reservations kept it off, and they keep off everybody who needs as much of its one shape and passes no more.
         """
         self._active.discard(group)
-        kept_from_s = run_time_s if kept else None
-        self.passed.update(self.parked.tried(group, in_vain=in_vain, kept_from_s=kept_from_s))
-        self.parked.add(group, needs, rank, snapshot, run_time_s=run_time_s)
+        exact = kept and len(needs) == 1 and needs[0].count > 0
+        kept_from = (needs[0].count, stay or Stay()) if exact else None
+        self.passed.update(self.parked.tried(group, in_vain=in_vain, kept_from=kept_from))
+        self.parked.add(group, needs, rank, snapshot, stay=stay)
 
     def back_off(self, group: str, now_s: float) -> None:
         """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`.

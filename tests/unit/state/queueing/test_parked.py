@@ -7,7 +7,7 @@ import pytest
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
 from gangsched.model.plan import Need
 from gangsched.model.protocol import SetPodGroupStatus
-from gangsched.state.queueing.parked import Parked
+from gangsched.state.queueing.parked import Parked, Stay
 from gangsched.state.queueing.queue import Queue
 from tests.builders import GPU, members, node, pod, pod_group, shape, snapshot
 from tests.world import World
@@ -68,10 +68,10 @@ def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
     for rank, (group, run_s) in enumerate(
         [("first", 10.0), *((f"g{n}", 10.0 + n) for n in range(10_000)), ("short", 5)]
     ):
-        index.add(group, (Need(SMALL, 1),), (rank,), None, run_time_s=run_s)
+        index.add(group, (Need(SMALL, 1),), (rank,), None, stay=Stay(run_s))
     now = snapshot([node("a", 3)])
     assert index.helped(now, {"a"}, stirred=False, heads=frozenset({"g9000"})) == {"first", "g0", "g1", "g9000"}
-    assert index.tried("first", in_vain=True, kept_from_s=10.0) == [SMALL]
+    assert index.tried("first", in_vain=True, kept_from=(1, Stay(10.0))) == [SMALL]
     assert index.behind({SMALL}, now) == {"short"}
     assert "g0" in index.helped(now, {"a"}, stirred=False), "more room is another matter"
 
@@ -180,3 +180,29 @@ def test_nothing_is_looked_at_or_written_for_what_is_still_true() -> None:
         world.delete(*world.create(pod(f"p{number}", gpus=0, cpu_milli=100, node_name="b")))
         world.advance(2)
     assert len([each for each in world.reports if isinstance(each, SetPodGroupStatus)]) == written
+
+
+def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> None:
+    """H8: higher priority passes freely, broken groups too; a shorter one, or one that needs less, may pass."""
+    queue = Queue()
+    queue.ready(0.0)
+    kept, small = Stay(100.0, 1), snapshot([node("a", 8)])
+    others = {
+        "as long": (4, kept),
+        "longer": (5, Stay(200.0, 0)),
+        "shorter": (4, Stay(99.0, 1)),
+        "less": (3, kept),
+        "higher": (4, Stay(100.0, 2)),
+        "broken": (4, Stay(100.0, 1, "broken")),
+    }
+    queue.park("first", (Need(SMALL, 4),), rank=(0,))
+    for rank, (group, (count, stay)) in enumerate(others.items(), 1):
+        queue.park(group, (Need(SMALL, count),), rank=(rank,), stay=stay)
+    queue.parked.helped(snapshot([node("a", 4)]), {"a"}, stirred=False)
+    queue.parked.tried("first", in_vain=True, kept_from=(4, kept))
+    woken: set[str] = set()
+    for _ in range(5):
+        queue.passed.add(SMALL)
+        queue.wake_behind(small)
+        woken |= queue.ready(0.0)
+    assert woken == {"shorter", "less", "higher", "broken"}

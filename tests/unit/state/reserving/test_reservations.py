@@ -341,3 +341,17 @@ def test_holds_keep_off_reserved_room() -> None:
     there.settle()
     assert {"g-0", "g-1"} <= set(there.bound())
     assert len(there.held()) == 4
+
+
+def test_gangs_that_are_kept_out_alike_are_not_all_looked_at() -> None:
+    """H17: the same for gangs, of which one refusal says it of all that need as many pods."""
+    there, taken = full(4, run_s=5_000.0)
+    gang_of(there, "g", 4)
+    for n in range(200):
+        gang_of(there, f"small-{n:03}", 2, gpus=1, namespace=f"t{n % 20}")
+    there.settle()
+    before = len(there.plans)
+    there.delete(taken[0])
+    there.settle()
+    assert sum(len(each.verdicts) for each in there.plans[before:]) < 30
+    assert not any(name.startswith("small") for name in there.bound())
