@@ -99,6 +99,7 @@ bench-wakeup: .cache/bench/.installed control-plane ## Measure from a pod's dele
 
 bench-plan: .cache/bench/.installed ## Time plans on large clusters, beside a naive loop
 	@$(BENCH)python -m bench.plan
+	@$(BENCH)python -m bench.heads
 
 bench-memory: install ## Count what is left in memory of thousands of pods that are gone; fails above 20 MiB
 	@$(RUN)python -m bench.memory

@@ -8,7 +8,7 @@ they are said to be spans; `math.inf` is a time that nobody knows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -153,7 +153,7 @@ class Reserving:
     known: Mapping[str, NotReserved] = field(default_factory=dict)
     last_ends: Callable[[NodeTable], Floats] | None = None
     made_at_most: int = 2
-    memo: MutableMapping[str, Any] = field(default_factory=dict)
+    memo: MutableMapping[Hashable, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from gangsched.model.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A group with a claim to a reservation; `gangs` is what a round over it must permit.
+    """A group with a claim to a reservation; `gangs` is what a round over it must permit, `namespaces` of its pods.
 
     It waits since `since_s`, and is expected to run for `run_time_s`, `math.inf` for unknown.
     """
@@ -38,11 +38,11 @@ class Head:
     gangs: tuple[Gang, ...]
     since_s: int
     run_time_s: float = math.inf
+    namespaces: frozenset[str] = field(init=False)
 
-    @property
-    def namespaces(self) -> frozenset[str]:
-        """Those of the pods it needs."""
-        return frozenset(pod.namespace for gang in self.gangs for pod in gang.pending)
+    def __post_init__(self) -> None:
+        """Look at the pods once."""
+        object.__setattr__(self, "namespaces", frozenset(pod.namespace for gang in self.gangs for pod in gang.pending))
 
 
 def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None) -> Ledger:

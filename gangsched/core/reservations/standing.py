@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -29,12 +29,15 @@ from gangsched.model.plan import Verdict
 from gangsched.model.preemption import Preemption
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, NotEntitled, NotReserved, Occupant, Reservations, Reserved, Reserving
-from gangsched.model.snapshot import Snapshot
+from gangsched.model.snapshot import Ints, Snapshot
 
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 LOOKS: Final = 8
 """Groups of which one plan finds out whether they could start on the empty cluster."""
+
+
+T = TypeVar("T")
 
 
 class Standing:
@@ -262,18 +265,39 @@ class Standing:
         kept = Kept(group.id, group.priority, each.at_s, each.nodes, change, each.is_fence)
         if each.is_fence:
             return kept
-        index = ledger.table.index
-        add(kept, ((index[on.node], on.pod.shape, 1) for on in self._on(each) if on.ends_s <= each.at_s), ledger)
+        before = [one for one in self._reservations[:number] if one.at_s + one.head.run_time_s > each.at_s]
+        facts = self._facts(each), *((one.at_s, one.placements) for one in before)
+        change += self._recall("change", each, facts, lambda: self._change(each, before))
         for placed, ends_s in self._placed:
             if ends_s <= each.at_s:
-                add(kept, ((index[one.node], one.pod.shape, 1) for one in placed), ledger)
-        for before in self._reservations[: number + 1]:
-            if before is each or before.at_s + before.head.run_time_s > each.at_s:
-                add(kept, ((index[one.node], one.pod.shape, -1) for one in before.placements), ledger)
+                add(kept, ((ledger.table.index[one.node], one.pod.shape, 1) for one in placed), ledger)
         rows = [ledger.resources[name] for name in _asked(each.placements) if name in ledger.resources]
         if group.id not in self._made and (ledger.free[rows][:, each.nodes] + change[rows] < 0).any():
             self._stale.add(group.id)
         return kept
+
+    def _change(self, each: Reservation, before: Sequence[Reservation]) -> Ints:
+        """What is free on its nodes at its time and is not now, beside it and those before it."""
+        ledger, index = self._ledger, self._ledger.table.index
+        kept = Kept("", 0, each.at_s, each.nodes, np.zeros((len(ledger.resources), len(each.nodes)), dtype=np.int64))
+        add(kept, ((index[on.node], on.pod.shape, 1) for on in self._on(each) if on.ends_s <= each.at_s), ledger)
+        for one in (*before, each):
+            add(kept, ((index[place.node], place.pod.shape, -1) for place in one.placements), ledger)
+        return kept.change
+
+    def _facts(self, each: Reservation) -> tuple[Any, ...]:
+        """What the room of a reservation rests on; mostly the same objects as before, which are compared quickly."""
+        occupants, names = self._given.occupants(), self._ledger.table.names
+        there = tuple(occupants.get(names[node]) for node in each.nodes.tolist())
+        return self._ledger.table, self._ledger.resources, each.at_s, each.nodes.tolist(), each.placements, there
+
+    def _recall(self, what: str, each: Reservation, facts: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What `make` gives for these facts, remembered from plan to plan for each group."""
+        known = self._given.memo.get((what, each.head.group.id))
+        if known is None or known[0] != facts:
+            known = self._given.memo[what, each.head.group.id] = facts, make()
+        made: T = known[1]
+        return made
 
     def _on(self, reservation: Reservation) -> Iterator[Occupant]:
         occupants, names = self._given.occupants(), self._ledger.table.names
@@ -291,7 +315,9 @@ class Standing:
     def _read(self, reserved: Reserved) -> Reservation:
         index = self._ledger.table.index
         nodes = np.array([index[name] for name in reserved.nodes if name in index], dtype=np.int64)
-        placements = tuple(each for each in reserved.placements if each.node in index)
+        placements = reserved.placements
+        if any(each.node not in index for each in placements):
+            placements = tuple(each for each in placements if each.node in index)
         return Reservation(self._heads[reserved.group], reserved.at_s, np.sort(nodes), placements)
 
     def result(self, verdicts: Mapping[str, Verdict]) -> Reservations:
@@ -300,15 +326,23 @@ class Standing:
             if not _waits_for_room(verdict):
                 self._drop(group_id)
         self.finish()
+        self._forget()
         standing = tuple(self._write(each, first=not number) for number, each in enumerate(self._reservations))
         stays = {each.group for each in standing}
         said = {group_id: why for group_id, why in self._not_reserved.items() if group_id not in stays}
         return Reservations(standing=standing, stale=frozenset(self._stale & stays), not_reserved=said)
 
+    def _forget(self) -> None:
+        """Remember nothing of groups that have no reservation any more."""
+        memo = self._given.memo
+        for key in [key for key in memo if isinstance(key, tuple) and not self._stands(key[1])]:
+            del memo[key]
+
     def _write(self, each: Reservation, *, first: bool) -> Reserved:
         head, names = each.head, self._ledger.table.names
         old = self._before.get(head.group.id)
         promised_s = old.promised_s if old is not None and old.first else each.at_s
+        facts = self._facts(each), self._ledger.free[:, each.nodes].tobytes()
         on_nodes = {names[node]: tuple(self._given.occupants().get(names[node], ())) for node in each.nodes.tolist()}
         return Reserved(
             group=head.group.id,
@@ -322,7 +356,7 @@ class Standing:
             first=first,
             promised_s=promised_s if first else math.inf,
             empty=sum(not there for there in on_nodes.values()) if each.is_fence else 0,
-            waits_for=self._waits_for(each, on_nodes),
+            waits_for=self._recall("waits for", each, facts, lambda: self._waits_for(each, on_nodes)),
         )
 
     def _waits_for(self, each: Reservation, on_nodes: Mapping[str, Sequence[Occupant]]) -> tuple[Blocker, ...]:

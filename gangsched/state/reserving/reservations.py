@@ -8,7 +8,7 @@ more every plan sees by itself. A reservation that goes or shrinks wakes the gro
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Hashable, Iterable, Set
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -60,7 +60,7 @@ class StandingReservations:
         self._gone = False
         self._moved = False
         self._is_first_plan = True
-        self._memo: dict[str, Any] = {}
+        self._memo: dict[Hashable, Any] = {}
         self._behind_s = 0.0  # the epoch's second at monotonic second 0
 
     # --- what happens between plans ---------------------------------------------------------------------------------

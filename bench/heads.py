@@ -1,0 +1,111 @@
+"""Planning time beside reservations: `plan` for groups that are refused, with and without heads, in the same run.
+
+`python -m bench.heads [--repeat 11] [--part 1] [--json]`: 5,000 nodes with 20,000 pods, 8 heads of 100 whole nodes, and
+50 groups that wait behind them. Medians in milliseconds, by the clock and of the process; `--part 50` takes a fiftieth.
+`ratio` is to the same groups without reservations, whose plans take turns with these: a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Group
+from gangsched.model.plan import Plan
+from gangsched.model.reservation import Occupant, ReservationLimits, Reserving
+from gangsched.model.snapshot import Snapshot
+from tests import builders
+
+GIB = 2**30
+LIMITS = ReservationLimits(per_namespace=8)
+WHOLE = builders.shape(cpu_milli=64_000, memory_bytes=512 * GIB, gpus=8)
+RUNNING = tuple(builders.shape(cpu_milli=cpu, memory_bytes=64 * GIB, gpus=2) for cpu in (8_000, 4_000))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Time every case and print a line for each."""
+    parser = argparse.ArgumentParser(description="What do reservations cost a plan?")
+    parser.add_argument("--repeat", type=int, default=11, help="plans per case; the median counts (default 11)")
+    parser.add_argument("--part", type=int, default=1, help="divide nodes and pods by this (default 1)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per case")
+    asked = parser.parse_args(argv)
+    if not asked.json:
+        print(f"{'case':46} {'median':>9} {'cpu':>9} {'ratio':>7}   (milliseconds)")
+    for figures in measure(asked.part, asked.repeat):
+        row = "{case:46} {plan_ms:9.2f} {cpu_ms:9.2f} {ratio:7.2f}"
+        print(json.dumps(figures) if asked.json else row.format_map(figures), flush=True)
+
+
+def measure(part: int, repeat: int) -> list[Mapping[str, Any]]:
+    """The figures of every case."""
+    snapshot, occupants = full_cluster(5_000 // part)
+    heads = [waiting(f"head{n}", 100 // part, since_s=n) for n in range(8)]
+    others = [waiting(f"other{n}", 1, since_s=1_000 + n, gpus=1) for n in range(50)]
+    memo: dict[Hashable, Any] = {}
+
+    def play(queue: Sequence[Group], **fields: Any) -> Plan:
+        reserving = Reserving(limits=LIMITS, wall_s=0.0, occupants=lambda: occupants, memo=memo, **fields)
+        return plan(snapshot, queue, now_s=0.0, reserving=reserving)
+
+    made = play(heads, made_at_most=8).reservations
+    if made is None or len(made.standing) < 8:
+        raise SystemExit("Every head was to have a reservation.")
+    stand = {"standing": made.standing, "waiting": tuple(heads)}
+    two, all_of_them = (frozenset(each.group for each in made.standing[:count]) for count in (2, 8))
+    cases: dict[str, Callable[[], object]] = {
+        "no reservations": lambda: plan(snapshot, others, now_s=0.0),
+        "nobody is a head": lambda: play(others, known={}),
+        "8 heads stand": lambda: play(others, **stand),
+        "8 heads stand, 2 are made anew": lambda: play(others, **stand, stale=two),
+        "8 heads stand, 8 are stale": lambda: play(others, **stand, stale=all_of_them),
+    }
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
+    for _ in range(repeat):
+        for name, work in cases.items():
+            times[name].append(timed(work))
+    cpu_ms = {name: statistics.median(cpu for _, cpu in each) for name, each in times.items()}
+    wall_ms = {name: statistics.median(wall for wall, _ in each) for name, each in times.items()}
+    plain_ms = max(cpu_ms["no reservations"], 1e-6)
+    return [
+        {"case": name, "plan_ms": wall_ms[name], "cpu_ms": cpu_ms[name], "ratio": cpu_ms[name] / plain_ms}
+        for name in cases
+    ]
+
+
+def full_cluster(size: int) -> tuple[Snapshot, dict[str, tuple[Occupant, ...]]]:
+    """Nodes of 8 GPUs with four pods of 2 each, one pod in ten of unknown run time."""
+    dice = random.Random(1)
+    nodes = [builders.node(f"n{n:04}", cpu_milli=96_000, memory_bytes=768 * GIB, gpus=8) for n in range(size)]
+    occupants = {}
+    for number, node in enumerate(nodes):
+        pods = [builders.running(builders.pods(f"on{number}-{n}", RUNNING[n % 2], 1)[0], node.name) for n in range(4)]
+        ends_s = [math.inf if dice.random() < 0.1 else dice.uniform(1, 3 * 86_400) for _ in pods]
+        occupants[node.name] = tuple(
+            Occupant(pod, node.name, -1.0, end_s) for pod, end_s in zip(pods, ends_s, strict=True)
+        )
+    there = [(each.pod, each.node) for on_node in occupants.values() for each in on_node]
+    return builders.snapshot(nodes, there), occupants
+
+
+def waiting(name: str, pods: int, *, since_s: int, gpus: int = 8) -> Group:
+    """A gang that waits since then; those of whole nodes are heads, the others are too young."""
+    kind = WHOLE if gpus == 8 else builders.shape(cpu_milli=1_000, memory_bytes=GIB, gpus=gpus)
+    return builders.group(builders.gang(f"{name}/g", builders.pods(name, kind, pods)), creation_s=since_s)
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Milliseconds by the clock, and of the process."""
+    begun, begun_cpu = time.perf_counter(), time.process_time()
+    work()
+    return (time.perf_counter() - begun) * 1e3, (time.process_time() - begun_cpu) * 1e3
+
+
+if __name__ == "__main__":
+    main()
