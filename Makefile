@@ -17,7 +17,7 @@ OUT ?= docs/performance
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults leader-trials test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults crashes leader-trials test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -66,6 +66,9 @@ parity: install control-plane ## Compare N generated pods of SEED with the real 
 
 e2e: install control-plane ## Run the tests on a real etcd and kube-apiserver
 	@$(RUN)pytest -q -m e2e
+
+crashes: install control-plane ## Kill the scheduler after each write of a preemption: CRASH_AFTER=1,2,3
+	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 28)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py
 
 faults: install control-plane ## Trials through the fault proxy in their long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50
 	@FAULT_SEEDS=$(or $(FAULT_SEEDS),1$(comma)2$(comma)3) FAULT_HITS=$(or $(FAULT_HITS),50) $(RUN)pytest -q -s tests/faults

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gangsched.core.cycle import Limits, plan
+from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledCondition
 from gangsched.model.plan import Plan, Verdict
 from gangsched.model.protocol import (
@@ -58,7 +59,10 @@ MOST_TURNS = 2_000
 class World:
     """`create`, `update`, `delete` are what users and kubelets do; `turn` and `settle` what gangsched does."""
 
-    def __init__(self, *nodes: Node, rules: Rules | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, *nodes: Node, rules: Rules | None = None, limits: Limits | None = None, preempts: bool = False
+    ) -> None:
+        """With `preempts`, PodDisruptionBudgets are listed, of which there are none; else nobody is evicted."""
         self.rules = rules or Rules()
         self.limits = limits
         self.state = SchedulingState(self.rules)
@@ -79,6 +83,8 @@ class World:
         self.plans: list[Plan] = []
         self.mark_pods = True
         self.show_binds = True
+        self.preempts = preempts
+        self._list_budgets()
         self.add_nodes(*nodes)
 
     # --- what happens in the cluster --------------------------------------------------------------------------------
@@ -142,6 +148,12 @@ class World:
             listed = tuple(each for (of, _), each in self.pod_groups.items() if of == api_group)
             self.say(Replaced(PodGroup, listed, api_group))
         self.say(Replaced(Node, tuple(self.nodes.values())), Replaced(Pod, tuple(self.pods.values())))
+        self._list_budgets()
+
+    def _list_budgets(self) -> None:
+        """There is no PodDisruptionBudget; without that list nobody is evicted."""
+        if self.preempts:
+            self.say(Replaced(PodDisruptionBudget, ()))
 
     # --- what gangsched does ----------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from tests.mutants.mutant import CORE, LOOP, READ, STATE, VALIDATE, WRITE, Mutan
 from tests.mutants.planted_backfill import BACKFILL
 from tests.mutants.planted_evictions import EVICTIONS
 from tests.mutants.planted_lease import LEADER_ELECTION
+from tests.mutants.planted_nominations import NOMINATIONS
 from tests.mutants.planted_preemption import PREEMPTION
 
 MUTANTS = (
@@ -13,6 +14,7 @@ MUTANTS = (
     *PREEMPTION,
     *EVICTIONS,
     *LEADER_ELECTION,
+    *NOMINATIONS,
     Mutant(
         "rollback forgets one resource",
         "R2",

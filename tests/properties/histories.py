@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gangsched.api import keys
 from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.objects import Phase, Pod
-from gangsched.model.protocol import Bind
+from gangsched.model.protocol import Bind, Evict, PreemptionOrder
 from tests.builders import GPU, NAMESPACE, gang_metadata, node, pod, pod_group
 from tests.world import World
 
@@ -76,7 +76,7 @@ class History:
 
     kinds: list[dict[str, Any]]
     partners: dict[int, int]
-    world: World = field(default_factory=World)
+    world: World = field(default_factory=lambda: World(preempts=True))
     blemished: set[str] = field(default_factory=set)
     serial: int = 0
     dice: random.Random = field(default_factory=lambda: random.Random(1))
@@ -196,12 +196,23 @@ class History:
 
     def _fate(self, what: Any) -> Any:
         """As a step: how binds end from now on. As an answer: how this bind ends."""
+        if isinstance(what, PreemptionOrder):
+            return self._fate_of_preemption(what)
         if not isinstance(what, Bind):
             self.fate = what
             return None
         fate = self.dice.choice(["bound", "bound", "failed", "gone", "later"]) if self.fate == "mixed" else self.fate
         if fate in {"failed", "gone"} and what.uid in self.world.pods:
             self._blemish(self.world.pods[what.uid])
+        return fate
+
+    def _fate_of_preemption(self, order: PreemptionOrder) -> str:
+        """A gang of which an eviction fails may lose a part of its members, and so may one that others meddle with."""
+        if self.fate != "mixed":
+            return "bound"
+        fate = self.dice.choice(["bound", "bound", "bound", "failed", "later"])
+        if fate == "failed" and isinstance(order, Evict):
+            self.blemished.update(f"g{number}" for number in range(GANGS))
         return fate
 
     def _turn(self) -> None:

@@ -1,0 +1,156 @@
+"""A scheduler that is killed -9 after any write of a preemption, and the one that follows it (semantics V13, V24).
+
+`make crashes` kills after each of the writes; otherwise a few are tried: CRASH_AFTER=1,2,3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from aiohttp import web
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api, Object
+from control_plane.applying import apply_manifests
+from control_plane.daemon import Daemon
+from control_plane.following import Following
+
+from tests.faults.proxy import FaultProxy
+from tests.faults.requests import ApiRequest
+from tests.faults.rules import Cut, Exchange, Rule
+
+pytestmark = pytest.mark.e2e
+
+PODS = "/api/v1/pods"
+DEFAULT = "/api/v1/namespaces/default"
+MEMBERS = 8
+#: Two nominations, eight marks, eight evictions, each with its mark once more, and two binds.
+WRITES = 2 + MEMBERS + 2 * MEMBERS + 2
+SHORT = "1,6,13,20,27"
+AFTER = [int(number) for number in os.environ.get("CRASH_AFTER", SHORT).split(",")]
+WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Two nodes of eight GPUs, and three priorities."""
+    with ControlPlane(kwok=True) as plane:
+        api = Api.of(plane)
+        apply_manifests(api)
+        for name, value in (("lowest", 1), ("low", 10), ("high", 1000)):
+            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+            api.post("/apis/scheduling.k8s.io/v1/priorityclasses", {**body, "value": value})
+        make.create_all(api, [make.node(f"n{index}", gpus=MEMBERS) for index in range(2)])
+        yield plane
+        api.close()
+
+
+@dataclass
+class Deadly(Rule):
+    """After so many writes to pods have been carried out, nothing gets through any more until `revived`."""
+
+    writes_left: int = 0
+    done: threading.Event = field(default_factory=threading.Event)
+    dead: bool = False
+
+    def fault_for(self, request: ApiRequest) -> Deadly | None:
+        """Itself for every write that counts, and for every request of a dead scheduler."""
+        counts = request.resource == "pods" and request.subresource in {"status", "eviction", "binding"}
+        return self if counts and request.verb in {"create", "patch"} else None
+
+    async def strike(self, exchange: Exchange) -> web.StreamResponse:
+        """Carry the request out, or none any more."""
+        if self.dead:
+            raise Cut
+        self.writes_left -= 1
+        if self.writes_left <= 0:
+            self.dead = True
+        answer = await exchange.forward()
+        if self.dead:
+            self.done.set()
+            await asyncio.sleep(WITHIN_S)  # the scheduler is killed meanwhile
+        return answer
+
+
+class Seen:
+    """The pods of one trial, as a watch shows them."""
+
+    def __init__(self) -> None:
+        self.evicted: set[str] = set()
+        self.bound: dict[str, set[str]] = {}
+
+    def changed(self, _: str, pod: Object, __: float) -> None:
+        """Note who is being deleted, and who was bound."""
+        name = pod["metadata"]["name"]
+        if "deletionTimestamp" in pod["metadata"]:
+            self.evicted.add(name)
+        if pod["spec"].get("nodeName"):
+            self.bound.setdefault(name, set()).add(pod["metadata"]["uid"])
+
+
+def members(name: str, number: int, gpus: int, priority: str) -> list[Object]:
+    """A gang of one priority whose pods take a second to stop."""
+    spec = {"priorityClassName": priority, "terminationGracePeriodSeconds": 1}
+    return make.gang(name, members=number, gpus=gpus, spec=spec)
+
+
+def bound(pods: Mapping[str, Object], gang: str) -> int:
+    """How many live members of a gang are bound."""
+    return sum(
+        pod["metadata"]["name"].startswith(f"{gang}-") and bool(pod["spec"].get("nodeName"))
+        for pod in pods.values()
+        if "deletionTimestamp" not in pod["metadata"]
+    )
+
+
+def is_whole(gang: str, pods: Mapping[str, Object]) -> bool:
+    """Whether all its members are bound."""
+    return bound(pods, gang) == MEMBERS
+
+
+@pytest.mark.parametrize("number", AFTER)
+def test_a_kill_after_any_write_leaves_no_gang_halved(plane: ControlPlane, number: int) -> None:
+    """V13, V24: one start; the victims are gone as a whole or not at all; nobody else is evicted."""
+    api, seen = Api.of(plane), Seen()
+    deadly = Deadly(faults=(), writes_left=10**6)
+    with FaultProxy(plane) as proxy, Following(api, PODS, on_change=seen.changed) as pods:
+        proxy.rules.append(deadly)
+        daemon = Daemon(plane, url=proxy.url)
+        daemon.start()
+        try:
+            for name, priority in (("victim", "lowest"), ("bystander", "low")):
+                make.create_all(api, members(name, MEMBERS, 1, priority))
+                pods.wait_for(partial(is_whole, name), within_s=WITHIN_S, what=f"the start of {name}")
+            deadly.writes_left = number
+            make.create_all(api, members("high", 2, 4, "high"))
+            assert deadly.done.wait(WITHIN_S), "there are fewer writes than that"
+            daemon.kill()
+            proxy.rules.remove(deadly)
+            daemon.start()
+            pods.wait_for(lambda items: bound(items, "high") == 2, within_s=WITHIN_S, what="the start of the high gang")
+            pods.wait_for(lambda items: bound(items, "victim") in {0, MEMBERS}, within_s=30.0, what="no half gang")
+            assert bound(pods.objects(), "victim") == 0
+            assert bound(pods.objects(), "bystander") == MEMBERS
+            assert {name.rpartition("-")[0] for name in seen.evicted} == {"victim"}
+            assert all(len(seen.bound[f"high-{index}"]) == 1 for index in range(2))
+            assert daemon.complaints() == []
+        finally:
+            daemon.kill()
+            clean(api, pods)
+    api.close()
+
+
+def clean(api: Api, pods: Following) -> None:
+    """Take everything of a trial away."""
+    for item in api.list(PODS).items:
+        api.delete(f"{DEFAULT}/pods/{item['metadata']['name']}")
+    groups = "/apis/scheduling.x-k8s.io/v1alpha1"
+    for item in api.list(f"{groups}/podgroups").items:
+        api.delete(f"{groups}/namespaces/default/podgroups/{item['metadata']['name']}")
+    pods.wait_for(lambda items: not items, within_s=WITHIN_S, what="an empty cluster")

@@ -1,0 +1,64 @@
+"""Planted bugs of nominations: room that is being made, the last look, and what a crash leaves."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import STATE, Mutant
+
+NOMINATIONS = (
+    Mutant(
+        "nominated room is not kept",
+        "V10",
+        "state/preemption/nominations.py",
+        'self._cluster.nominate(f"{record.group} {uid}", promise)',
+        'self._cluster.nominate(f"{record.group} {uid}", None)',
+        STATE,
+    ),
+    Mutant(
+        "a gang that is evicted stays satisfied",
+        "V17",
+        "state/members.py",
+        "STARTED: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND})",
+        "STARTED: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND, State.TERMINATING})",
+        STATE,
+    ),
+    Mutant(
+        "a gang that is evicted is healed meanwhile",
+        "V17",
+        "state/groups.py",
+        "refusal=record.taken or record.refusal,",
+        "refusal=record.refusal,",
+        STATE,
+    ),
+    Mutant(
+        "pods are evicted before anything is written",
+        "V13",
+        "state/preemption/nominations.py",
+        "self._evict(record, now_s) if record.stage is Stage.PREPARED else []",
+        "self._evict(record, now_s) if record.stage is not Stage.EVICTING else []",
+        STATE,
+    ),
+    Mutant(
+        "the last look spares nobody",
+        "V13",
+        "state/preemption/last_look.py",
+        "            spared += unit",
+        "            spared += []",
+        STATE,
+    ),
+    Mutant(
+        "a gang of which a part was marked is evicted by halves after a crash",
+        "V24",
+        "state/preemption/restore.py",
+        "return UnitKind.SURPLUS if staying + done >= max(1, view.min_member) else None",
+        "return UnitKind.SURPLUS",
+        STATE,
+    ),
+    Mutant(
+        "a clock runs out while room is made",
+        "V16",
+        "state/groups.py",
+        "clock_started_s=None if record.nominated else record.clock_s,",
+        "clock_started_s=record.clock_s,",
+        STATE,
+    ),
+)
