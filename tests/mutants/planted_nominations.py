@@ -33,8 +33,8 @@ NOMINATIONS = (
         "pods are evicted before anything is written",
         "V13",
         "state/preemption/nominations.py",
-        "self._evict(record, now_s) if record.stage is Stage.PREPARED else []",
-        "self._evict(record, now_s) if record.stage is not Stage.EVICTING else []",
+        "            unwritten=1,\n",
+        "            unwritten=0,\n            stage=Stage.PREPARED,\n",
         STATE,
     ),
     Mutant(
@@ -43,14 +43,6 @@ NOMINATIONS = (
         "state/preemption/last_look.py",
         "            spared += unit",
         "            spared += []",
-        STATE,
-    ),
-    Mutant(
-        "a gang of which a part was marked is evicted by halves after a crash",
-        "V24",
-        "state/preemption/restore.py",
-        "return UnitKind.SURPLUS if staying + done >= max(1, view.min_member) else None",
-        "return UnitKind.SURPLUS",
         STATE,
     ),
     Mutant(

@@ -38,6 +38,8 @@ def test_everything_is_written_before_anybody_is_evicted() -> None:
     decide(world, high, low)
     world.fate = lambda order: "later"
     world.settle()
+    high[0] = world.update(high[0], labels={"seen": "again"})  # the group is looked at once more meanwhile
+    world.settle()
     assert world.prepared() == [["high-0", "high-1"]]
     assert world.evicted() == []
     world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
