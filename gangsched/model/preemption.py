@@ -188,6 +188,7 @@ class Obstacle(StrEnum):
     TOO_YOUNG = "too_young"
     OTHER_SCHEDULERS = "other_schedulers"
     BACK_OFF = "back_off"
+    FORBIDDEN = "forbidden"
     TOO_MANY = "too_many"
     LATER = "later"
     """The work of this plan is used up; the next one goes on."""
@@ -230,7 +231,8 @@ class PreemptionInput:
     `retry_at_s` the monotonic second before which the group makes none (V12); `known` what was found when the group was
     last examined, while nothing that it rests on has changed, so that it is not examined again (V25). `overdue` are the
     uids of pods that may be taken for it, whole groups, because they overran what let them onto its room (H11). `never`
-    are the groups whose native PodGroup says preemptionPolicy Never (V2).
+    are the groups whose native PodGroup says preemptionPolicy Never (V2). `forbidden` names the right that is
+    missing, without which nobody is evicted and that is told (V26).
     """
 
     running: Callable[[], Running]
@@ -242,3 +244,4 @@ class PreemptionInput:
     known: Mapping[str, NotHelpful] = field(default_factory=dict)
     never: frozenset[str] = frozenset()
     overdue: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    forbidden: str = ""

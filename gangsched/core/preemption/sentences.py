@@ -46,6 +46,8 @@ def _sentence(why: NotHelpful) -> str:
             return f"{amount} are used by lower-priority pods of other schedulers, which are not preempted"
         case Obstacle.BACK_OFF:
             return f"next attempt in {_duration(why.seconds)}"
+        case Obstacle.FORBIDDEN:
+            return f"off, because a right is missing: {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
             return f"{_some(why.pods, 'pod')} would have to go, and at most {why.needed} may"
         case Obstacle.LATER:

@@ -105,6 +105,8 @@ class Preemptions:
             return NotHelpful(why=Obstacle.POLICY_NEVER)
         if not promises and self._is_lowest(preemptor.right):
             return NotHelpful(why=Obstacle.NOTHING_LOWER)
+        if given.forbidden:
+            return NotHelpful(why=Obstacle.FORBIDDEN, name=given.forbidden)
         wait_s = given.retry_at_s.get(group, self.now_s) - self.now_s
         if wait_s > 0:
             return NotHelpful(why=Obstacle.BACK_OFF, seconds=ceil(wait_s))

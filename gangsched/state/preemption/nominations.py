@@ -10,6 +10,7 @@ from collections.abc import ValuesView
 from dataclasses import replace
 from itertools import count
 
+from gangsched.core.preemption.sentences import nominated as nominated_to
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
@@ -317,10 +318,10 @@ class Nominations:
     def _told(self, record: NominationRecord) -> Refusal:
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
         left = [member for member in members if member is not None and member.node]
-        gangs = {member.gang for member in left if member.gang}
+        gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})
+        placements = [seat.placement for seat in record.seats.values()] or record.decision.placements
         until_s = int(self.deadline_s(record) + self._offset_s)
-        nodes = sorted({seat.node for seat in record.seats.values()})
-        return telling.preempting(nodes, len(left), len(gangs), until_s)
+        return nominated_to(placements, pods=len(left), gangs=gangs, deadline_s=until_s)
 
     def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:
         """The group is told how many it still waits for."""

@@ -38,7 +38,7 @@ from gangsched.state.reporting.reports import Reports
 
 PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.TOO_YOUNG})
 """What is over by itself, so that nothing need change before a group is examined again."""
-ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.BUDGET: "pdb"}
+ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.FORBIDDEN: "not_allowed", Obstacle.BUDGET: "pdb"}
 YOUNG_AGAIN_S = 5.0
 """How soon a group is looked at again whose victims have not run for long enough."""
 
@@ -87,8 +87,9 @@ class Preemptions:
     def input(self, wall_s: float) -> PreemptionInput | None:
         """What the next plan is given; None if preemption is off."""
         budgets = self._budgets.snapshot()
-        if self._settings.scope is VictimScope.OFF or self.forbidden or budgets is None:
+        if self._settings.scope is VictimScope.OFF or (budgets is None and not self.forbidden):
             return None
+        budgets = budgets if budgets is not None else {}
         known_on = self._cluster.snapshot(), budgets
         if self._known_on is None or any(a is not b for a, b in zip(known_on, self._known_on, strict=True)):
             unfinished = {group: found for group, found in self._known.items() if found.why is Obstacle.LATER}
@@ -105,6 +106,7 @@ class Preemptions:
             nominated=self.nominations.told(),
             retry_at_s=self.nominations.back_off.retry_at_s(),
             known=self._known,
+            forbidden=self.forbidden,
         )
 
     def changed(self, group_id: str) -> None:

@@ -5,27 +5,10 @@ Law: pure texts. An object of another namespace is named by its uid only, one of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gangsched.model.gang import Refusal
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import Reason
-
-DAY_S = 86_400
-
-
-def preempting(nodes: Sequence[str], waits_for: int, gangs: int, until_s: int) -> Refusal:
-    """What a nominated group is told; `waits_for` pods of `gangs` gangs end at `until_s` of the epoch at the latest."""
-    first, *more = nodes
-    text = f"nominated to {first}"
-    if more:
-        text += f" and {_counted(len(more), 'more node')}"
-    if not waits_for:
-        return Refusal(Reason.PREEMPTING, text, "everything that was in the way has ended")
-    of_gangs = f" of {_counted(gangs, 'gang')}" if gangs else ""
-    now = f"waiting for {_counted(waits_for, 'pod')}{of_gangs} to end, until {_clock(until_s)} at the latest"
-    return Refusal(Reason.PREEMPTING, text, now)
 
 
 def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
@@ -70,10 +53,3 @@ def _named(by: ObjectRef, namespace: str) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _clock(epoch_s: int) -> str:
-    """The time of day in UTC."""
-    minutes, seconds = divmod(epoch_s % DAY_S, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:02}:{minutes:02}:{seconds:02}"

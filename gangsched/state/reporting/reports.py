@@ -175,7 +175,10 @@ class Reports:
             if start.text:
                 yield from self._event(record, EventReason.GANG_SCHEDULED, start.text, warning=False, once=True)
         if refusal is not None and refusal.reason is not Reason.SCHEDULED:
-            yield from self._event(record, refusal.reason.value, refusal.message, text=refusal.text, once=True)
+            warning = refusal.reason is not Reason.PREEMPTING
+            yield from self._event(
+                record, refusal.reason.value, refusal.message, text=refusal.text, warning=warning, once=True
+            )
 
     def _event(
         self, record: GangRecord, reason: str, message: str, *, text: str = "", warning: bool = True, once: bool = False

@@ -8,9 +8,9 @@ import pytest
 
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import UnitKind
-from gangsched.model.protocol import Evict, PreparePreemption
+from gangsched.model.protocol import Evict, EvictionsForbidden, PreparePreemption
 from gangsched.model.reasons import Reason
-from tests.builders import members, node, pod
+from tests.builders import members, node, pod, pod_group
 from tests.unit.state.preemption.decided import DecidedWorld
 
 HIGH = "ns/high"
@@ -247,6 +247,31 @@ def test_a_smaller_minimum_gives_seats_up() -> None:
     world.advance(40)
     assert len(world.evicted()) == 1
     assert len([name for name in world.bound() if name.startswith("high")]) == 1
+
+
+def test_a_group_that_needs_no_room_any_more_ends_its_nomination() -> None:
+    """V12: its minimum is lowered to what it has; nobody is evicted, and that is told."""
+    world = DecidedWorld(node("a", 8), node("b", 8))
+    (low,) = world.create(pod("low", gpus=8))
+    world.declare(pod_group("high", 2))
+    world.settle()
+    high = world.create(members("high", 2, gpus=8, priority=1000, pod_group=True))
+    world.update(high[0], node_name="b", phase=Phase.RUNNING, scheduler_name="other")
+    world.settle()
+    world.decide(HIGH, [(high[1], "a")], [low], UnitKind.POD)
+    world.declare(pod_group("high", 1, generation=2))
+    world.settle()
+    assert not world.nominated()
+    assert world.evicted() == []
+
+
+def test_a_missing_right_is_told_and_nobody_is_evicted() -> None:
+    """V26: the refusal says which right is missing, though PodDisruptionBudgets cannot be read either."""
+    world, _, high = full()
+    world.say(EvictionsForbidden("create pods/eviction"))
+    world.update(high[0], labels={"again": "yes"})
+    world.told()
+    assert "Preemption: off, because a right is missing: create pods/eviction." in world.verdict(HIGH).told.text
 
 
 def test_a_gang_taken_whole_is_not_healed_by_halves_and_starts_anew_as_a_gang() -> None:
