@@ -25,6 +25,9 @@ KEEPS_SELECTIONS = frozenset({State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, 
 KEEPS_TIME = frozenset({State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
 RELEASABLE = frozenset({State.HELD, State.KEPT})
 
+MOST_CHANGED = 1_000
+"""How many more uids than there are members are remembered as changed."""
+
 
 class MemberStore:
     """Every member by its pod's uid. Changes `cluster` and the gangs of `registry`, which it does not own."""
@@ -113,6 +116,8 @@ class MemberStore:
         if member is not None:
             self._leave(member)
             self._become(member, State.ENDED, None)
+            if self._changed is not None and len(self._changed) > MOST_CHANGED + len(self._members):
+                self._changed = None  # nobody has asked for long: to look at all of them is cheaper
         return member
 
     # --- what we decide, and how our orders end ---------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Phase
 from gangsched.model.preemption import Running
+from gangsched.state.member_store import MOST_CHANGED
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
 
@@ -86,3 +87,16 @@ def test_budgets_have_the_pods_that_they_cover() -> None:
     world.delete(pods[0])
     (budget,) = told(world, budgets=(every, nobody)).budgets
     assert budget.uids == {pods[1].uid}
+
+
+def test_pods_that_are_gone_are_not_remembered_while_nobody_asks() -> None:
+    """V25: thousands of pods come and go between two preemptions; the next look is right all the same."""
+    world = World(node("a", 8))
+    (stays,) = world.create(pod("stays"))
+    world.settle()
+    told(world)
+    for number in range(MOST_CHANGED + 10):
+        world.delete(*world.create(pod(f"gone-{number}", node_name="a", scheduler_name="other")))
+    changed = world.state.members.take_changed()
+    assert changed is None or len(changed) <= MOST_CHANGED
+    assert of(told(world)).keys() == {stays.name}
