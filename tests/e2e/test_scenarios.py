@@ -47,7 +47,11 @@ def endings(request: pytest.FixtureRequest) -> Iterator[Endings]:
 
 
 @pytest.mark.parametrize(
-    ("endings", "scenario"), PLAYED, ids=[scenario.slug for _, scenario in PLAYED], indirect=["endings"]
+    ("endings", "scenario"),
+    PLAYED,
+    ids=[scenario.slug for _, scenario in PLAYED],
+    indirect=["endings"],
+    scope="module",  # else the fixture would be made for each test, since only one of the two is a fixture
 )
 def test_scenario(scenario: Scenario, endings: Endings) -> None:
     """The table comes true for real."""
