@@ -107,3 +107,20 @@ def test_who_passed_by_other_means_stays(priority: int) -> None:
     world.settle()
     world.advance(3_000)
     assert evicted(world) == set()
+
+
+def test_who_passed_in_spare_room_is_not_watched() -> None:
+    """H11: it took nothing of what is reserved, so that it is in nobody's way."""
+    world = World(node("a"), node("b"), rules=RULES)
+    (long,) = world.create(pod("long", gpus=8, creation_s=EPOCH_S + 1, **stated(100)))
+    world.settle()
+    start(world, world.pods[long.uid])
+    world.create(members("head", 2, gpus=6, creation_s=EPOCH_S + 2))
+    world.settle()
+    (side,) = world.create(pod("side", gpus=2, creation_s=EPOCH_S + 3, **stated(500)))
+    world.settle()
+    assert world.pods[side.uid].node_name == "b"
+    assert world.state.overdue.next_deadline_s() is None
+    world.create(pod("short", gpus=4, creation_s=EPOCH_S + 3, **stated(5)))
+    world.settle()
+    assert world.state.overdue.next_deadline_s() is not None

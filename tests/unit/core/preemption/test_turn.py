@@ -311,6 +311,15 @@ def test_overruns_go_for_the_head_whose_room_they_took() -> None:
     assert obstacle(cluster, high("ns/other", gpus=8, priority=5), overdue=overdue)[0] is Obstacle.NOTHING_LOWER
 
 
+def test_overruns_stay_for_groups_that_they_did_not_pass() -> None:
+    """H11: also for one that looks for victims."""
+    cluster, overdue = overran()
+    cluster.nodes = [*cluster.nodes, node("d", gpus=1)]
+    cluster.run("low", "d", gpus=1, priority=1)
+    verdict = cluster.verdicts(high("ns/other", gpus=8, priority=5), overdue=overdue)["ns/other"]
+    assert isinstance(verdict.preemption, NotHelpful)
+
+
 def test_a_group_that_overran_goes_as_a_whole() -> None:
     """H11: members above its minimum, too."""
     cluster, overdue = overran()
