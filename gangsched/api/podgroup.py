@@ -41,6 +41,8 @@ class PodGroupSpec(_Model):
     min_member: Count | None = None
     schedule_timeout_seconds: Count | None = None
     min_resources: dict[str, Any] | None = None
+    indivisible: ClassVar[bool] = False
+    never_preempts: ClassVar[bool] = False
 
 
 class GangPolicy(_Model):
@@ -60,8 +62,21 @@ class NativePodGroupSpec(_Model):
     """The spec of a `scheduling.k8s.io` PodGroup (v1alpha2 and later, KEP-4671)."""
 
     scheduling_policy: SchedulingPolicy | None = None
+    disruption_mode: str | dict[str, Any] | None = None
+    preemption_policy: str | None = None
     min_resources: ClassVar[None] = None
     schedule_timeout_seconds: ClassVar[None] = None
+
+    @property
+    def indivisible(self) -> bool:
+        """Whether all pods are disrupted together (KEP-5710): "PodGroup" in Kubernetes 1.36, `all` later."""
+        mode = self.disruption_mode
+        return mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
+
+    @property
+    def never_preempts(self) -> bool:
+        """Whether nothing may be preempted for the group."""
+        return self.preemption_policy == "Never"
 
     @property
     def min_member(self) -> int | None:
@@ -182,6 +197,8 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
         min_member=spec.min_member,
         min_resources=reader.resources(spec.min_resources or {}),
         schedule_timeout_s=spec.schedule_timeout_seconds or None,
+        indivisible=spec.indivisible,
+        never_preempts=spec.never_preempts,
         problems=tuple(reader.problems),
         status=dict(_mapping(body.get("status"))),
     )

@@ -63,13 +63,14 @@ class Refusal:
 class Gang:
     """One gang. Counts are of live members; `pending` is in placing order (semantics Q5).
 
-    `pending` pods are ours, unbound, ungated, not terminating, not held and not in `retry`; `retry` are members that
-    passed Permit and whose bind failed (semantics B3): they are scheduled as plain pods whatever the match policy.
-    `kept` are such members that still have their room, and are tried again there.
-    `bound` counts bound and being-bound members that are not terminating, `present` all live ungated members of ours or
-    bound (the P1 count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no
-    settings yet. `permitted_min` is the minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes
-    of bound members, by name. A `plain` gang is pods that name no gang: each is scheduled alone. `run_time_s` is how
+    `pending` pods are ours, unbound, ungated, not terminating, not held and not in `retry`; `retry` are members
+    that passed Permit and whose bind failed (semantics B3): they are scheduled as plain pods whatever the match
+    policy. `kept` are such members that still have their room, and are tried again there. `bound` counts bound and
+    being-bound members that are not terminating, `present` all live ungated members of ours or bound (the P1
+    count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no settings yet.
+    `permitted_min` is the minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes of bound
+    members, by name. A `plain` gang is pods that name no gang: each is scheduled alone. An `indivisible` gang has
+    no surplus to be preempted (V6); nothing is preempted for one that `never_preempts` (V2). `run_time_s` is how
     long its longest member is expected to run, `math.inf` for unknown (H1).
     """
 
@@ -95,6 +96,8 @@ class Gang:
     permitted_min: int = 0
     plain: bool = False
     constraints: PlacementConstraints = NO_CONSTRAINTS
+    indivisible: bool = False
+    never_preempts: bool = False
     uninitialised: Refusal | None = None
     run_time_s: float = math.inf
 

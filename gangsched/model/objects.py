@@ -201,7 +201,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     """A PodGroup object of any supported API group, its spec values already checked (`api.podgroup`).
 
     `min_member` is None when the spec has none or a bad one; `schedule_timeout_s` is None for absent, 0 and bad.
-    `problems` are messages about invalid values (semantics E4).
+    `indivisible`: its pods are disrupted all together or not at all (V6). `never_preempts`: nothing may be preempted
+    for it (V2). `problems` are messages about invalid values (semantics E4).
     `status` is the status as stored, so that writes that change nothing are skipped.
     """
 
@@ -218,6 +219,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     min_member: int | None = None
     min_resources: ResourceVector = ()
     schedule_timeout_s: int | None = None
+    indivisible: bool = False
+    never_preempts: bool = False
     problems: tuple[str, ...] = ()
     status: Mapping[str, object] = msgspec.field(default_factory=dict)
 

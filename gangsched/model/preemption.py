@@ -230,9 +230,8 @@ class PreemptionInput:
     By group id: `nominated` has what is told while a nomination is under way, such groups make no other one (V11);
     `retry_at_s` the monotonic second before which the group makes none (V12); `known` what was found when the group was
     last examined, while nothing that it rests on has changed, so that it is not examined again (V25). `overdue` are the
-    uids of pods that may be taken for it, whole groups, because they overran what let them onto its room (H11). `never`
-    are the groups whose native PodGroup says preemptionPolicy Never (V2). `forbidden` names the right that is
-    missing, without which nobody is evicted and that is told (V26).
+    uids of pods that may be taken for it, whole groups, because they overran what let them onto its room (H11).
+    `forbidden` names the right that is missing, without which nobody is evicted and that is told (V26).
     """
 
     running: Callable[[], Running]
@@ -242,6 +241,5 @@ class PreemptionInput:
     nominated: Mapping[str, Refusal] = field(default_factory=dict)
     retry_at_s: Mapping[str, float] = field(default_factory=dict)
     known: Mapping[str, NotHelpful] = field(default_factory=dict)
-    never: frozenset[str] = frozenset()
     overdue: Mapping[str, frozenset[str]] = field(default_factory=dict)
     forbidden: str = ""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from gangsched.api.gang_spec import GangSpec
 from gangsched.core.queue_sort import size_key
 from gangsched.model.gang import Gang, Placement, Refusal
-from gangsched.model.objects import Phase, Pod, Shape
+from gangsched.model.objects import Phase, Pod, PodGroup, Shape
 from gangsched.model.reasons import Reason
 from gangsched.state.gangs import GangRecord, newest
 from gangsched.state.members import STARTED, Member, State
@@ -53,10 +53,10 @@ def gang_view(record: GangRecord) -> Gang:
         permitted_min=permit.min_member if permit else 0,
         run_time_s=record.run_time.seconds,
     )
-    return gang if record.plain or record.spec is None else _declared(gang, record.spec)
+    return gang if record.plain or record.spec is None else _declared(gang, record.spec, record.pod_group)
 
 
-def _declared(gang: Gang, spec: GangSpec) -> Gang:
+def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
     """The gang with what its pods and its PodGroup declare."""
     return replace(
         gang,
@@ -68,6 +68,8 @@ def _declared(gang: Gang, spec: GangSpec) -> Gang:
         wait_time_s=spec.wait_time_s,
         min_resources=spec.min_resources,
         constraints=spec.constraints,
+        indivisible=pod_group is not None and pod_group.indivisible,
+        never_preempts=pod_group is not None and pod_group.never_preempts,
         uninitialised=_uninitialised(spec),
     )
 

@@ -24,7 +24,7 @@ FOR_ROOM = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 class Preemptor:
     """A group reduced to what it needs: `group` has only needed members pending, and is Strict.
 
-    Victims have a priority below `right`. `never` is true if one of the needed members says preemptionPolicy Never.
+    Victims have a priority below `right`. `never` is true if a needed member or a PodGroup says preemptionPolicy Never.
     """
 
     group: Group
@@ -62,7 +62,8 @@ def preemptor_of(group: Group, verdict: Verdict) -> Preemptor | None:
     if not pods:
         return None
     right = min(pod.priority for pod in pods)
-    return Preemptor(replace(group, gangs=gangs), right, any(pod.never_preempts for pod in pods))
+    never = any(gang.never_preempts for gang in gangs) or any(pod.never_preempts for pod in pods)
+    return Preemptor(replace(group, gangs=gangs), right, never)
 
 
 def _reduced(gang: Gang, group: Group, holds: Sequence[Placement]) -> Gang:

@@ -101,7 +101,7 @@ class Preemptions:
     def _excused(self, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
         """Why nobody looks for victims; None if somebody should."""
         given, group = self.given, preemptor.group.id
-        if preemptor.never or group in given.never:
+        if preemptor.never:
             return NotHelpful(why=Obstacle.POLICY_NEVER)
         if not promises and self._is_lowest(preemptor.right):
             return NotHelpful(why=Obstacle.NOTHING_LOWER)

@@ -89,6 +89,7 @@ class RunningPods:
             min_member=max(view.permitted_min, len(bound)) if view.uninitialised is not None else view.min_member,
             uids=tuple(bound),
             succeeded=view.succeeded if view.free_running else 0,
+            indivisible=view.indivisible,
             binding=bool(record.of(*UNDER_WAY)),
         )
         self._gangs[gang_id] = view, running

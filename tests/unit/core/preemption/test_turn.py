@@ -47,7 +47,8 @@ def test_never_on_one_needed_member_is_never_for_all() -> None:
     told = (Obstacle.POLICY_NEVER, "not allowed by preemptionPolicy Never.")
     members = [pod("h-0", gpus=8, priority=9), pod("h-1", gpus=8, priority=9, never_preempts=True)]
     assert obstacle(full_of_low(), group(gang("ns/high", members), priority=9)) == told
-    assert obstacle(full_of_low(), high(number=2, gpus=8), never=frozenset({"ns/high"})) == told
+    alike = [pod(f"h-{n}", gpus=8, priority=9) for n in range(2)]
+    assert obstacle(full_of_low(), group(gang("ns/high", alike, never_preempts=True), priority=9)) == told
 
 
 def test_right_is_that_of_the_weakest_needed_member() -> None:

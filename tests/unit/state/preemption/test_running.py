@@ -75,6 +75,17 @@ def test_an_edited_minimum_is_seen() -> None:
     assert [each.min_member for each in told(world).gangs] == [3]
 
 
+def test_a_native_gang_may_be_indivisible() -> None:
+    """V6: with disruptionMode `all` nothing of a gang is surplus."""
+    world = World(node("a", 8))
+    world.declare(pod_group("g", 2, indivisible=True))
+    world.create(members("g", 4, pod_group=True))
+    world.settle()
+    assert [each.indivisible for each in told(world).gangs] == [True]
+    world.declare(pod_group("g", 2, generation=2))
+    assert [each.indivisible for each in told(world).gangs] == [False]
+
+
 def test_budgets_have_the_pods_that_they_cover() -> None:
     """A budget selects by labels in its namespace; one that covers nobody is left out."""
     world = World(node("a", 8))
