@@ -240,8 +240,10 @@ class Nominations:
         self.journal.evicting(record)
         for uid in record.fates:
             record.fates[uid] = Fate.ORDERED
+        breaks = record.decision.harm is not None and record.decision.harm.budgets_broken > 0
         return [
-            Evict(record.id, each.uid, each.namespace, each.name, record.deadline_s) for each in record.victims.values()
+            Evict(record.id, each.uid, each.namespace, each.name, record.deadline_s, delete=breaks)
+            for each in record.victims.values()
         ]
 
     def _end(self, record: NominationRecord, result: Result, now_s: float) -> list[Action]:

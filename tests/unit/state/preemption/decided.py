@@ -9,7 +9,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.gang import Placement
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Plan
-from gangsched.model.preemption import STUCK_S, Preemption, UnitKind, Victim
+from gangsched.model.preemption import STUCK_S, Harm, Preemption, UnitKind, Victim
 from gangsched.model.protocol import CancelPreemption, Evict, PreparePreemption
 from tests.builders import NAMESPACE
 from tests.world import World
@@ -19,7 +19,13 @@ class DecidedWorld(World):
     """`decide` commits a decision as if a plan had made it."""
 
     def decide(
-        self, group: str, nodes: Iterable[tuple[Pod, str]], victims: Iterable[Pod], kind: UnitKind = UnitKind.CORE
+        self,
+        group: str,
+        nodes: Iterable[tuple[Pod, str]],
+        victims: Iterable[Pod],
+        kind: UnitKind = UnitKind.CORE,
+        *,
+        harm: Harm | None = None,
     ) -> None:
         """Make room for these members on these nodes by evicting `victims`, all of one kind."""
         self.state.refresh(self.now_s)
@@ -30,6 +36,7 @@ class DecidedWorld(World):
         decision = Preemption(
             placements=tuple(Placement(each, node) for each, node in nodes),
             victims=goes,
+            harm=harm,
             grace_s=30,
             deadline_s=self.wall_s() + 30 + STUCK_S,
         )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gangsched.model.objects import Phase, Pod
-from gangsched.model.preemption import UnitKind
+from gangsched.model.preemption import Harm, UnitKind
 from gangsched.model.protocol import Evict, EvictionsForbidden, PreparePreemption
 from gangsched.model.reasons import Reason
 from tests.builders import members, node, pod, pod_group
@@ -47,6 +47,15 @@ def test_everything_is_written_before_anybody_is_evicted() -> None:
     assert [world.pods[each.uid].nominated_node for each in high] == ["a", "b"]
     assert all(world.pods[each.uid].disruption_target for each in low)
     assert sorted(world.evicted()) == ["low-0", "low-1"]
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_only_victims_of_a_set_that_breaks_a_budget_are_deleted(broken: int) -> None:
+    """V7: an eviction would be answered 429 for as long as the budget stands; `last_resort` has chosen to break it."""
+    world, low, high = full()
+    world.decide(HIGH, [(high[0], "a"), (high[1], "b")], low, harm=Harm(broken, 1, 1, 0, 2, 0))
+    world.settle()
+    assert {order.delete for order in world.ordered if isinstance(order, Evict)} == {broken > 0}
 
 
 def test_the_group_starts_as_one_when_the_last_victim_is_gone() -> None:
