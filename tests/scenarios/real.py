@@ -104,7 +104,7 @@ class RealCluster:
         self._board = Board()
         self._slug = scenario.slug
         self._kinds: dict[str, str] = {}
-        self._policy = ""
+        self._refuses = False
         self._namespaces: set[str] = set()
         self._given: dict[str, Object] = {}
         self._recreated: list[str] = []
@@ -161,14 +161,18 @@ class RealCluster:
 
     def refuse_binds(self, keys: list[str]) -> None:
         """By an admission policy; it takes a moment to start and to end, so trial binds wait for both."""
-        if self._policy:
-            self._api.delete(f"/apis/{POLICY}/validatingadmissionpolicybindings/{self._policy}")
-            self._api.delete(f"/apis/{POLICY}/validatingadmissionpolicies/{self._policy}")
-        self._policy = self._slug if keys else ""
-        if keys:
-            for body in _policy(self._slug, [key.partition("/")[2] for key in keys]):
+        policy = _policy(self._slug, [key.partition("/")[2] for key in keys])
+        path = f"/apis/{POLICY}/validatingadmissionpolicies/{self._slug}"
+        if keys and self._refuses:  # changed in place, so that who is refused before and after is so in between
+            self._api.patch(path, {"spec": policy[0]["spec"]})
+        elif keys:
+            for body in policy:
                 self._api.post(self._api.path_of(body), body)
             self._await_refusal(keys[0])
+        elif self._refuses:
+            self._api.delete(f"/apis/{POLICY}/validatingadmissionpolicybindings/{self._slug}")
+            self._api.delete(path)
+        self._refuses = bool(keys)
 
     def while_binding(self, deeds: dict[str, str]) -> None:
         raise AssertionError("nobody can step between a real scheduler and its server")
