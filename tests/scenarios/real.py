@@ -138,7 +138,8 @@ class RealCluster:
     def delete(self, kind: str, key: str) -> None:
         """Wait until the deletion has been seen, so that no later step counts the pod."""
         old = self._board.view.pods.get(key) if kind == "Pod" else None
-        self._api.delete(self._path(kind, key))
+        slowly = old is not None and make.STOPS_SLOWLY in old["metadata"].get("annotations", {})
+        self._api.delete(self._path(kind, key), grace_s=None if slowly else 0)
 
         def lives(view: View) -> list[str]:
             now = view.pods.get(key)

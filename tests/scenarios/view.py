@@ -20,7 +20,7 @@ from tests.scenarios.objects import Maker
 from tests.scenarios.preempted import Preempted, evicted, sequence
 
 _COUNTED: Final = re.compile(r"(\d+) bound")
-_POD_WORDS: Final = frozenset({"bound", "pending", "reason", "message", "on", "nodes", "timed_out", "gone"})
+_POD_WORDS: Final = frozenset({"bound", "pending", "running", "reason", "message", "on", "nodes", "timed_out", "gone"})
 _START_WORDS: Final = frozenset({"by", "after", "within"})
 _PROMISE: Final = re.compile(r"starts at (\S+) at the latest")
 RESERVED: Final = "Reserved"
@@ -187,7 +187,8 @@ def _pods(pods: Mapping[str, Object], wanted: Any, maker: Maker) -> Iterator[str
 
 def _counts(pods: Mapping[str, Object], words: Mapping[str, Any]) -> Iterator[str]:
     bound = sum(is_bound(pod) for pod in pods.values())
-    for word, count in (("bound", bound), ("pending", len(pods) - bound)):
+    running = sum(pod.get("status", {}).get("phase") == "Running" for pod in pods.values())
+    for word, count in (("bound", bound), ("pending", len(pods) - bound), ("running", running)):
         wanted = len(pods) if words.get(word) == "all" else words.get(word)
         if wanted is not None and count != wanted:
             yield f"{count} of {len(pods)} {word}, not {wanted}"
