@@ -225,7 +225,9 @@ class Region:
         pods = np.flatnonzero(may_go)
         work = np.bincount(columns.node[pods], weights=columns.work[pods] + 1, minlength=free.shape[1])
         price = np.where(gained > 0, np.minimum(work / np.maximum(gained, 1), NEVER / 2), NEVER).astype(np.int64)
-        found: Ints = np.where(columns.node >= 0, price[columns.node], NEVER)
+        there = columns.node >= 0
+        found: Ints = np.full(len(there), NEVER, dtype=np.int64)
+        found[there] = price[columns.node[there]]
         return found
 
 

@@ -92,7 +92,9 @@ class Units:
 
     def inside(self, region: Bools) -> Bools:
         """`inside[i]`: pod `i` is on a node of `region`."""
-        return (self.columns.node >= 0) & region[self.columns.node]
+        inside: Bools = self.columns.node >= 0
+        inside[inside] = region[self.columns.node[inside]]
+        return inside
 
     def could_go(self, level: int) -> Bools:
         """`could_go[i]`: pod `i` could be taken by itself or with its group at `level`, whatever else is."""

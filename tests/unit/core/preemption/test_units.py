@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from gangsched.core.preemption.units import Units
 from gangsched.model.preemption import NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
 from tests.builders import node
 from tests.running_cluster import RunningCluster, high, obstacle, victims
@@ -29,6 +32,13 @@ def test_some_pods_are_never_victims(spared: dict[str, Any]) -> None:
     cluster.run("other", "a", gpus=0, priority=0)
     (verdict,) = cluster.verdicts(high(gpus=8, priority=1000)).values()
     assert isinstance(verdict.preemption, NotHelpful)
+
+
+@pytest.mark.parametrize("region", [[], [True], [False]], ids=str)
+def test_pods_on_nodes_that_are_gone_are_in_no_region(region: list[bool]) -> None:
+    """V5: also where no node is left at all."""
+    units: Any = SimpleNamespace(columns=SimpleNamespace(node=np.array([-1, *range(len(region))])))
+    assert Units.inside(units, np.array(region, dtype=np.bool_)).tolist() == [False, *region]
 
 
 def test_pods_of_other_schedulers_are_told_of_and_taken_by_setting() -> None:
