@@ -87,6 +87,8 @@ class Candidate:
             return
         if record != self._record:
             self._changed_s = now_s
+            if not self._is_ours(record):
+                self._writes.clear()  # a creation of ours may still land if the Lease is deleted; it counts no more
         self._record = record
         if self._is_ours(record):  # perhaps a write whose answer was lost
             sent_s = self._writes[_stamp(record)]
