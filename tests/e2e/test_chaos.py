@@ -12,10 +12,11 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import apply_manifests
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
+
+from tests.kwok_plane import plane_with_nodes
 
 pytestmark = pytest.mark.e2e
 
@@ -32,10 +33,7 @@ STARTS_WITHIN_S = 30.0
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane of its own: its API server does not live through this."""
-    with ControlPlane(kwok=True) as plane:
-        api = Api.of(plane)
-        apply_manifests(api)
-        make.create_all(api, [make.node(f"n{index}", gpus=GPUS) for index in range(NODES)])
+    with plane_with_nodes(NODES, gpus=GPUS) as plane:
         yield plane
 
 

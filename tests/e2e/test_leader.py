@@ -20,12 +20,12 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import apply_manifests
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from tests.faults.recording import RecordingProxy, Write, by_non_holders
+from tests.kwok_plane import plane_with_nodes
 
 pytestmark = pytest.mark.e2e
 
@@ -42,11 +42,7 @@ WITHIN_S = 2 * DURATION_S + 20.0
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane whose nodes have a kubelet of kwok's, so that deleted pods go."""
-    with ControlPlane(kwok=True) as plane:
-        api = Api.of(plane)
-        apply_manifests(api)
-        make.create_all(api, [make.node(f"n{index}", gpus=GPUS) for index in range(NODES)])
-        api.close()
+    with plane_with_nodes(NODES, gpus=GPUS) as plane:
         yield plane
 
 

@@ -17,13 +17,13 @@ from aiohttp import web
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from tests.faults.proxy import FaultProxy
 from tests.faults.requests import ApiRequest
 from tests.faults.rules import Cut, Exchange, Rule
+from tests.kwok_plane import plane_with_nodes
 
 pytestmark = pytest.mark.e2e
 
@@ -40,15 +40,13 @@ WITHIN_S = 60.0
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """Two nodes of eight GPUs, and three priorities."""
-    with ControlPlane(kwok=True) as plane:
+    with plane_with_nodes(2, gpus=MEMBERS) as plane:
         api = Api.of(plane)
-        apply_manifests(api)
         for name, value in (("lowest", 1), ("low", 10), ("high", 1000)):
             body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
             api.post("/apis/scheduling.k8s.io/v1/priorityclasses", {**body, "value": value})
-        make.create_all(api, [make.node(f"n{index}", gpus=MEMBERS) for index in range(2)])
-        yield plane
         api.close()
+        yield plane
 
 
 @dataclass

@@ -15,7 +15,6 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import apply_manifests
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
@@ -23,6 +22,7 @@ from control_plane.pods import nodes_of
 
 from tests.faults.proxy import FaultProxy
 from tests.faults.rules import BlackHole, Drop, Fault, Rule, etcd_timeout, gateway_page
+from tests.kwok_plane import plane_with_nodes
 
 pytestmark = pytest.mark.e2e
 
@@ -39,11 +39,7 @@ WITHIN_S = 400.0
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     """A control plane whose nodes have a kubelet of kwok's, so that deleted pods go."""
-    with ControlPlane(kwok=True) as plane:
-        api = Api.of(plane)
-        apply_manifests(api)
-        make.create_all(api, [make.node(f"n{index}", gpus=GPUS) for index in range(NODES)])
-        api.close()
+    with plane_with_nodes(NODES, gpus=GPUS) as plane:
         yield plane
 
 
