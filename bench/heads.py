@@ -12,10 +12,10 @@ import json
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from bench.timing import timed_ms
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
 from gangsched.model.plan import Plan
@@ -69,7 +69,7 @@ def measure(part: int, repeat: int) -> list[Mapping[str, Any]]:
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
     for _ in range(repeat):
         for name, work in cases.items():
-            times[name].append(timed(work))
+            times[name].append(timed_ms(work))
     cpu_ms = {name: statistics.median(cpu for _, cpu in each) for name, each in times.items()}
     wall_ms = {name: statistics.median(wall for wall, _ in each) for name, each in times.items()}
     plain_ms = max(cpu_ms["no reservations"], 1e-6)
@@ -98,13 +98,6 @@ def waiting(name: str, pods: int, *, since_s: int, gpus: int = 8) -> Group:
     """A gang that waits since then; those of whole nodes are heads, the others are too young."""
     kind = WHOLE if gpus == 8 else builders.shape(cpu_milli=1_000, memory_bytes=GIB, gpus=gpus)
     return builders.group(builders.gang(f"{name}/g", builders.pods(name, kind, pods)), creation_s=since_s)
-
-
-def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Milliseconds by the clock, and of the process."""
-    begun, begun_cpu = time.perf_counter(), time.process_time()
-    work()
-    return (time.perf_counter() - begun) * 1e3, (time.process_time() - begun_cpu) * 1e3
 
 
 if __name__ == "__main__":

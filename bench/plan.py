@@ -16,13 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
 
 from bench import preemption
+from bench.timing import timed_ms
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
@@ -77,12 +77,12 @@ def measure(case: Case, *, repeat: int) -> Mapping[str, str | float]:
     """The figures of one case; a plan that does not place everything is an error, not a figure."""
     pending = [pod for gang in case.group.gangs for pod in gang.pending]
     first = builders.snapshot(case.nodes)
-    cold_ms, _ = _ms(lambda: _plan(first, case.group))
+    cold_ms, _ = timed_ms(lambda: _plan(first, case.group))
     times = []
     for _ in range(repeat):
         again = Snapshot(first.table, first.resources, first.allocatable, first.free.copy())
-        times.append(_ms(lambda again=again: _plan(again, case.group)))  # type: ignore[misc]  # bound per turn
-    naive_ms, _ = _ms(lambda: naive(first.table, pending))
+        times.append(timed_ms(lambda again=again: _plan(again, case.group)))  # type: ignore[misc]  # bound per turn
+    naive_ms, _ = timed_ms(lambda: naive(first.table, pending))
     return {
         "case": case.name,
         "pods": len(pending),
@@ -193,13 +193,6 @@ def _plan(snapshot: Snapshot, group: Group) -> None:
     verdict = plan(snapshot, [group], now_s=0.0).verdicts[0]
     if verdict.reason is not Reason.SCHEDULED or verdict.notes:
         raise SystemExit(f"The group was to be placed whole: {verdict.told.text}.")
-
-
-def _ms(work: Callable[[], object]) -> tuple[float, float]:
-    """Milliseconds by the clock, and of the process."""
-    started, started_cpu = time.perf_counter(), time.process_time()
-    work()
-    return (time.perf_counter() - started) * 1e3, (time.process_time() - started_cpu) * 1e3
 
 
 if __name__ == "__main__":

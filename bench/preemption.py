@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bench.timing import timed_ms
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
 from gangsched.model.plan import Verdict
@@ -65,14 +65,14 @@ def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
     """Medians in milliseconds; a plan that makes no room is an error, not a figure."""
     first, dice = crowd.cluster.snapshot(), random.Random(2)
     running = Running(tuple(crowd.cluster.pods), tuple(crowd.cluster.gangs))
-    cold_ms, _ = _ms(lambda: _decided(_again(first), crowd, running))
+    cold_ms, _ = timed_ms(lambda: _decided(_again(first), crowd, running))
     with_it, without, equal = [], [], []
     for _ in range(repeat):
         running = _changed(running, dice)
         turns = [_again(first) for _ in range(3)]
-        without.append(_ms(lambda turns=turns: plan(turns[0], [crowd.group], now_s=0.0)))  # type: ignore[misc]
-        with_it.append(_ms(lambda turns=turns, now=running: _decided(turns[1], crowd, now)))  # type: ignore[misc]
-        equal.append(_ms(lambda turns=turns, now=running: _plan(turns[2], crowd.equal, now)))  # type: ignore[misc]
+        without.append(timed_ms(lambda turns=turns: plan(turns[0], [crowd.group], now_s=0.0)))  # type: ignore[misc]
+        with_it.append(timed_ms(lambda turns=turns, now=running: _decided(turns[1], crowd, now)))  # type: ignore[misc]
+        equal.append(timed_ms(lambda turns=turns, now=running: _plan(turns[2], crowd.equal, now)))  # type: ignore[misc]
     median = statistics.median
     return {
         "case": crowd.name,
@@ -111,10 +111,3 @@ def _decided(snapshot: Snapshot, crowd: Crowd, running: Running) -> None:
 def _plan(snapshot: Snapshot, group: Group, running: Running) -> Verdict:
     given = PreemptionInput(running=lambda: running, wall_s=WALL_S, lowest_priority=0)
     return plan(snapshot, [group], now_s=0.0, preempting=given).verdicts[0]
-
-
-def _ms(work: Callable[[], object]) -> tuple[float, float]:
-    """Milliseconds by the clock, and of the process."""
-    started, started_cpu = time.perf_counter(), time.process_time()
-    work()
-    return (time.perf_counter() - started) * 1e3, (time.process_time() - started_cpu) * 1e3
