@@ -20,7 +20,7 @@ from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import PODS, format_quantity
 from gangsched.model.snapshot import Refused
-from gangsched.model.text import named
+from gangsched.model.text import counted, named
 
 NO_NODES = "no nodes available to schedule pods"
 
@@ -141,13 +141,13 @@ def waiting_for_members(gang: Gang) -> Refusal:
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
     """Told where enough members exist, but too few of those that Permit counts (semantics B1)."""
     text = f"waiting for members of gang {gang.id}, whose match policy {gang.match_policy.value} does not count all"
-    return Refusal(Reason.WAITING_FOR_MEMBERS, text, f"{_some(lack, 'more member')} must wait together with these")
+    return Refusal(Reason.WAITING_FOR_MEMBERS, text, f"{counted(lack, 'more member')} must wait together with these")
 
 
 def timed_out(gang: Gang) -> Refusal:
     """Told while members carry the timeout annotation (semantics T3)."""
     text = f"gang {gang.id} timed out earlier: delete the pods or remove the timeout annotation from them to try again"
-    return Refusal(Reason.TIMED_OUT, text, f"{_some(len(gang.timed_out), 'pod')} with the annotation")
+    return Refusal(Reason.TIMED_OUT, text, f"{counted(len(gang.timed_out), 'pod')} with the annotation")
 
 
 def wait_time_over(group: Group) -> Refusal:
@@ -163,7 +163,7 @@ def holding(pod: Pod, node: str, gang: Gang) -> Refusal:
 
 def holds_summary(group: Group, held: int, lack: str, failed: Sequence[tuple[Pod, Refusal]]) -> Refusal:
     """Told on a group that holds; `failed` are the members that found no node (semantics R3)."""
-    now = f"{_some(held, 'member')} {'holds' if held == 1 else 'hold'} a node, {lack}"
+    now = f"{counted(held, 'member')} {'holds' if held == 1 else 'hold'} a node, {lack}"
     if failed:
         pod, refused = failed[0]
         now += f"; pod {pod.key}: {refused.now or refused.message}"
@@ -186,7 +186,7 @@ def holds_lost(nodes: Sequence[str]) -> Refusal:
 
 def strict_holds_nothing(number: int) -> Refusal:
     """Told when a group that holds has become Strict (semantics I5, T1)."""
-    released = f"{_some(number, 'hold')} {'was' if number == 1 else 'were'} released"
+    released = f"{counted(number, 'hold')} {'was' if number == 1 else 'were'} released"
     text = f"the group has become Strict, which holds nothing between rounds; {released}"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
@@ -208,7 +208,7 @@ def permitted(placed: int) -> Refusal:
 
 
 def _needs_room(gang: Gang, needed: int) -> str:
-    return f"gang {gang.id} needs room for {_some(needed, 'more pod')}"
+    return f"gang {gang.id} needs room for {counted(needed, 'more pod')}"
 
 
 def _lacks_room(refused: Refusal) -> bool:
@@ -249,8 +249,3 @@ def _amount(name: str, amount: int) -> str:
 
 def _noun(name: str) -> str:
     return "pods" if name == PODS else name
-
-
-def _some(number: int, noun: str) -> str:
-    """`1 pod`, `2 pods`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

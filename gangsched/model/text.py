@@ -28,5 +28,10 @@ def named(texts: Sequence[str]) -> str:
     return ", ".join(texts[:NAMED]) + more
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`; for nouns whose plural ends in s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _left_out(number: int) -> str:
     return f" … ({number} more characters)"

@@ -10,14 +10,15 @@ from gangsched.model.gang import Placement, Refusal
 from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import format_quantity
+from gangsched.model.text import counted
 
 
 def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadline_s: int) -> Refusal:
     """Told of a group for which room is made; `pods` must go first, of so many `gangs`, 0 if some are of none."""
     nodes = sorted({placement.node for placement in placements})
-    more = f" and {_some(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
-    of_gangs = f" of {_some(gangs, 'gang')}" if gangs else ""
-    waiting = f"waiting for {_some(pods, 'pod')}{of_gangs} to end, until {_clock(deadline_s)} at the latest"
+    more = f" and {counted(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
+    of_gangs = f" of {counted(gangs, 'gang')}" if gangs else ""
+    waiting = f"waiting for {counted(pods, 'pod')}{of_gangs} to end, until {_clock(deadline_s)} at the latest"
     return Refusal(Reason.PREEMPTING, f"nominated to {nodes[0]}{more}", waiting)
 
 
@@ -35,12 +36,12 @@ def _sentence(why: NotHelpful) -> str:
             without = f"even without {_all(why.pods)} of lower priority " if why.pods else ""
             return f"{without}there is room for {why.room} of {why.needed}"
         case Obstacle.BUDGET:
-            return f"PodDisruptionBudget {why.name} allows {why.allowed} of {_some(why.needed, 'eviction')}"
+            return f"PodDisruptionBudget {why.name} allows {why.allowed} of {counted(why.needed, 'eviction')}"
         case Obstacle.POLICY_NEVER:
             return "not allowed by preemptionPolicy Never"
         case Obstacle.TOO_YOUNG:
             verb = "has" if why.pods == 1 else "have"
-            return f"{_some(why.pods, 'gang')} {verb} run for less than {_duration(why.seconds)}"
+            return f"{counted(why.pods, 'gang')} {verb} run for less than {_duration(why.seconds)}"
         case Obstacle.OTHER_SCHEDULERS:
             amount = f"{format_quantity(why.name, why.amount)} {why.name}"
             return f"{amount} are used by lower-priority pods of other schedulers, which are not preempted"
@@ -49,7 +50,7 @@ def _sentence(why: NotHelpful) -> str:
         case Obstacle.FORBIDDEN:
             return f"off, because a right is missing: {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
-            return f"{_some(why.pods, 'pod')} would have to go, and at most {why.needed} may"
+            return f"{counted(why.pods, 'pod')} would have to go, and at most {why.needed} may"
         case Obstacle.LATER:
             return "still being looked for"
     assert_never(why.why)
@@ -57,10 +58,6 @@ def _sentence(why: NotHelpful) -> str:
 
 def _all(pods: int) -> str:
     return "the 1 pod" if pods == 1 else f"all {pods} pods"
-
-
-def _some(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _duration(seconds: int) -> str:

@@ -9,6 +9,7 @@ from gangsched.model.gang import Refusal
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import Reason
+from gangsched.model.text import counted
 
 
 def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
@@ -22,7 +23,7 @@ def lost(cause: str, in_vain: int) -> str:
     """The Event of a nomination that ended without a start."""
     if not in_vain:
         return f"{cause}; nobody was evicted for it"
-    return f"{cause}; {_counted(in_vain, 'pod')} {'was' if in_vain == 1 else 'were'} evicted in vain"
+    return f"{cause}; {counted(in_vain, 'pod')} {'was' if in_vain == 1 else 'were'} evicted in vain"
 
 
 def being_preempted() -> Refusal:
@@ -39,9 +40,9 @@ def preempted_pod(victim: Victim, by: ObjectRef) -> str:
 def preempted_gang(kind: UnitKind, evicted: int, bound: int, min_member: int, by: ObjectRef, namespace: str) -> str:
     """The Event of a gang of which members were evicted; `bound` members it had before."""
     if kind is UnitKind.SURPLUS:
-        what = f"{evicted} of {_counted(bound, 'member')}, it keeps its minimum of {min_member}"
+        what = f"{evicted} of {counted(bound, 'member')}, it keeps its minimum of {min_member}"
     else:
-        what = f"all {_counted(evicted, 'member')}"
+        what = f"all {counted(evicted, 'member')}"
     return f"Preempted by {_named(by, namespace)}: {what}"
 
 
@@ -49,7 +50,3 @@ def _named(by: ObjectRef, namespace: str) -> str:
     """Whom room was made for, as an object of `namespace` may be told."""
     kind = "pod group" if by.kind == "PodGroup" else "pod"
     return f"{kind} {by.name if by.namespace == namespace else by.uid}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

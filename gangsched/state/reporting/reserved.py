@@ -18,6 +18,7 @@ from gangsched.model.gang import Refusal
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
+from gangsched.model.text import counted
 
 RESERVED = "Reserved"
 TIMED, FENCED, STARTED, LOST, NOT_NEEDED = "Timed", "Fenced", "Started", "Lost", "NotNeeded"
@@ -56,13 +57,15 @@ class Told:
         reserved, count = self.reserved, len(self.reserved.nodes)
         if reserved.is_fence:
             left = count - reserved.empty
-            kept = f"{reserved.empty} of {_nodes(count)} {'is' if reserved.empty == 1 else 'are'} free and kept"
+            kept = (
+                f"{reserved.empty} of {counted(count, 'node')} {'is' if reserved.empty == 1 else 'are'} free and kept"
+            )
             more = "one more" if left == 1 else f"{left} more"
             return f"{kept}; waiting for {more} to empty: their pods state no run time" if left else kept
         at = moment(reserved.at_s, wall_s=self.wall_s)
         start = f"starts at {at} at the latest" if reserved.first else f"expected at about {at}"
         when = _when(reserved.waits_for, namespace)
-        return f"room on {_nodes(count)} ({_some(reserved.nodes)}) is reserved; {start}{when}"
+        return f"room on {counted(count, 'node')} ({_some(reserved.nodes)}) is reserved; {start}{when}"
 
 
 def _what(reserved: Reserved) -> tuple[object, ...]:
@@ -87,11 +90,12 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
     match why.why:
         case NotEntitled.IMPOSSIBLE:
             return (
-                f"not reserved: needs {why.needs} of {_nodes(why.offers)}" if why.needs else f"not reserved: {why.why}"
+                f"not reserved: needs {why.needs} of {counted(why.offers, 'node')}"
+                if why.needs
+                else f"not reserved: {why.why}"
             )
         case NotEntitled.NAMESPACE:
-            has = "1 reservation" if why.offers == 1 else f"{why.offers} reservations"
-            return f"not reserved: namespace {why.namespace} has {has}"
+            return f"not reserved: namespace {why.namespace} has {counted(why.offers, 'reservation')}"
         case NotEntitled.TOO_YOUNG:
             return f"not reserved{from_then_on}: it needs less than a node"
         case NotEntitled.NO_TIME:
@@ -166,7 +170,3 @@ def _when(waits_for: Sequence[Blocker], namespace: str) -> str:
 def _some(names: Sequence[str]) -> str:
     first = sorted(names)[:NODES_NAMED]
     return ", ".join(first if len(names) <= NODES_NAMED else [*first, f"{len(names) - NODES_NAMED} more"])
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
