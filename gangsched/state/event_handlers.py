@@ -29,14 +29,14 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.cluster import Cluster
-from gangsched.state.disruption_budgets import DisruptionBudgets
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
-from gangsched.state.overruns import Overruns
+from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
+from gangsched.state.reserving.overruns import Overruns
 
 PLAIN = "pod:"
 """Before the "namespace/name" of a pod without a gang; no namespace has a colon, so it is no gang's id."""

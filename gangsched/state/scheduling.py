@@ -35,17 +35,17 @@ from gangsched.model.snapshot import Snapshot
 from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
 from gangsched.state.committer import Committer
-from gangsched.state.disruption_budgets import DisruptionBudgets
 from gangsched.state.event_handlers import EventHandlers
-from gangsched.state.expected_ends import LATE_S, ExpectedEnds
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
-from gangsched.state.overdue import Overdue
-from gangsched.state.overruns import Overruns
+from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
+from gangsched.state.reserving.expected_ends import LATE_S, ExpectedEnds
+from gangsched.state.reserving.overdue import Overdue
+from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.reserving.reservations import StandingReservations
 
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)

@@ -24,7 +24,7 @@ BACKFILL = (
     Mutant(
         "a hold counts as started",
         "H2",
-        "state/expected_ends.py",
+        "state/reserving/expected_ends.py",
         "if member.state in NOT_STARTED:",
         "if member.state is State.ENDED:",
         STATE,
@@ -48,7 +48,7 @@ BACKFILL = (
     Mutant(
         "a restart tells of every overrun again",
         "H11",
-        "state/overruns.py",
+        "state/reserving/overruns.py",
         "== end_s and since_s < end_s",
         "== end_s",
         STATE,
@@ -110,12 +110,17 @@ BACKFILL = (
         CORE,
     ),
     Mutant(
-        "who overran is evicted at once", "H11", "state/overdue.py", "+ max(TENTH * stated_s, self._after_s)", "", STATE
+        "who overran is evicted at once",
+        "H11",
+        "state/reserving/overdue.py",
+        "+ max(TENTH * stated_s, self._after_s)",
+        "",
+        STATE,
     ),
     Mutant(
         "who passed beside a reservation may be evicted for it",
         "H11",
-        "state/overdue.py",
+        "state/reserving/overdue.py",
         "or verdict.how is not How.SHORT:",
         "or verdict.how is None:",
         STATE,

@@ -107,7 +107,7 @@ EVICTIONS = (
     Mutant(
         "budgets that nobody can read forbid nothing",
         "V26",
-        "state/disruption_budgets.py",
+        "state/preemption/disruption_budgets.py",
         "return self._snapshot if self._readable else None",
         "return self._snapshot",
         STATE,

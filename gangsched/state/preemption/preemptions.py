@@ -27,9 +27,9 @@ from gangsched.model.protocol import (
 )
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
-from gangsched.state.disruption_budgets import Budgets, DisruptionBudgets
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
+from gangsched.state.preemption.disruption_budgets import Budgets, DisruptionBudgets
 from gangsched.state.preemption.nominations import Nominations
 from gangsched.state.preemption.restore import restore
 from gangsched.state.preemption.running import RunningPods

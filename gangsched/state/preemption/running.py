@@ -11,10 +11,10 @@ from collections.abc import Iterable, Set
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import Gang
 from gangsched.model.preemption import Budget, Running, RunningGang, RunningMemo, RunningPod
-from gangsched.state.disruption_budgets import Budgets
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import UNDER_WAY, Member, State
+from gangsched.state.preemption.disruption_budgets import Budgets
 
 RUNS = frozenset({State.BOUND, State.TERMINATING})
 """The states of members that may be victims, or are leaving already."""

@@ -21,9 +21,9 @@ from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reservations, Reserved, Reserving
 from gangsched.model.snapshot import NodeTable
 from gangsched.state.cluster import Cluster
-from gangsched.state.expected_ends import ExpectedEnds
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.reserving.expected_ends import ExpectedEnds
 from gangsched.state.reserving.waiting import Rank, Waiting
 
 EVERY_S: Final = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.protocol import Applied, Gone, Replaced, Unread
-from gangsched.state.disruption_budgets import DisruptionBudgets
+from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.scheduling import Rules, SchedulingState
 
 

@@ -12,7 +12,7 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Gone, Replaced
-from gangsched.state.expected_ends import ExpectedEnds
+from gangsched.state.reserving.expected_ends import ExpectedEnds
 from gangsched.state.scheduling import Rules
 from tests.builders import members, node, pod, pod_group
 from tests.world import World

@@ -16,12 +16,12 @@ from gangsched.core.reservations.expected_end import expected_end_s
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import RecordEvent
 from gangsched.model.reasons import EventReason
-from gangsched.state.expected_ends import LATE_S
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Member, State
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
+from gangsched.state.reserving.expected_ends import LATE_S
 
 SPARE = 1_000
 """Entries of pods that are gone are dropped once there are so many more entries than pods."""
