@@ -132,6 +132,20 @@ def test_our_own_late_write_is_no_hold() -> None:
     assert one.gives_up_s() == 140.0
 
 
+def test_a_late_creation_is_no_hold_once_another_was_seen() -> None:
+    """A creation of ours that lands after the holder's Lease was deleted: the holder may write for some time yet."""
+    one = candidate()
+    one.saw(None, 100.0)
+    creation = one.proposal(100.0, "m")
+    assert creation is not None
+    one.sends(creation, 100.0)
+    one.saw(theirs(), 101.0)
+    one.saw(None, 102.0)
+    one.saw(replace(creation, rest={"metadata": {"resourceVersion": "9"}}), 103.0)
+    assert not one.holds(103.0)
+    assert one.proposal(117.9, "n") is None
+
+
 def test_another_holder_ends_ours_at_once() -> None:
     """Whatever our clock says."""
     one = candidate()
