@@ -17,7 +17,7 @@ OUT ?= docs/performance
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults crashes leader-trials test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -72,6 +72,14 @@ crashes: install control-plane ## Kill the scheduler after each write of a preem
 
 faults: install control-plane ## Trials through the fault proxy in their long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50
 	@FAULT_SEEDS=$(or $(FAULT_SEEDS),1$(comma)2$(comma)3) FAULT_HITS=$(or $(FAULT_HITS),50) $(RUN)pytest -q -s tests/faults
+
+fault-matrix: install control-plane ## Every fault for each kind of gang, as a table in OUT=.cache/fault-matrix.md; FAULT_ROWS=text
+	@FAULT_MATRIX='$(if $(filter command line,$(origin OUT)),$(OUT),.cache/fault-matrix.md)' \
+	$(RUN)pytest -q -s -o faulthandler_timeout=0 tests/faults/test_matrix.py
+
+kills: install control-plane ## kill -9 at every API call of scheduling gangs; OUT=.cache/kills.jsonl KILL_SIZES=1,2,8,32 KILL_STRIDES='{"32": 3}'
+	@KILLS='$(if $(filter command line,$(origin OUT)),$(OUT),.cache/kills.jsonl)' \
+	$(RUN)pytest -q -s -o faulthandler_timeout=0 tests/faults/test_kills.py
 
 leader-trials: install control-plane ## Kill, stop and end the leader of two replicas under load, N times each
 	@LEADER_TRIALS=$(if $(filter command line,$(origin N)),$(N),20) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/test_leader.py

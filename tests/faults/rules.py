@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,14 +21,24 @@ from aiohttp import web
 
 from tests.faults.requests import ApiRequest
 
+Edit = Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]]
+"""What becomes of the lines of a watch: lines with their newline in, bytes out."""
+
 
 class Exchange(Protocol):
-    """One request on its way: `forward` sends it to the API server (the answer is bytes), `later` after a while."""
+    """One request on its way to the API server."""
 
     request: web.Request
+    asked: ApiRequest
 
-    async def forward(self) -> web.Response:
-        """Have it carried out; the server's answer."""
+    async def forward(self, *, limit: int | None = None) -> web.Response:
+        """Have it carried out; the server's answer. Not for watches, which do not end. `limit` is that of a list."""
+
+    async def stream(self, edit: Edit | None = None) -> web.StreamResponse:
+        """Open a watch and pass it on to its end, edited. What `edit` raises ends it."""
+
+    async def carry_out(self) -> None:
+        """Have it carried out, a watch opened; nobody gets the answer."""
 
     def later(self, delay_s: float) -> None:
         """Have it carried out after `delay_s`, whatever becomes of the connection; nobody gets the answer."""
@@ -49,15 +59,24 @@ class Cut(Exception):  # noqa: N818  (it is no error, it is the fault)
         self.reset = reset
 
 
+class Closed(Exception):  # noqa: N818
+    """A watch ends in good order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The request arrives `seconds` late; the answer is the server's."""
+    """The request arrives `seconds` late, or with `applied` in time and its answer is late; it is the server's."""
 
     seconds: float
+    applied: bool = False
 
     async def strike(self, exchange: Exchange) -> web.StreamResponse:
+        if self.applied:
+            answer = await exchange.forward()
+            await asyncio.sleep(self.seconds)
+            return answer
         await asyncio.sleep(self.seconds)
-        return await exchange.forward()
+        return await (exchange.stream() if exchange.asked.verb == "watch" else exchange.forward())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +88,7 @@ class Drop:
 
     async def strike(self, exchange: Exchange) -> web.StreamResponse:
         if self.applied:
-            await exchange.forward()
+            await exchange.carry_out()
         raise Cut(reset=self.reset)
 
 
@@ -87,6 +106,18 @@ class BlackHole:
         raise Cut
 
 
+@dataclass(frozen=True)
+class Held:
+    """The connection stays open and silent until `release` is set, and is closed then."""
+
+    release: threading.Event = field(default_factory=threading.Event)
+
+    async def strike(self, exchange: Exchange) -> web.StreamResponse:
+        while not self.release.is_set():  # noqa: ASYNC110  (it is set by another thread)
+            await asyncio.sleep(0.02)
+        raise Cut
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """This answer instead of the server's; `applied_after_s`: the request is carried out all the same, later."""
@@ -95,24 +126,14 @@ class Answer:
     body: str
     content_type: str = "application/json"
     applied_after_s: float | None = None
+    retry_after_s: int | None = None
 
     async def strike(self, exchange: Exchange) -> web.StreamResponse:
         if self.applied_after_s is not None:
             exchange.later(self.applied_after_s)
-        return web.Response(status=self.status, body=self.body.encode(), content_type=self.content_type)
-
-
-def etcd_timeout(applied_after_s: float | None) -> Answer:
-    """What the API server 1.36 makes of a bind whose etcd write timed out: a Conflict with etcd's text in it."""
-    text = 'Operation cannot be fulfilled on pods/binding "p": etcdserver: request timed out'
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": text, "reason": "Conflict"}
-    return Answer(409, json.dumps({**body, "code": 409}), applied_after_s=applied_after_s)
-
-
-def gateway_page(status: int, applied_after_s: float | None) -> Answer:
-    """What a load balancer says when the server behind it takes too long or goes away."""
-    page = f"<html><head><title>{status}</title></head><body><center><h1>{status}</h1></center></body></html>"
-    return Answer(status, page, "text/html", applied_after_s)
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        body = self.body.encode()
+        return web.Response(status=self.status, body=body, content_type=self.content_type, headers=headers)
 
 
 def nth(number: int, fault: Fault) -> Iterator[Fault | None]:
@@ -122,12 +143,17 @@ def nth(number: int, fault: Fault) -> Iterator[Fault | None]:
 
 @dataclass(slots=True)
 class Rule:
-    """Which requests, None for any, and what they meet; `struck` counts the faults given."""
+    """Which requests, None for any, and what they meet; `struck` counts the faults given.
+
+    `next_page`: only lists that go on from a continue token. `where` says more of the requests meant.
+    """
 
     faults: Iterable[Fault | None]
     verb: str | None = None
     resource: str | None = None
     subresource: str | None = None
+    next_page: bool | None = None
+    where: Callable[[ApiRequest], bool] = lambda _: True
     struck: int = 0
     _next: Iterator[Fault | None] = field(init=False, repr=False)
 
@@ -136,8 +162,13 @@ class Rule:
 
     def fault_for(self, request: ApiRequest) -> Fault | None:
         """What happens to a request; None: nothing."""
-        wanted = ((self.verb, request.verb), (self.resource, request.resource), (self.subresource, request.subresource))
-        if any(asked is not None and asked != given for asked, given in wanted):
+        wanted = (
+            (self.verb, request.verb),
+            (self.resource, request.resource),
+            (self.subresource, request.subresource),
+            (self.next_page, request.is_next_page),
+        )
+        if any(asked is not None and asked != given for asked, given in wanted) or not self.where(request):
             return None
         fault = next(self._next, None)
         self.struck += fault is not None

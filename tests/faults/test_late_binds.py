@@ -20,8 +20,9 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of
 
+from tests.faults.answers import etcd_timeout, gateway_page
 from tests.faults.proxy import FaultProxy
-from tests.faults.rules import BlackHole, Drop, Fault, Rule, etcd_timeout, gateway_page
+from tests.faults.rules import BlackHole, Drop, Fault, Rule
 from tests.kwok_plane import plane_with_nodes
 
 pytestmark = pytest.mark.e2e

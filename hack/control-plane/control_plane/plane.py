@@ -5,10 +5,14 @@ Law: after `start()` it serves; after `stop()` nothing of it is left, and also i
 nodes, namespaces or CRDs.
 """
 
+import json
+import os
 import shutil
+import signal
 import ssl
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -188,6 +192,20 @@ class ControlPlane:
         self._deadline_s = time.monotonic() + self._ready_timeout_s
         assert self._api is not None
         self._start_one(name, self._argv(name, self._started), self._started, self._api)
+
+    def kill_component(self, name: str) -> None:
+        """SIGKILL to one component, as when its machine fails; `start_component` brings it back on the same data."""
+        os.kill(self.pids[name], signal.SIGKILL)
+        self.stop_component(name)
+
+    def compact(self) -> None:
+        """Have etcd forget every revision but the present one, as the API server does every five minutes."""
+        assert self._api is not None
+        revision = self._api.list("/api/v1/namespaces", limit=1).resource_version
+        body = json.dumps({"revision": revision, "physical": True}).encode()
+        etcd = f"http://127.0.0.1:{self._started.ports[ETCD]}/v3/kv/compaction"
+        with urllib.request.urlopen(urllib.request.Request(etcd, body), timeout=10.0) as answer:
+            answer.read()
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

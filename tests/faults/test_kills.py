@@ -1,0 +1,228 @@
+"""kill -9 at every API call of scheduling a gang, and the process that follows.
+
+A few run with the other tests; `make kills` runs all: KILLS=file for a line of JSON each, KILL_SIZES=1,2,8,32,
+KILL_STRIDES={"32": 3} for every third call of that size only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+from control_plane import ControlPlane, ControlPlaneError
+from control_plane import objects as make
+from control_plane.api import Object
+
+from tests.faults.deaths import Hurt, Point, at_call
+from tests.faults.requests import ApiRequest
+from tests.faults.site import Site
+from tests.kwok_plane import plane_with_nodes
+
+pytestmark = pytest.mark.e2e
+
+REPORT = os.environ.get("KILLS", "")
+SIZES = [int(size) for size in os.environ.get("KILL_SIZES", "1,2,8,32").split(",")]
+STRIDES = {int(size): int(stride) for size, stride in json.loads(os.environ.get("KILL_STRIDES", "{}")).items()}
+#: Nodes and GPUs of each in the room of a gang of that size, one GPU for each member.
+ROOMS = {1: (1, 1), 2: (2, 1), 8: (2, 4), 32: (4, 8)}
+COMPLETE_WITHIN_S = 5.0
+WITHIN_S = 60.0
+QUIET_S = 3.5
+"""Longer than statuses wait for a pause between binds."""
+
+numbers = itertools.count(1)
+
+
+CALLS: dict[str, Callable[[ApiRequest], bool]] = {
+    "binds": lambda asked: asked.subresource == "binding",
+    # Conditions, statuses and Events.
+    "other writes": lambda asked: asked.is_write and asked.subresource != "binding",
+    # Discovery, lists, watches, reads of pods, and questions about rights.
+    "reads": lambda asked: not asked.is_write,
+}
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill: at which call, what it was, what stood then, and how long the rest took from the restart on."""
+
+    size: int
+    calls: str
+    number: int
+    point: str
+    call: str = "none: there were fewer calls"
+    bound: int = 0
+    ready_s: float = 0.0
+    whole_s: float = 0.0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the gang was bound in part."""
+        return 0 < self.bound < self.size
+
+
+class Killing(Site):
+    """Gangs of the sizes, each with room for itself alone, and what is killed under them."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        super().__init__(plane)
+        self.kills: list[Kill] = []
+
+    def gang(self, size: int) -> tuple[str, list[Object]]:
+        """A gang that fills its room, and a younger rival that wants whole nodes there."""
+        name, (nodes, gpus) = f"k{next(numbers)}", ROOMS[size]
+        where = {"room": str(size)}
+        self.expect({f"default/{name}": size, f"default/{name}-rival": nodes})
+        rival = make.gang(f"{name}-rival", members=nodes, gpus=gpus, node_selector=where)
+        return name, [*make.gang(name, members=size, gpus=1, node_selector=where), *rival]
+
+    def is_settled(self, name: str) -> bool:
+        """Whether the gang is bound and told so."""
+        return self.is_whole(f"default/{name}") and self.is_told(f"default/{name}")
+
+    def calls(self, size: int) -> dict[str, int]:
+        """How many calls of each sort one gang takes, from the start of a process until it has no more to say."""
+        name, objects = self.gang(size)
+        self.daemon.kill()
+        self.create(objects)
+        before = len(self.proxy.asked)
+        self.start()
+        self.wait_until(lambda: self.is_settled(name), within_s=WITHIN_S, what="the gang")
+        self.quiet_for(QUIET_S)
+        asked = self.proxy.asked[before:]
+        self.clean()
+        return {calls: sum(map(counts, asked)) for calls, counts in CALLS.items()}
+
+    def trial(self, size: int, calls: str, number: int, point: Point) -> Kill:
+        """Kill at a call; then everything must be as if nothing had been."""
+        name, objects = self.gang(size)
+        hurt = Hurt(lambda: self.daemon.pid, point)
+        rules = at_call(number, hurt, CALLS[calls])
+        try:
+            if calls == "reads":  # most are those of a start, so the gang is there before
+                self.daemon.kill()
+                self.create(objects)
+                self.proxy.rules[:] = rules
+                self._start_to_die(hurt)
+            else:
+                self.wait_until(self.hears_pod_groups, within_s=WITHIN_S, what="watches of PodGroups")
+                self.proxy.rules[:] = rules
+                self.create(objects)
+            kill = self._after(Kill(size, calls, number, point.value), name, hurt)
+            assert self.wrongs() == []
+            assert self.checks.bound(f"default/{name}-rival") == 0
+        finally:
+            self.clean()
+            self.quiet_for(0.2)
+        self.kills.append(kill)
+        return kill
+
+    def _start_to_die(self, hurt: Hurt) -> None:
+        try:
+            self.start()
+        except ControlPlaneError:
+            assert hurt.done.wait(1.0), "it died, and not by our hand"
+
+    def _after(self, kill: Kill, name: str, hurt: Hurt) -> Kill:
+        """Wait for the kill, or for the end of all calls, and for what follows."""
+        idle_s = time.monotonic() + WITHIN_S
+        asked = -1
+        while not hurt.done.is_set() and time.monotonic() < idle_s:
+            if asked != len(self.proxy.asked) or not self.is_settled(name):
+                asked, idle_s = len(self.proxy.asked), time.monotonic() + QUIET_S
+            time.sleep(0.005)
+        if not hurt.done.is_set():
+            return kill
+        (call,) = hurt.met
+        self.proxy.rules.clear()
+        bound = sum(
+            each.asked.subresource == "binding" and each.status < 300 and each.asked.name.startswith(f"{name}-")
+            for each in list(self.proxy.answered)
+        )
+        began_s = time.monotonic()
+        self.start()
+        ready_s = time.monotonic() - began_s
+        self.wait_until(lambda: self.is_settled(name), within_s=WITHIN_S, what="the gang after the restart")
+        whole_s = max(0.0, (self.checks.started_s(f"default/{name}") or 0.0) - began_s)
+        return Kill(
+            kill.size,
+            kill.calls,
+            kill.number,
+            kill.point,
+            f"{call.verb} {call.resource} {call.subresource}".strip(),
+            bound,
+            round(ready_s, 3),
+            round(whole_s, 3),
+        )
+
+
+@pytest.fixture(scope="module")
+def killing() -> Iterator[Killing]:
+    """A daemon on a cluster with a room for each size of gang."""
+    with plane_with_nodes(0, gpus=0) as plane, Killing(plane) as killing:
+        for size, (nodes, gpus) in ROOMS.items():
+            made = [make.node(f"room{size}-{i}", gpus=gpus, labels={"room": str(size)}) for i in range(nodes)]
+            make.create_all(killing.api, made)
+        killing.start()
+        yield killing
+        if REPORT:
+            Path(REPORT).write_text("".join(json.dumps(asdict(kill)) + "\n" for kill in killing.kills))
+            print("\n".join(summary(killing.kills)))
+
+
+def summary(kills: list[Kill]) -> list[str]:
+    """A Markdown table: one row for each size and sort of calls."""
+    lines = ["| pods | calls | kills | gangs halved | complete after, median | at most |", "|---|---|---|---|---|---|"]
+    for size, calls in itertools.product(ROOMS, CALLS):
+        of_size = [
+            kill for kill in kills if (kill.size, kill.calls) == (size, calls) and not kill.call.startswith("none")
+        ]
+        halved = sorted(kill.whole_s for kill in of_size if kill.is_partial)
+        if of_size:
+            took = f"{statistics.median(halved):.2f} s | {halved[-1]:.2f} s" if halved else "– | –"
+            lines.append(f"| {size} | {calls} | {len(of_size)} | {len(halved)} | {took} |")
+    return lines
+
+
+SHORT = [
+    (1, "binds", 1, Point.BEFORE),
+    (2, "binds", 1, Point.APPLIED),
+    (8, "binds", 3, Point.APPLIED),
+    (8, "binds", 6, Point.ANSWERED),
+    (32, "binds", 2, Point.ANSWERED),
+    (32, "binds", 31, Point.BEFORE),
+    (8, "other writes", 4, Point.APPLIED),
+    (2, "reads", 25, Point.APPLIED),
+]
+
+
+@pytest.mark.skipif(bool(REPORT), reason="the long form has all of these")
+@pytest.mark.parametrize(("size", "calls", "number", "point"), SHORT)
+def test_a_kill_leaves_no_gang_halved(killing: Killing, size: int, calls: str, number: int, point: Point) -> None:
+    """B4: the next process completes the gang soon; its rival gets nothing, and nothing is bound twice."""
+    kill = killing.trial(size, calls, number, point)
+    print(kill)
+    assert kill.call != Kill.call, "there were fewer calls"
+    assert kill.whole_s - kill.ready_s <= COMPLETE_WITHIN_S
+
+
+@pytest.mark.skipif(not REPORT, reason="make kills")
+@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_call(killing: Killing, size: int, calls: str) -> None:
+    """Every call of a gang, at three points each."""
+    last = killing.calls(size)[calls]
+    numbers = range(1, last + 1, STRIDES.get(size, 1))
+    print(f"{size} pods: {last} {calls}, of which {len(numbers)} are killed at, thrice each")
+    for number, point in itertools.product(numbers, Point):
+        kill = killing.trial(size, calls, number, point)
+        print(json.dumps(asdict(kill)), flush=True)
+        if kill.is_partial:
+            assert kill.whole_s <= COMPLETE_WITHIN_S, kill
