@@ -48,6 +48,7 @@ def reservation_limits(settings: Settings) -> ReservationLimits:
         per_namespace=settings.reservations_per_namespace,
         share=settings.reserve_share,
         small_head_after_s=settings.small_head_after_s,
+        small_head_latest_s=settings.small_head_latest_s,
         fence_after_s=settings.fence_after_s,
         horizon_s=settings.reserve_horizon_s,
         order=settings.backfill_order,

@@ -125,7 +125,13 @@ class Settings(BaseSettings):
         default=3_600,
         ge=0,
         le=31_536_000,
-        description="How long a group that needs less than a node waits before room is reserved for it (H3).",
+        description="A group of less than a node is a head once it has waited for its run time, at least this (H3).",
+    )
+    small_head_latest_s: float = Field(
+        default=172_800,
+        ge=0,
+        le=31_536_000,
+        description="The most that it waits for that, and how long it does where its run time is unknown (H3).",
     )
     reservations_per_namespace: int = Field(
         default=2, ge=1, le=64, description="The most reservations that the groups of one namespace have (H7)."

@@ -27,6 +27,7 @@ class ReservationLimits:
     per_namespace: int = 2
     share: float = 0.5
     small_head_after_s: float = 3_600.0
+    small_head_latest_s: float = 172_800.0
     fence_after_s: float = 21_600.0
     horizon_s: float = 7 * 86_400.0
     order: BackfillOrder = BackfillOrder.SHORTEST

@@ -141,6 +141,7 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
         ("reserve_horizon_s: 0", "reserve_horizon_s is 0"),
         ("fence_after_s: -1", "fence_after_s is -1"),
         ("small_head_after_s: .inf", "small_head_after_s is inf"),
+        ("small_head_latest_s: -1", "small_head_latest_s is -1"),
         ("reservations_per_namespace: 0", "reservations_per_namespace is 0"),
         ("reserve_share: 1.1", "reserve_share is 1.1"),
         ("default_expected_runtime_s: 0", "default_expected_runtime_s is 0"),

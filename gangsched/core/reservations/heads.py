@@ -160,7 +160,7 @@ def _age(pod: Pod) -> tuple[int, str, str]:
 
 
 def _too_young(head: Head, empty: Ledger, limits: ReservationLimits, wall_s: float) -> NotReserved | None:
-    entitled_s = head.since_s + limits.small_head_after_s
+    entitled_s = head.since_s + max(limits.small_head_after_s, min(head.run_time_s, limits.small_head_latest_s))
     if wall_s < entitled_s and not needs_whole_node(head, empty):
         return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)
     return None

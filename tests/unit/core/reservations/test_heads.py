@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,14 +37,32 @@ def found(groups: list[Group], nodes: list[Node] | None = None, limits: Reservat
     return [head.group.id for head in find_heads(heads_of(groups), empty, limits, wall_s=NOW_S)[0]]
 
 
-def test_whole_nodes_at_once_smaller_ones_later() -> None:
-    """A pod of a whole node, or more than a node's worth, is entitled at once; less than that after an hour."""
+def test_whole_nodes_at_once() -> None:
+    """A pod of a whole node, or more than a node's worth, is entitled at once."""
     whole, several = waiting("whole", 1, 8), waiting("several", 3, 4)
-    small, patient = waiting("small", 2, 4), waiting("patient", 1, 4, created_s=int(NOW_S) - 3600)
     assert found([whole, several], limits=ReservationLimits(per_namespace=9)) == ["ns/several", "ns/whole"]
-    heads, others = find_heads(heads_of([small, patient]), empty_ledger(snapshot(TWO_NODES)), LIMITS, wall_s=NOW_S)
-    assert [head.group.id for head in heads] == ["ns/patient"]
-    assert others == {"ns/small": NotReserved(why=NotEntitled.TOO_YOUNG, until_s=9_000 + 3_600)}
+
+
+@pytest.mark.parametrize(
+    ("run_s", "waits_s"), [(600, 3_600), (14_400, 14_400), (172_801, 172_800), (math.inf, 172_800)]
+)
+def test_smaller_ones_after_their_run_time(run_s: float, waits_s: int) -> None:
+    """Less than a node: after as long as it runs, an hour at least, two days at most and where nobody knows (H3)."""
+    pods = [pod(f"small-{n}", gpus=4, creation_s=9_000) for n in range(2)]
+    small = heads_of([group(gang("ns/small", pods, run_time_s=run_s))])
+    empty = empty_ledger(snapshot(TWO_NODES))
+    young, others = find_heads(small, empty, LIMITS, wall_s=9_000 + waits_s - 1)
+    assert young == []
+    assert others == {"ns/small": NotReserved(why=NotEntitled.TOO_YOUNG, until_s=9_000 + waits_s)}
+    assert find_heads(small, empty, LIMITS, wall_s=9_000 + waits_s) == (small, {})
+
+
+def test_the_least_that_small_groups_wait_counts_before_the_most() -> None:
+    """An administrator who raises only the first of the two settings is heard."""
+    small = heads_of([waiting("small", 1, 1, created_s=0)])
+    limits = ReservationLimits(small_head_after_s=600_000)
+    _, others = find_heads(small, empty_ledger(snapshot(TWO_NODES)), limits, wall_s=NOW_S)
+    assert others["ns/small"].until_s == 600_000
 
 
 def test_the_largest_node_it_may_use_is_a_whole_node() -> None:
@@ -60,8 +79,8 @@ def test_without_accelerators_more_than_a_node_takes() -> None:
     fits, more = ([pod(f"{n}-{count}", gpus=0, cpu_milli=1_000) for n in range(count)] for count in (4, 5))
     assert found([group(gang("ns/more", more))], nodes) == ["ns/more"]
     young = [pod(f"young-{n}", gpus=0, cpu_milli=1_000, creation_s=9_999) for n in range(4)]
-    assert found([group(gang("ns/fits", young))], nodes) == []
-    assert found([group(gang("ns/fits", fits))], nodes) == ["ns/fits"], "these wait for long"
+    assert found([group(gang("ns/fits", young, run_time_s=60))], nodes) == []
+    assert found([group(gang("ns/fits", fits, run_time_s=60))], nodes) == ["ns/fits"], "these wait for long"
 
 
 def test_what_can_never_start_is_no_head() -> None:

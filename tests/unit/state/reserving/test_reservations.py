@@ -152,8 +152,8 @@ def test_what_can_never_start_has_none_and_takes_no_place() -> None:
 
 def test_a_small_group_has_one_after_a_while() -> None:
     """H3, in time: no other event is needed."""
-    there, _ = full(2, run_s=10_000.0, small_head_after_s=60.0)
-    plain(there, "small", 2)
+    there, _ = full(2, run_s=10_000.0, small_head_after_s=30.0)
+    plain(there, "small", 2, run_s=60)
     there.advance(59)
     assert standing(there) == []
     there.advance(1)
