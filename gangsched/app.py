@@ -11,7 +11,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,8 +22,10 @@ from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.leadership import Leadership, lead_by_lease
+from gangsched.kube.ports import Runtime
 from gangsched.kube.read.catch_up import catch_up
 from gangsched.kube.read.informers import Informers
+from gangsched.kube.read.podgroup_informer import Follow
 from gangsched.model.preemption import BudgetRule, VictimScope
 from gangsched.settings import Settings
 
@@ -66,44 +68,75 @@ async def _run(settings: Settings) -> None:
         told = permissions.warnings(missing)
         for warning in filter(None, told):
             log.warning(warning)
+        await schedule(
+            client,
+            settings,
+            stopping,
+            importing,
+            lease=lease,
+            no_preemption=told.preemption,
+            restore_signals=handle_signals,
+            runtime=Runtime(warn=log.warning),
+        )
+
+
+async def schedule(
+    client: ApiClient,
+    settings: Settings,
+    stopping: asyncio.Event,
+    importing: Awaitable[type[Daemon]],
+    *,
+    lease: Lease | None,
+    no_preemption: str,
+    restore_signals: Callable[[], None],
+    runtime: Runtime,
+    follow: Follow | None = None,
+) -> None:
+    """Read, and run one daemon after another, each for one term, until `stopping` is set.
+
+    `no_preemption` is the right that preemption lacks; for `follow` see `PodGroupInformer`.
+    """
+    async with asyncio.TaskGroup() as group:
         informers = Informers(
             client,
-            warn=log.warning,
-            restore_signals=handle_signals,
+            warn=runtime.warn,
+            restore_signals=restore_signals,
             sweep_every_s=settings.podgroup_sweep_s,
             scheduler_names=settings.scheduler_names,
             disruption_budgets=settings.preemption is not VictimScope.OFF,
+            runtime=runtime,
+            follow=follow,
         )
         reading = group.create_task(informers.run(), name="informers")
-        leadership = _leadership(settings, client, informers, lease) if lease is not None else None
+        leadership = _leadership(settings, client, informers, lease, runtime) if lease is not None else None
         connection_pool = ConnectionPool(client, fence=leadership.fence if leadership is not None else None)
         group.create_task(connection_pool.warm(settings.bind_connections), name="connections")
         daemon_type = await importing
-        undecided = await daemon_type(
-            settings, connection_pool, informers, stopping, leadership, no_preemption=told.preemption
-        ).run()
+
+        def new_daemon() -> Daemon:
+            return daemon_type(
+                settings, connection_pool, informers, stopping, leadership, no_preemption=no_preemption, runtime=runtime
+            )
+
+        undecided = await new_daemon().run()
         while not stopping.is_set():  # the lease was lost: begin anew, as after a crash, with what is read already
             gc.unfreeze()
             gc.collect()
-            daemon = daemon_type(
-                settings, connection_pool, informers, stopping, leadership, no_preemption=told.preemption
-            )
-            undecided = await daemon.run(undecided)
-            del daemon
+            undecided = await new_daemon().run(undecided)
         reading.cancel()
 
 
-def _leadership(settings: Settings, client: ApiClient, informers: Informers, lease: Lease) -> Leadership:
+def _leadership(
+    settings: Settings, client: ApiClient, informers: Informers, lease: Lease, runtime: Runtime
+) -> Leadership:
     async def caught_up() -> None:
-        await catch_up(client, informers.stores["pods"], settings.scheduler_names)
+        await catch_up(client, informers.stores["pods"], settings.scheduler_names, sleep=runtime.sleep)
         await informers.pod_groups.catch_up()
 
     timing = Timing(
         duration_s=settings.lease_duration_s, renew_s=settings.lease_renew_s, retry_s=settings.lease_retry_s
     )
-    return lead_by_lease(
-        client, lease, timing, identity=settings.identity, caught_up=caught_up, warn=structlog.get_logger().warning
-    )
+    return lead_by_lease(client, lease, timing, identity=settings.identity, caught_up=caught_up, runtime=runtime)
 
 
 async def _check(

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from datetime import UTC, datetime
 
 import structlog
 
@@ -26,6 +24,7 @@ from gangsched.kube.write.binder import Binder, Undecided
 from gangsched.kube.write.preemption import PreemptionWriter
 from gangsched.kube.write.rate_limits import Rate, WriteLimits
 from gangsched.kube.write.recorder import Recorder
+from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
@@ -48,20 +47,20 @@ LOST_DRAIN_S = 1.0
 """For the answers to binds that are under way when the lease is lost; the others stay undecided."""
 
 
-class SystemClock:
-    """The clocks of the machine."""
+class Clocks:
+    """The clocks of the loop, which are those of the writers."""
 
-    def now_s(self) -> float:
-        """Monotonic seconds."""
-        return time.monotonic()
+    def __init__(self, runtime: Runtime) -> None:
+        self.now_s = runtime.now
+        self._wall = runtime.wall
 
     def wall(self) -> str:
         """The present in RFC 3339, whole seconds, UTC."""
-        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rfc3339(self._wall())
 
     def wall_s(self) -> float:
         """The present in seconds since the epoch."""
-        return time.time()
+        return self._wall().timestamp()
 
 
 class Daemon:
@@ -76,10 +75,11 @@ class Daemon:
         leadership: Leadership | None = None,
         *,
         no_preemption: str = "",
+        runtime: Runtime | None = None,
     ) -> None:
         """`informers` run already; `stopping` is set to end the daemon. Without `leadership` it always leads.
 
-        `no_preemption` is the right that it lacks.
+        `no_preemption` is the right that it lacks. Without `runtime` it goes by the clocks of the machine.
         """
         self.settings = settings
         self.informers = informers
@@ -87,11 +87,12 @@ class Daemon:
         self._leadership = leadership
         self._leads = leadership.leads if leadership is not None else lambda: True
         self.metrics = Metrics()
-        self.heartbeat = Heartbeat(self.metrics)
         self._log = structlog.get_logger()
+        self._runtime = runtime = runtime or Runtime(warn=self._log.warning)
+        self.heartbeat = Heartbeat(self.metrics, now=runtime.now, sleep=runtime.sleep)
         self.state = SchedulingState(parameters.rules(settings))
         self._connection_pool = connection_pool
-        runtime, rates = Runtime(warn=self._log.warning), write_limits(settings)
+        rates = write_limits(settings)
         self.binder = Binder(
             self._connection_pool,
             self._sink,
@@ -108,7 +109,7 @@ class Daemon:
         self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,
-            Ports(self.volumes, self._tell, self.preemption.order, SystemClock()),
+            Ports(self.volumes, self._tell, self.preemption.order, Clocks(runtime)),
             metrics=self.metrics,
             limits=parameters.limits(settings),
             ready=lambda: not informers.waiting_for(),
@@ -213,7 +214,7 @@ class Daemon:
             self.settings.debug_port,
             list_gangs=lambda: list_gangs(self.state),
             list_reservations=lambda: list_reservations(self.state),
-            describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=time.monotonic()),
+            describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=self._runtime.now()),
             validate=lambda: validate(self.state),
         )
 
@@ -233,10 +234,11 @@ class Daemon:
 
     async def _finish(self) -> None:
         """Finish the binds in flight, then conditions and statuses, then Events, in the time that is left."""
-        deadline_s = time.monotonic() + self.settings.shutdown_s * 0.8
+        now = self._runtime.now
+        deadline_s = now() + self.settings.shutdown_s * 0.8
         lost = await self.binder.drain(self._left_s(deadline_s))
         if self._leadership is not None:
-            deadline_s = min(deadline_s, time.monotonic() + HAND_OVER_S)
+            deadline_s = min(deadline_s, now() + HAND_OVER_S)
         lost += await self.preemption.drain(self._left_s(deadline_s))
         self.loop.drain()
         lost += await self.status.drain(self._left_s(deadline_s))
@@ -244,9 +246,8 @@ class Daemon:
         if lost or unsaid:
             self._log.warning("stopped before everything was written", writes=lost, events=unsaid)
 
-    @staticmethod
-    def _left_s(deadline_s: float) -> float:
-        return max(0.0, deadline_s - time.monotonic())
+    def _left_s(self, deadline_s: float) -> float:
+        return max(0.0, deadline_s - self._runtime.now())
 
     def _sink(self, message: Message) -> None:
         self.loop.inbox(message)

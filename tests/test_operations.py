@@ -19,7 +19,7 @@ from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.leadership import lead_by_lease
-from gangsched.kube.ports import silent
+from gangsched.kube.ports import Runtime, silent
 from gangsched.kube.read.informers import Informers
 from gangsched.model.disruption import DISRUPTION_TARGET
 from gangsched.model.reasons import EventReason, Reason
@@ -115,7 +115,7 @@ def metric_names() -> set[str]:
     client = cast("ApiClient", object())
     informers = Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)
     lease, timing = Lease("ns", "l"), Timing(duration_s=15, renew_s=10, retry_s=2)
-    leadership = lead_by_lease(client, lease, timing, identity=None, caught_up=informers.synced, warn=silent)
+    leadership = lead_by_lease(client, lease, timing, identity=None, caught_up=informers.synced, runtime=Runtime())
     daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event(), leadership)
     return {
         family.name + ("_total" if family.type == "counter" else "")

@@ -52,16 +52,25 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def boot_s() -> float:
+    """Monotonic seconds that go on while the machine is suspended, where the system has such a clock (Linux)."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 def silent(sentence: str) -> None:
     """Drop the warning: for parts that are used without a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """The log, the clocks and the random numbers of all writers; a simulator has its own."""
+    """The log, the clocks and the random numbers of all that reads or writes; a simulator has its own.
+
+    `boot` goes on while the machine is suspended, as the clock of a lease must.
+    """
 
     warn: Warn = silent
     now: Now = time.monotonic
+    boot: Now = boot_s
     wall: Wall = utc_now
     sleep: Sleep = asyncio.sleep
     rng: Random = field(default_factory=Random)

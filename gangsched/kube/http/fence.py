@@ -8,15 +8,8 @@ margin for that (`lease.candidate`). What it does *not* do: know why it is open.
 
 from __future__ import annotations
 
-import time
-
 from gangsched.kube.http.faults import Fenced
-from gangsched.kube.ports import Now
-
-
-def boot_s() -> float:
-    """Monotonic seconds that go on while the machine is suspended, where the system has such a clock (Linux)."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+from gangsched.kube.ports import Now, boot_s
 
 
 class Fence:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import uuid4
 
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.http.faults import Fault
-from gangsched.kube.http.fence import Fence, boot_s
+from gangsched.kube.http.fence import Fence
 from gangsched.kube.http.permissions import Lease
 from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.elector import Elector
-from gangsched.kube.ports import Runtime, Warn
+from gangsched.kube.ports import Runtime
 
 
 class Leadership:
@@ -100,10 +101,10 @@ def lead_by_lease(
     *,
     identity: str | None,
     caught_up: Callable[[], Awaitable[None]],
-    warn: Warn,
+    runtime: Runtime,
 ) -> Leadership:
-    """The leadership of a daemon, on the machine's clocks and with connections of its own."""
-    runtime = Runtime(warn=warn, now=boot_s)
+    """The leadership of a daemon, on the clock that a suspended machine does not stop, with connections of its own."""
+    runtime = replace(runtime, now=runtime.boot)
     elector = Elector(
         ConnectionPool(client),
         client,
@@ -111,7 +112,7 @@ def lead_by_lease(
         name=lease.name,
         identity=identity or f"{socket.gethostname()[:200]}_{uuid4()}",
         timing=timing,
-        fence=Fence(boot_s),
+        fence=Fence(runtime.now),
         runtime=runtime,
     )
     return Leadership(elector, caught_up, runtime)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gangsched.kube.http.client import ApiClient
-from gangsched.kube.ports import Sink, Warn
+from gangsched.kube.ports import Runtime, Sink, Warn
 from gangsched.kube.read import resources
-from gangsched.kube.read.podgroup_informer import PodGroupInformer
+from gangsched.kube.read.podgroup_informer import Follow, PodGroupInformer
 from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
@@ -34,8 +34,10 @@ class Informers:
         sweep_every_s: float,
         scheduler_names: Iterable[str] = (),
         disruption_budgets: bool = True,
+        runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
+        follow: Follow | None = None,
     ) -> None:
-        """For `restore_signals` and `sweep_every_s` see `PodGroupInformer`.
+        """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
 
         PodDisruptionBudgets are read only with `disruption_budgets`: nobody else than preemption asks for them.
         """
@@ -51,7 +53,9 @@ class Informers:
         for resource in (*required, *optional):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             refused = store.refused if resource.optional else None
-            self.reflectors[resource.name] = Reflector(client, store, warn=warn, refused=refused)
+            self.reflectors[resource.name] = Reflector(
+                client, store, warn=warn, now=runtime.now, sleep=runtime.sleep, rng=runtime.rng, refused=refused
+            )
         self.pod_groups = PodGroupInformer(
             client,
             self._take,
@@ -59,6 +63,10 @@ class Informers:
             restore_signals=restore_signals,
             backlog_bound=self.backlog_bound,
             sweep_every_s=sweep_every_s,
+            follow=follow,
+            now=runtime.now,
+            sleep=runtime.sleep,
+            rng=runtime.rng,
         )
         synced = {name: reflector.synced for name, reflector in self.reflectors.items()}
         self._synced = synced | {"podgroups": self.pod_groups.synced}

@@ -12,11 +12,11 @@ import importlib
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, cast
 
 from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.http.backoff import Backoff, Pace
@@ -51,6 +51,29 @@ def release_signals() -> None:
             loop.remove_signal_handler(number)
 
 
+class Follow(Protocol):
+    """What brings the events of one API version: `kopf_watch.follow`."""
+
+    def __call__(
+        self,
+        client: ApiClient,
+        api_group: str,
+        version: str,
+        on_event: Callable[[str | None, Mapping[str, Any]], None],
+        /,
+        *,
+        pace: Pace,
+        stop: asyncio.Event,
+        restore_signals: Callable[[], None],
+    ) -> Coroutine[Any, Any, None]:
+        """Hand on every event until `stop` is set. Raises Fault."""
+
+
+async def _kopf() -> Follow:
+    module = await asyncio.to_thread(importlib.import_module, "gangsched.kube.read.kopf_watch")
+    return cast(Follow, module.follow)
+
+
 @dataclass(slots=True)
 class PodGroupCounts:
     """What happened so far, for metrics."""
@@ -66,7 +89,8 @@ class PodGroupInformer:
     """Follows all API groups. `synced` is set once each was listed or found absent; `run` never returns.
 
     `restore_signals` installs the program's own signal handlers again each time kopf has taken them. `backlog_bound` is
-    set when what was waiting at the start is bound; None: there is nobody to give way to.
+    set when what was waiting at the start is bound; None: there is nobody to give way to. `follow` takes the place of
+    kopf, which is imported late.
     """
 
     client: ApiClient
@@ -77,6 +101,7 @@ class PodGroupInformer:
     restore_signals: Callable[[], None] = release_signals
     backlog_bound: asyncio.Event | None = None
     sweep_every_s: float = SWEEP_EVERY_S
+    follow: Follow | None = None
     now: Now = time.monotonic
     sleep: Sleep = asyncio.sleep
     rng: random.Random = field(default_factory=random.Random)
@@ -204,11 +229,11 @@ class _ApiGroup:
         if informer.backlog_bound is not None:
             await wait_for_event(informer.backlog_bound, LISTEN_WITHIN_S, sleep=self._sleep)
         self.is_live = False
-        kopf_watch = await asyncio.to_thread(importlib.import_module, "gangsched.kube.read.kopf_watch")
+        follow = informer.follow or await _kopf()
         self._counts.starts += 1
         stop = asyncio.Event()
         ended = asyncio.Event()
-        following = kopf_watch.follow(
+        following = follow(
             self._client,
             self.api_group,
             version,

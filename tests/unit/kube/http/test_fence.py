@@ -11,7 +11,8 @@ from aiohttp import web
 from gangsched.kube.http.client import MERGE_PATCH
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.http.faults import Fenced
-from gangsched.kube.http.fence import Fence, boot_s
+from gangsched.kube.http.fence import Fence
+from gangsched.kube.ports import boot_s
 from tests.server_thread import Handler
 from tests.unit.kube.fakes import FakeTime, says, serving, status
 
