@@ -68,8 +68,12 @@ def apply_crds(api: Api) -> None:
 
 
 def apply_manifests(api: Api, *, crds: bool = True) -> None:
-    """Apply the CRDs (unless `crds` is False), the namespace, the ServiceAccount and its roles."""
+    """Apply the CRDs (unless `crds` is False), the namespace, the ServiceAccount, its roles and what limits them.
+
+    The admission policies are in force a second later; what they allow works before, too.
+    """
     if crds:
         apply_crds(api)
-    for path in [ROOT / "manifests" / "namespace.yaml", *sorted((ROOT / "manifests").glob("rbac*.yaml"))]:
+    manifests = ROOT / "manifests"
+    for path in [manifests / "namespace.yaml", *sorted(manifests.glob("rbac*.yaml")), manifests / "admission.yaml"]:
         apply_yaml(api, path)
