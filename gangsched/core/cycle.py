@@ -69,7 +69,8 @@ def plan(
     standing = None
     if reserving is not None and reserving.limits.reservations:
         standing = Standing(reserving, snapshot, ledger, ready)
-        ready.sort(key=lambda group: (group.looked_at, standing.order(group)))
+        if not standing.keeps_order:
+            ready.sort(key=lambda group: (group.looked_at, standing.order(group)))
         standing.begin()
     verdicts: dict[str, Verdict] = {}
     tried = 0

@@ -169,7 +169,7 @@ class Group:
     @property
     def run_time_s(self) -> float:
         """How long it is expected to run: as long as the longest of its gangs (H1)."""
-        return max(gang.run_time_s for gang in self.gangs)
+        return max([gang.run_time_s for gang in self.gangs])
 
     @property
     def wait_time_s(self) -> float:

@@ -136,11 +136,12 @@ class Reserving:
     """What `plan` knows of reservations; None in its place turns them off and costs nothing.
 
     `wall_s` is the present. `occupants` is asked only when a reservation stands or is made: it gives every pod that
-    takes room, by the name of its node. `standing` is what the last plan kept, in order; those of the groups in `stale`
-    are to be made anew. `waiting` are groups refused for room in earlier plans, those that have a reservation and
-    others that may be heads. `known` says by group id why one has none, while nothing that this rests on has changed. A
-    plan makes `made_at_most` reservations anew, the first after a start as many as there may be (H16, H17). `memo`
-    is what one plan remembers for the next so as not to count it again; with an empty one it decides the same.
+    takes room, by the name of its node, and the same object until any of them changes. `standing` is what the last plan
+    kept, in order; those of the groups in `stale` are to be made anew. `waiting` are groups refused for room in earlier
+    plans, those that have a reservation and others that may be heads. `known` says by group id why one has none, while
+    nothing that this rests on has changed. A plan makes `made_at_most` reservations anew, the first after a start as
+    many as there may be (H16, H17). `memo` is what one plan remembers for the next so as not to count it again; with an
+    empty one it decides the same.
     `last_ends`, asked only when a group of known run time is placed, gives the latest end of a pod with accelerators on
     each node, -inf for none (H10).
     """

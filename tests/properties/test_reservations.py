@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -141,3 +142,26 @@ def test_told_times_are_told_at_all() -> None:
     simulator = Simulator(cluster(4), jobs(random.Random(1)), EVERY_KIND[0])
     simulator.run()
     assert sum(at_s < math.inf for at_s in simulator.promises.told_s.values()) > 3
+
+
+class Forgetful(dict[Hashable, Any]):
+    """Remembers nothing."""
+
+    def __setitem__(self, key: Hashable, value: Any) -> None:
+        """Keep nothing."""
+
+
+class Amnesiac(Simulator):
+    """Counts everything anew in each plan."""
+
+    def _settle(self) -> None:
+        self._state.reservations.memo = Forgetful()
+        super()._settle()
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_what_is_remembered_from_plan_to_plan_decides_nothing(seed: int) -> None:
+    """Every job starts when it would if each plan counted everything anew."""
+    settings, stream = EVERY_KIND[seed % len(EVERY_KIND)], jobs(random.Random(seed), known=0.8)
+    runs, others = (kind(cluster(4), stream, settings).run() for kind in (Simulator, Amnesiac))
+    assert [run.started_s for run in runs] == [run.started_s for run in others], f"seed {seed}"

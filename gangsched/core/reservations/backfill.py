@@ -54,6 +54,13 @@ class _Cap:
     version: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Binding:
+    """The `numbers` of the reservations that keep a group off; one object until their room changes."""
+
+    numbers: tuple[int, ...]
+
+
 class Backfill:
     """The reservations of one plan in their order, at wall second `wall_s`; columns are those of `ledger`."""
 
@@ -65,22 +72,27 @@ class Backfill:
         self._reserved: Bools = np.zeros(len(ledger.table), dtype=np.bool_)
         for each in kept:
             self._reserved[each.nodes] = True
-        self._caps: dict[tuple[tuple[int, ...], Shape], _Cap] = {}
-        self._passed = 0
+        self._caps: dict[tuple[_Binding, Shape], _Cap] = {}
+        self._binds: dict[Hashable, _Binding] = {}
+        self._asked: tuple[Group | None, _Binding] = (None, _Binding(()))
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
         """`room[n]` left to `group` of the `free[n]` pods of `shape` that node `n` takes now; `free` is not changed."""
         binding = self._binding(group)
-        return np.minimum(free, self._cap(binding, shape)) if binding else free
+        return np.minimum(free, self._cap(binding, shape)) if binding.numbers else free
 
     def standing(self, group: Group) -> Hashable:
         """Equal for groups that are left the same room, until something changes in the ledger."""
         binding = self._binding(group)
-        return (self, self._passed, binding) if binding else None
+        return binding if binding.numbers else None
+
+    def binds(self, group: Group) -> bool:
+        """Whether any reservation keeps the group off its room."""
+        return bool(self._binding(group).numbers)
 
     def times_s(self, group: Group) -> list[float]:
         """The times of the reservations that bind the group, the latest first; `math.inf` for fences."""
-        return sorted({self._kept[number].at_s for number in self._binding(group)}, reverse=True)
+        return sorted({self._kept[number].at_s for number in self._binding(group).numbers}, reverse=True)
 
     def how(self, nodes: Iterable[int], group: Group) -> How | None:
         """What let the group onto these nodes; None where no reservation comes before it at all."""
@@ -99,7 +111,8 @@ class Backfill:
         over_by_then = [each for each in self._kept if not each.outlived_by(ends_s)]
         if not over_by_then:
             return
-        self._passed += 1
+        self._binds.clear()
+        self._asked = (None, _Binding(()))
         self._caps.clear()
         where = [(self._ledger.table.index[each.node], each.pod.shape) for each in placements]
         for kept in over_by_then:
@@ -115,11 +128,23 @@ class Backfill:
         first = self._place.get(group.id, len(self._kept))
         return [number for number in range(first) if self._kept[number].priority >= group.priority]
 
-    def _binding(self, group: Group) -> tuple[int, ...]:
-        ends_s = self._ends_s(group)
-        return tuple(number for number in self._before(group) if self._kept[number].outlived_by(ends_s))
+    def _binding(self, group: Group) -> _Binding:
+        """The reservations that keep the group off; asked many times a turn, and the same for many groups."""
+        asked, binding = self._asked
+        if asked is not group:
+            key = group.broken, group.priority, group.run_time_s, self._place.get(group.id)
+            binding = self._binds.get(key) or self._find(group, key)
+            self._asked = group, binding
+        return binding
 
-    def _cap(self, binding: tuple[int, ...], shape: Shape) -> Ints:
+    def _find(self, group: Group, key: Hashable) -> _Binding:
+        ends_s = self._ends_s(group)
+        numbers = tuple(number for number in self._before(group) if self._kept[number].outlived_by(ends_s))
+        known = (each for each in self._binds.values() if each.numbers == numbers)
+        found = self._binds[key] = next(known, None) or _Binding(numbers)
+        return found
+
+    def _cap(self, binding: _Binding, shape: Shape) -> Ints:
         """`most[n]`: pods of `shape` that these reservations leave on node `n`, `PLENTY` where none of them is."""
         known = self._caps.get((binding, shape))
         if known is not None:
@@ -128,7 +153,7 @@ class Backfill:
             if not any(self._reserved[nodes].any() for nodes in touched):
                 return known.most
         most = np.full(len(self._reserved), PLENTY)
-        for kept in (self._kept[number] for number in binding):
+        for kept in (self._kept[number] for number in binding.numbers):
             there: Ints = np.zeros(len(kept.nodes), dtype=np.int64)
             if not kept.fence:
                 there = room(shape, self._ledger.free[:, kept.nodes] + kept.change, self._ledger.resources)

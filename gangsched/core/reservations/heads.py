@@ -10,21 +10,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
-from gangsched.core.scopes import usable
+from gangsched.core.scopes import standing, usable
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits
 from gangsched.model.snapshot import Snapshot
+
+LATER: Final = NotReserved(why=NotEntitled.LATER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,11 @@ class Head:
     gangs: tuple[Gang, ...]
     since_s: int
     run_time_s: float = math.inf
-    namespaces: frozenset[str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Look at the pods once."""
-        object.__setattr__(self, "namespaces", frozenset(pod.namespace for gang in self.gangs for pod in gang.pending))
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Those of its pods."""
+        return frozenset({pod.namespace for gang in self.gangs for pod in gang.pending})
 
 
 def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None) -> Ledger:
@@ -80,14 +83,16 @@ def find_heads(
     used: Counter[str] = Counter()
     for head in sorted(waiting, key=lambda each: rank(each, first)):
         group_id = head.group.id
-        why = (known or {}).get(group_id) or _not_by_number(head, heads, used, limits)
+        why = (known or {}).get(group_id)
         if why is None and group_id not in entitled:
-            why = _too_young(head, empty, limits, wall_s)
-            if why is None and looks is not None:
+            why = too_young(head, empty, limits, wall_s=wall_s)
+        why = why or _not_by_number(head, heads, used, limits)
+        if why is None and group_id not in entitled:
+            if looks is not None:
                 if looks <= 0:
                     continue
                 looks -= 1
-            why = why or impossible(head, empty)
+            why = impossible(head, empty)
         if why is None:
             heads.append(head)
             used.update(head.namespaces)
@@ -106,7 +111,7 @@ def _not_by_number(
     head: Head, heads: Sequence[Head], used: Mapping[str, int], limits: ReservationLimits
 ) -> NotReserved | None:
     if len(heads) >= limits.reservations:
-        return NotReserved(why=NotEntitled.LATER)
+        return LATER
     for namespace in sorted(head.namespaces):
         if used[namespace] >= limits.per_namespace:
             return NotReserved(why=NotEntitled.NAMESPACE, namespace=namespace, offers=used[namespace])
@@ -115,7 +120,7 @@ def _not_by_number(
 
 def needed(group: Group) -> tuple[Gang, ...]:
     """What of the group waits for room, as gangs: those below their minimum, else its oldest pod that goes alone."""
-    below = tuple(_its_minimum(gang) for gang in group.gangs if missing(gang, 0))
+    below = tuple(_its_minimum(gang, lack) for gang in group.gangs if (lack := missing(gang, 0)))
     if below:
         return below
     alone = min((pod for gang in group.gangs for pod in (*gang.retry, *gang.pending)), key=_age, default=None)
@@ -138,12 +143,11 @@ def needed(group: Group) -> tuple[Gang, ...]:
     )
 
 
-def _its_minimum(gang: Gang) -> Gang:
+def _its_minimum(gang: Gang, lack: int) -> Gang:
     """The gang without identical members above its minimum, the youngest: for these nothing is reserved."""
-    lack = missing(gang, 0)
     if lack == len(gang.pending) or len({pod.shape for pod in gang.pending}) > 1:
         return gang
-    oldest = {pod.uid for pod in sorted(gang.pending, key=_age)[:lack]}
+    oldest = {pod.uid for pod in _oldest(gang.pending, lack)}
     return replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in oldest))
 
 
@@ -152,14 +156,19 @@ def waiting_since_s(gangs: Sequence[Gang]) -> int:
 
     An old PodGroup without pods, or a minimum that was raised, earns nothing.
     """
-    return max(max(pod.creation_s for pod in sorted(gang.pending, key=_age)[: missing(gang, 0)]) for gang in gangs)
+    return max(max(pod.creation_s for pod in _oldest(gang.pending, missing(gang, 0))) for gang in gangs)
+
+
+def _oldest(pods: Sequence[Pod], number: int) -> Sequence[Pod]:
+    return sorted(pods, key=_age)[:number] if number < len(pods) else pods
 
 
 def _age(pod: Pod) -> tuple[int, str, str]:
     return pod.creation_s, pod.name, pod.uid
 
 
-def _too_young(head: Head, empty: Ledger, limits: ReservationLimits, wall_s: float) -> NotReserved | None:
+def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: float) -> NotReserved | None:
+    """Until when the head is not entitled, for it needs less than a node and is young; None if it is."""
     entitled_s = head.since_s + max(limits.small_head_after_s, min(head.run_time_s, limits.small_head_latest_s))
     if wall_s < entitled_s and not needs_whole_node(head, empty):
         return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)
@@ -192,11 +201,17 @@ def _fits(head: Head, empty: Ledger) -> bool:
 
 def needs_whole_node(head: Head, empty: Ledger) -> bool:
     """Whether it needs a node's worth: a pod with as many accelerators as a node has, or more than one node takes."""
+    counts = Counter([pod.shape for pod in _needed_pods(head)])
+    alike = *counts.items(), *(standing(head.group, shape, empty) for shape in counts)
+    return empty.recall((needs_whole_node, alike), lambda: _needs_whole_node(counts, head.group, empty))
+
+
+def _needs_whole_node(counts: Mapping[Shape, int], group: Group, empty: Ledger) -> bool:
     total: Counter[str] = Counter()
     largest: dict[str, int] = {}
-    for shape, count in Counter(pod.shape for pod in _needed_pods(head)).items():
+    for shape, count in counts.items():
         name, amount = empty.packed_by(shape)
-        takes = usable(shape, head.group, empty)
+        takes = usable(shape, group, empty)
         offered = empty.allocatable[empty.resources[name]] if name in empty.resources else takes
         largest[name] = max(largest.get(name, 0), int(offered[takes > 0].max(initial=0)))
         total[name] += amount * count

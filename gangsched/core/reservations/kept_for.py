@@ -1,44 +1,70 @@
 """Whether a group that was refused would fit but for reservations, and until when (semantics H14).
 
-Law: it goes by sums of room, as arithmetic does (P4), and changes nothing.
+Law: it goes by sums of room, as arithmetic does (P4), and changes nothing. Groups that need the same are told the same,
+and it is counted once for them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from gangsched.core.permit import missing
 from gangsched.core.reservations.backfill import Backfill
 from gangsched.core.reservations.heads import needed
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import usable
-from gangsched.model.gang import Gang, Group
+from gangsched.core.scopes import standing, usable
+from gangsched.model.gang import Group
+from gangsched.model.objects import Shape
+from gangsched.model.plan import Need
 from gangsched.model.reservation import KeptFor
 
+Ask: TypeAlias = tuple[tuple[tuple[Shape, int], ...], int]
+"""Of a gang: how many pods of each shape wait, and how many of them must find room."""
 
-def kept_for(group: Group, backfill: Backfill, ledger: Ledger, *, wall_s: float) -> KeptFor | None:
-    """None if no reservation is to blame; at wall second `wall_s`."""
-    times_s = backfill.times_s(group)
-    if not times_s:
+
+def kept_for(
+    group: Group, needs: Sequence[Need], backfill: Backfill, ledger: Ledger, *, wall_s: float
+) -> KeptFor | None:
+    """None if no reservation is to blame; at wall second `wall_s`. `needs` are what the group was refused for."""
+    if not backfill.binds(group) or (needs and _room(needs[0].shape, ledger) < needs[0].count):
         return None
-    gangs = needed(group)
-    if not gangs or _enough(gangs, group, ledger):
+    asks = tuple(
+        (tuple(Counter(pod.shape for pod in gang.pending).items()), missing(gang, 0)) for gang in needed(group)
+    )
+    if not asks:
+        return None
+    shapes = {shape for counts, _ in asks for shape, _ in counts}
+    key: Hashable = (kept_for, asks, frozenset((shape, standing(group, shape, ledger)) for shape in shapes))
+    return ledger.recall(key, lambda: _kept_for(asks, group, backfill, ledger, wall_s=wall_s))
+
+
+def _room(shape: Shape, ledger: Ledger) -> int:
+    """How many pods of the shape all nodes take, whoever they are kept for or closed to."""
+    return ledger.recall((_room, shape), lambda: int(ledger.room(shape).sum()))
+
+
+def _kept_for(
+    asks: Sequence[Ask], group: Group, backfill: Backfill, ledger: Ledger, *, wall_s: float
+) -> KeptFor | None:
+    if _enough(asks, group, ledger):
         return None
     with ledger.nothing_kept():
-        if not _enough(gangs, group, ledger):
+        if not _enough(asks, group, ledger):
             return None
+    times_s = backfill.times_s(group)
     for at_s in times_s:
         ends_in_time = tuple(replace(gang, run_time_s=at_s - wall_s) for gang in group.gangs)
-        if wall_s < at_s and _enough(gangs, replace(group, gangs=ends_in_time), ledger):
+        if wall_s < at_s and _enough(asks, replace(group, gangs=ends_in_time), ledger):
             return KeptFor(until_s=at_s, run_time_s=at_s - wall_s)
     return KeptFor(until_s=times_s[0])
 
 
-def _enough(gangs: tuple[Gang, ...], group: Group, ledger: Ledger) -> bool:
-    for gang in gangs:
-        counts = Counter(pod.shape for pod in gang.pending)
-        fits = sum(min(count, int(usable(shape, group, ledger).sum())) for shape, count in counts.items())
-        if fits < missing(gang, 0):
+def _enough(asks: Sequence[Ask], group: Group, ledger: Ledger) -> bool:
+    for counts, lack in asks:
+        fits = sum(min(count, int(usable(shape, group, ledger).sum())) for shape, count in counts)
+        if fits < lack:
             return False
     return True

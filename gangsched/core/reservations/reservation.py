@@ -45,6 +45,11 @@ class Reservation:
         """Whether it has no time."""
         return self.at_s == math.inf
 
+    def is_as(self, other: Reservation) -> bool:
+        """Whether the same room is kept from the same time on."""
+        same_nodes = np.array_equal(self.nodes, other.nodes)
+        return same_nodes and (self.at_s, self.placements) == (other.at_s, other.placements)
+
 
 @dataclass(slots=True)
 class _Standing:
@@ -77,13 +82,15 @@ def make_reservations(
         found = old = (standing or {}).get(head.group.id)
         if anew is None or head.group.id in anew:
             found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
+            if found is not None and old is not None and found.is_as(old):
+                found = old
             if found is None:
                 others[head.group.id] = impossible(head, empty) or _without_time(head, limits, wall_s)
         if found is not None and not _within_share(found, made, ledger, limits):
             others[head.group.id], found = NotReserved(why=NotEntitled.SHARE), None
         if found is None:
             continue
-        made.reservations.append(replace(found, head=head))
+        made.reservations.append(found if found.head is head else replace(found, head=head))
         if found.is_fence:
             made.fenced |= {ledger.table.names[node] for node in found.nodes}
         if found.placements:
@@ -132,8 +139,8 @@ def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limit
         for name, row in ledger.resources.items():
             asked[name] = int(ledger.allocatable[row, found.nodes].sum())
     else:
-        for placement in found.placements:
-            asked.update(dict(placement.pod.shape.requests))
+        for shape, count in Counter(each.pod.shape for each in found.placements).items():
+            asked.update({name: amount * count for name, amount in shape.requests})
     kinds = {name: amount for name, amount in asked.items() if ledger.policy.is_accelerator(name)}
     if standing.reservations:
         for name, amount in kinds.items():

@@ -51,6 +51,12 @@ class _Rows:
         """Those on other nodes."""
         return self._take(np.flatnonzero(~np.isin(self.node, nodes)))
 
+    def with_ending_together(self, others: _Rows) -> _Rows:
+        """These and others that all end at the same time."""
+        at = int(np.searchsorted(self.ends_s, others.ends_s[0], side="right")) if len(others.ends_s) else 0
+        both = zip(self._columns(), others._columns(), strict=True)
+        return _Rows(*(np.concatenate((column[:at], other, column[at:])) for column, other in both))
+
     def with_others(self, others: _Rows) -> _Rows:
         """These and others."""
         both = zip(self._columns(), others._columns(), strict=True)
@@ -126,7 +132,7 @@ class Timeline:
         node = np.array([index[each.node] for each in placements], dtype=np.int64)
         started_s, all_end_s = (np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s))
         more = _Rows.of(pods, node, started_s, all_end_s, self._shapes.numbers(pods))
-        return Timeline(self._rows.with_others(more), self._shapes, self._ledger)
+        return Timeline(self._rows.with_ending_together(more), self._shapes, self._ledger)
 
     def distinct_ends_s(self, until_s: float) -> Floats:
         """The known ends until then, each once, in order."""
@@ -167,20 +173,21 @@ class Timeline:
 class Columns:
     """Occupants as rows, kept from one plan to the next; of nodes whose occupants are the same nothing is read again.
 
-    The occupants of a node are the same as long as they are the same object.
+    They are the same as long as they are the same object, those of all nodes and those of one.
     """
 
     def __init__(self) -> None:
         self._table: NodeTable | None = None
-        self._seen: dict[str, Sequence[Occupant]] = {}
+        self._seen: Mapping[str, Sequence[Occupant]] = {}
         self._shapes = _Shapes()
         self._rows: _Rows | None = None
 
     def timeline(self, by_node: Mapping[str, Sequence[Occupant]], ledger: Ledger) -> Timeline:
         """The timeline of these occupants, by the names of their nodes."""
-        index = ledger.table.index
-        changed = [name for name, there in by_node.items() if self._seen.get(name) is not there]
-        changed += self._seen.keys() - by_node.keys()
+        index, changed = ledger.table.index, list[str]()
+        if self._seen is not by_node:
+            changed = [name for name, there in by_node.items() if self._seen.get(name) is not there]
+            changed += self._seen.keys() - by_node.keys()
         if self._rows is None or self._table is not ledger.table or len(self._shapes) > SHAPES:
             self._table, self._shapes, self._rows = ledger.table, _Shapes(), None
             changed = list(by_node)
@@ -189,7 +196,7 @@ class Columns:
             new = self._read(list(there), index)
             nodes = np.array([index[name] for name in changed if name in index], dtype=np.int64)
             self._rows = new if self._rows is None else self._rows.without(nodes).with_others(new)
-            self._seen = dict(by_node)
+            self._seen = by_node
         return Timeline(self._rows, self._shapes, ledger)
 
     def _read(self, occupants: Sequence[Occupant], index: Mapping[str, int]) -> _Rows:

@@ -64,6 +64,7 @@ class ExpectedEnds:
         self._policy = policy or GpuPolicy()
         self._late_s = late_s
         self._on: dict[str, tuple[Occupant, ...]] = {}
+        self._told: dict[str, tuple[Occupant, ...]] | None = None  # a copy that is never changed
         self._first_s: dict[str, float] = {}
         self._last_s: dict[str, float] = {}
         self._passes_s = math.inf
@@ -73,9 +74,11 @@ class ExpectedEnds:
         self._accelerated: WeakKeyDictionary[Shape, bool] = WeakKeyDictionary()
 
     def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
-        """The pods that take room on each node and may leave it, by node name; a view, to be read now."""
+        """The pods that take room on each node and may leave it, by node name; the same object until they change."""
         self._refresh(wall_s)
-        return self._on
+        if self._told is None:
+            self._told = self._on.copy()
+        return self._told
 
     def last_ends(self, table: NodeTable, wall_s: float) -> Floats:
         """`last[n]`: the latest end of a pod with accelerators on node `n`, -inf without any (H10)."""
@@ -107,7 +110,9 @@ class ExpectedEnds:
             occupants = tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ()
             accelerated = [each.ends_s for each in occupants if self._asks_for_accelerators(each.pod.shape)]
             self._note(self._on.get(name, ()), occupants, wall_s)
-            _keep(self._on, name, occupants)
+            if occupants != self._on.get(name, ()):
+                _keep(self._on, name, occupants)
+                self._told = None
             _keep(self._first_s, name, min((each.ends_s for each in occupants), default=None))
             _keep(self._last_s, name, max(accelerated, default=None))
         self._passes_s = min(self._first_s.values(), default=math.inf)

@@ -60,7 +60,7 @@ class StandingReservations:
         self._gone = False
         self._moved = False
         self._is_first_plan = True
-        self._memo: dict[Hashable, Any] = {}
+        self.memo: dict[Hashable, Any] = {}  # what plans remember
         self._behind_s = 0.0  # the epoch's second at monotonic second 0
 
     # --- what happens between plans ---------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class StandingReservations:
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
             known={group_id: self._barred.get(group_id) or self._known[group_id] for group_id in about},
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
-            memo=self._memo,
+            memo=self.memo,
         )
 
     def _look_again(self, wall_s: float) -> None:

@@ -1,0 +1,163 @@
+"""Records: reservations as one plan reads them, and as it writes them for the next (semantics H12).
+
+Law: what is remembered from plan to plan was counted from facts, and is counted anew where these differ. Of groups that
+have no reservation any more nothing is remembered. The ledger is only read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from gangsched.core.reservations.backfill import Kept, add
+from gangsched.core.reservations.heads import Head, head_of
+from gangsched.core.reservations.reservation import Reservation
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Group, Placement
+from gangsched.model.objects import Shape
+from gangsched.model.reservation import Blocker, Occupant, Reserved, Reserving
+from gangsched.model.snapshot import Ints
+
+T = TypeVar("T")
+There: TypeAlias = tuple[Sequence[Occupant], ...]
+"""The occupants of each node of a reservation, in the order of its nodes."""
+
+
+class Records:
+    """Those of one plan; columns are those of `ledger`."""
+
+    def __init__(self, given: Reserving, ledger: Ledger) -> None:
+        self._given = given
+        self._ledger = ledger
+
+    def head(self, group: Group) -> Head | None:
+        """The group as one that waits for room."""
+        return self._recall("head", group.id, (group,), lambda: head_of(group))
+
+    def read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
+        """What stands on the nodes that are there, and whether those are all of them."""
+        return self._recall(
+            "read", reserved.group, (reserved, head, self._ledger.table), lambda: self._read(reserved, head)
+        )
+
+    def _read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
+        index = self._ledger.table.index
+        nodes = np.array([index[name] for name in reserved.nodes if name in index], dtype=np.int64)
+        placements = reserved.placements
+        if len(nodes) < len(reserved.nodes):
+            placements = tuple(each for each in placements if each.node in index)
+        return Reservation(head, reserved.at_s, np.sort(nodes), placements), len(nodes) == len(reserved.nodes)
+
+    def kept(self, each: Reservation, before: Iterable[Reservation]) -> tuple[Kept, Ints]:
+        """The room of a reservation beside those `before` it, and the rows of the resources that it asks for."""
+        group = each.head.group
+        if each.is_fence:
+            return Kept(
+                group.id, group.priority, each.at_s, each.nodes, _no_change(each, self._ledger), fence=True
+            ), np.zeros(0, dtype=np.int64)
+        beside = tuple(one for one in before if one.at_s + one.head.run_time_s > each.at_s)
+        facts = (*self._facts(each), *beside)
+        change, rows = self._recall("change", group.id, facts, lambda: self._change(each, beside))
+        return Kept(group.id, group.priority, each.at_s, each.nodes, change.copy()), rows
+
+    def _change(self, each: Reservation, beside: Sequence[Reservation]) -> tuple[Ints, Ints]:
+        """What is free on its nodes at its time and is not now, beside it and others; and the rows of what it asks."""
+        ledger, index = self._ledger, self._ledger.table.index
+        kept = Kept("", 0, each.at_s, each.nodes, _no_change(each, ledger))
+        over_by_then = (on for there in self._on_nodes(each) for on in there if on.ends_s <= each.at_s)
+        add(kept, ((index[on.node], on.pod.shape, 1) for on in over_by_then), ledger)
+        for one in (*beside, each):
+            add(kept, ((index[place.node], place.pod.shape, -1) for place in one.placements), ledger)
+        rows = [ledger.resources[name] for name in _asked(each.placements) if name in ledger.resources]
+        return kept.change, np.array(rows, dtype=np.int64)
+
+    def write(self, each: Reservation, old: Reserved | None, *, first: bool) -> Reserved:
+        """What the next plan is given of it: the `old` one if it is still the same."""
+        promised_s = math.inf
+        if first:
+            promised_s = old.promised_s if old is not None and old.first else each.at_s
+        facts = (*self._facts(each), self._ledger.free[:, each.nodes].tobytes(), first, promised_s)
+        return self._recall("written", each.head.group.id, facts, lambda: self._write(each, old, first, promised_s))
+
+    def _write(self, each: Reservation, old: Reserved | None, first: bool, promised_s: float) -> Reserved:
+        head, names = each.head, self._ledger.table.names
+        there = dict(zip([names[node] for node in each.nodes.tolist()], self._on_nodes(each), strict=True))
+        made = Reserved(
+            group=head.group.id,
+            namespaces=head.namespaces,
+            priority=head.group.priority,
+            since_s=head.since_s,
+            run_time_s=head.run_time_s,
+            at_s=each.at_s,
+            nodes=tuple(there),
+            placements=each.placements,
+            first=first,
+            promised_s=promised_s,
+            empty=sum(not on for on in there.values()) if each.is_fence else 0,
+            waits_for=_waits_for(each, there, self._ledger),
+        )
+        return old if old == made else made
+
+    def forget(self, standing: Container[str]) -> None:
+        """Remember nothing of groups that are not `standing`."""
+        memo = self._given.memo
+        for key in [key for key in memo if isinstance(key, tuple) and key[1] not in standing]:
+            del memo[key]
+
+    def _facts(self, each: Reservation) -> tuple[Any, ...]:
+        """What the room of a reservation rests on; mostly the same objects as before, which are compared quickly."""
+        return self._ledger.table, self._ledger.resources, each, self._on_nodes(each)
+
+    def _on_nodes(self, each: Reservation) -> There:
+        """Read anew only when the occupants of any node are others than before."""
+        occupants, table = self._given.occupants(), self._ledger.table
+        key = "there", each.head.group.id
+        known = self._given.memo.get(key)
+        if known is None or not (known[0] is occupants and known[1] is each and known[2] is table):
+            there = tuple([occupants.get(table.names[node], ()) for node in each.nodes.tolist()])
+            known = self._given.memo[key] = occupants, each, table, there
+        found: There = known[-1]
+        return found
+
+    def _recall(self, what: str, group: str, facts: tuple[Any, ...], make: Callable[[], T]) -> T:
+        """What `make` gives for these facts, remembered from plan to plan for each group."""
+        known = self._given.memo.get((what, group))
+        if known is None or known[0] != facts:
+            known = self._given.memo[what, group] = facts, make()
+        made: T = known[1]
+        return made
+
+
+def _waits_for(each: Reservation, there: Mapping[str, Sequence[Occupant]], ledger: Ledger) -> tuple[Blocker, ...]:
+    """Who must end on its nodes before it starts, the last to end first."""
+    short = set(there) if each.is_fence else _short(each, ledger)
+    found = [on for node in sorted(short) for on in there[node] if each.is_fence or on.ends_s <= each.at_s]
+    found.sort(key=lambda on: (-on.ends_s, on.group, on.pod.key))
+    return tuple(dict.fromkeys(Blocker(on.group or on.pod.key, on.pod.namespace) for on in found))
+
+
+def _short(each: Reservation, ledger: Ledger) -> set[str]:
+    """The nodes that do not have the room for its pods now."""
+    short = set[str]()
+    asks: dict[str, dict[str, int]] = {}
+    for one in each.placements:
+        asked = asks.setdefault(one.node, {})
+        for name, amount in one.pod.shape.requests:
+            asked[name] = asked.get(name, 0) + amount
+    for node, asked in asks.items():
+        column = ledger.free[:, ledger.table.index[node]]
+        if any(name in ledger.resources and column[ledger.resources[name]] < n for name, n in asked.items()):
+            short.add(node)
+    return short
+
+
+def _no_change(each: Reservation, ledger: Ledger) -> Ints:
+    return np.zeros((len(ledger.resources), len(each.nodes)), dtype=np.int64)
+
+
+def _asked(placements: Iterable[Placement]) -> set[str]:
+    shapes: set[Shape] = {each.pod.shape for each in placements}
+    return {name for shape in shapes for name, _ in shape.requests}

@@ -1,0 +1,75 @@
+"""Reservations from one plan to the next: what is the same is not counted again (H12, H17)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Group
+from gangsched.model.reservation import Blocker, Occupant, ReservationLimits, Reservations, Reserving
+from tests.builders import gang, group, node, pod, running, snapshot
+
+FOUR = [node(name) for name in "abcd"]
+HEAD = group(gang("ns/head", [pod(f"head-{n}", gpus=8) for n in range(2)]))
+OTHER = group(gang("ns/other", [pod("other", gpus=8, creation_s=9)]), creation_s=9)
+
+
+class Cluster:
+    """Four full nodes; what plans remember of them is in `memo`."""
+
+    def __init__(self) -> None:
+        ends_s = {"a": 50.0, "b": 60.0, "c": 70.0, "d": 80.0}
+        self.occupants: dict[str, Sequence[Occupant]] = {
+            name: (Occupant(running(pod(f"on-{name}"), name), name, 0.0, at_s),) for name, at_s in ends_s.items()
+        }
+        self.memo: dict[Hashable, Any] = {}
+
+    def plan(self, *queue: Group, standing: Reservations | None = None) -> Reservations:
+        """What stands after a plan of these groups."""
+        there = [(on.pod, name) for name, on_node in self.occupants.items() for on in on_node]
+        reserving = Reserving(
+            limits=ReservationLimits(),
+            wall_s=10.0,
+            occupants=lambda: self.occupants,
+            standing=standing.standing if standing is not None else (),
+            waiting=(HEAD,) if standing is not None else (),
+            memo=self.memo,
+        )
+        found = plan(snapshot(FOUR, there), queue, now_s=0.0, reserving=reserving).reservations
+        assert found is not None
+        return found
+
+
+def test_what_did_not_change_is_the_same_object() -> None:
+    """The next plan is given what this one was, so that comparing them costs nothing."""
+    cluster = Cluster()
+    first = cluster.plan(HEAD)
+    second = cluster.plan(OTHER, standing=first)
+    third = cluster.plan(OTHER, standing=second)
+    assert first.standing[0].nodes == ("a", "b")
+    assert third.standing[0] is second.standing[0]
+
+
+def test_an_occupant_that_changed_is_read() -> None:
+    """Another pod on a reserved node is another one to wait for, whatever is remembered."""
+    cluster = Cluster()
+    standing = cluster.plan(OTHER, standing=cluster.plan(HEAD))
+    assert standing.standing[0].waits_for == (Blocker("ns/on-b", "ns"), Blocker("ns/on-a", "ns"))
+    new = Occupant(running(pod("new"), "a"), "a", 0.0, 55.0)
+    cluster.occupants = {**cluster.occupants, "a": (new,)}
+    assert cluster.plan(OTHER, standing=standing).standing[0].waits_for == (
+        Blocker("ns/on-b", "ns"),
+        Blocker("ns/new", "ns"),
+    )
+
+
+def test_groups_without_a_reservation_are_forgotten() -> None:
+    """What was remembered of a head goes with its reservation."""
+    cluster = Cluster()
+    standing = cluster.plan(HEAD)
+    cluster.plan(OTHER, standing=standing)
+    assert any("ns/head" in key for key in cluster.memo if isinstance(key, tuple))
+    cluster.plan(replace(HEAD, gangs=(replace(HEAD.gangs[0], min_member=9),)), OTHER, standing=standing)
+    assert not any("ns/head" in key for key in cluster.memo if isinstance(key, tuple))
