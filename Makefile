@@ -17,7 +17,7 @@ OUT ?= docs/performance
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -87,6 +87,9 @@ leader-trials: install control-plane ## Kill, stop and end the leader of two rep
 test: lint types imports unit e2e ## All checks and all tests; exactly what CI runs
 
 check: test ## The same as test
+
+docs-tables: install ## Write the tables of the manual that are made from the code
+	@$(RUN)python -m tests.docs_tables
 
 demo: install control-plane ## Watch gangs being scheduled on a real API server; KEEP=1 leaves it running
 	@KEEP=$(KEEP) $(RUN)python -m demo

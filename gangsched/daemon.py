@@ -11,6 +11,7 @@ import asyncio
 import gc
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 
 import structlog
 
@@ -31,7 +32,7 @@ from gangsched.loop import Loop, Ports
 from gangsched.model.protocol import BindUndecided, EvictionsForbidden, Message, Outcome, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
-from gangsched.state.members import State
+from gangsched.state.reporting.gang_numbers import Pending
 from gangsched.state.scheduling import SchedulingState
 from gangsched.state.validate import validate
 from gangsched.telemetry.debug import serve_debug
@@ -267,11 +268,13 @@ class Daemon:
         informers = self.informers
         for noun, reflector in informers.reflectors.items():
             publish("reflector", noun, reflector.counts)
+            self.metrics.watch(noun, partial(getattr, reflector, "heard_s"), now=self._runtime.now)
         for noun, store in informers.stores.items():
             publish("store", noun, store.counts)
         publish("scheduler_names", "pods", informers.scheduler_names.counts)
         publish("volumes", "binds", self.state.claims.counts)
         publish("operator", "podgroups", informers.pod_groups.counts)
+        self.metrics.watch("podgroups", lambda: informers.pod_groups.heard_s, now=self._runtime.now)
         publish("binder", "binds", self.binder.counts)
         publish("preemption_writer", "writes", self.preemption.counts)
         publish("recorder", "events", self.recorder.counts)
@@ -283,10 +286,11 @@ class Daemon:
         state = self.state
         nominations = state.preemptions.nominations
         self.metrics.preemption.nominations.set_function(lambda: len(nominations.all()))
-        self.metrics.nodes.set_function(lambda: len(state.cluster))
-        self.metrics.pods.set_function(lambda: len(informers.stores["pods"]))
-        self.metrics.gangs.set_function(lambda: len(state.registry.gangs))
-        self.metrics.holds.set_function(lambda: sum(member.state is State.HELD for member in state.members.all()))
+        self.metrics.known_nodes.set_function(lambda: len(state.cluster))
+        self.metrics.known_pods.set_function(lambda: len(informers.stores["pods"]))
+        self.metrics.known_gangs.set_function(lambda: len(state.registry.gangs))
+        self.metrics.gangs.counts = state.counts
+        self.metrics.gangs.count = lambda: state.pending.now() if self._leads() else Pending()
 
 
 async def _forever(part: Coroutine[object, object, None]) -> None:

@@ -140,6 +140,8 @@ class Loop:
         self._metrics.reservations.overruns.inc(len(overruns))
         self._carry_out(overruns)
         planned = self._plan(now_s)
+        for start in self._state.waits.take_started():
+            self._metrics.gangs.started(start)
         for report in self._state.take_reports(now_s=now_s, wall=self._ports.clock.wall()):
             self._ports.tell(report)
         if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from enum import Enum
 from pathlib import Path
-from typing import cast
 
 import pytest
 import yaml
 from pydantic.fields import FieldInfo
 
-from gangsched.daemon import Daemon
 from gangsched.kube.http import permissions
-from gangsched.kube.http.client import ApiClient
-from gangsched.kube.http.connection_pool import ConnectionPool
-from gangsched.kube.http.permissions import Lease
-from gangsched.kube.lease.candidate import Timing
-from gangsched.kube.lease.leadership import lead_by_lease
-from gangsched.kube.ports import Runtime, silent
-from gangsched.kube.read.informers import Informers
 from gangsched.model.disruption import DISRUPTION_TARGET
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.settings import Settings
@@ -108,27 +98,6 @@ def test_the_tables_have_no_reason_that_is_gone() -> None:
 def test_every_condition_is_explained(condition: str) -> None:
     """Each condition type that is written has a row."""
     assert f"`{condition}`" in {row[0] for row in rows("Conditions")}
-
-
-def metric_names() -> set[str]:
-    """The names of all metrics of ours, as a daemon that is put together but not started has them."""
-    client = cast("ApiClient", object())
-    informers = Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)
-    lease, timing = Lease("ns", "l"), Timing(duration_s=15, renew_s=10, retry_s=2)
-    leadership = lead_by_lease(client, lease, timing, identity=None, caught_up=informers.synced, runtime=Runtime())
-    daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event(), leadership)
-    return {
-        family.name + ("_total" if family.type == "counter" else "")
-        for family in daemon.metrics.registry.collect()
-        if family.name.startswith(("gangsched_", "leader_election_"))
-    }
-
-
-def test_every_metric_is_in_the_tables() -> None:
-    """Each metric is named, and none that is gone."""
-    ours = r"(?:gangsched|leader_election)_[a-z_]+"
-    named = set(re.findall(ours, "\n".join(re.findall(rf"(?m)^\| `{ours}.*", TEXT))))
-    assert named == metric_names()
 
 
 def granted(role: str) -> set[tuple[str, str, str]]:

@@ -25,6 +25,7 @@ from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
 from gangsched.state.queueing.parked import Rank, Stay
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reporting.reports import Reports
 
 WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
@@ -41,6 +42,7 @@ class Committer:
         queue: Queue,
         reports: Reports,
         claims: ClaimBinding,
+        counts: GangCounts,
         *,
         names: Set[str],
         rank: Callable[[Group], Rank] = group_key,
@@ -52,6 +54,7 @@ class Committer:
         self._queue = queue
         self._reports = reports
         self._claims = claims
+        self._counts = counts
         self._names = names
         self._rank = rank
         self._yielded: set[str] = set()
@@ -75,6 +78,7 @@ class Committer:
 
     def commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
         """Make a verdict true; returns the actions that carry it out."""
+        self._counts.committed(verdict)
         self._members.release(self._members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
             self._place(self._members[placement.pod.uid], placement, Change.HOLD)

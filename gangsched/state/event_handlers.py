@@ -36,6 +36,7 @@ from gangsched.state.members import Change, Member, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
+from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reserving.overruns import Overruns
 
 PLAIN = "pod:"
@@ -60,6 +61,7 @@ class EventHandlers:
         queue: Queue,
         disruption_budgets: DisruptionBudgets,
         overruns: Overruns,
+        counts: GangCounts,
         *,
         names: frozenset[str],
         avoid_s: float,
@@ -71,6 +73,7 @@ class EventHandlers:
         self._queue = queue
         self._disruption_budgets = disruption_budgets
         self._overruns = overruns
+        self._counts = counts
         self._names = names
         self._avoid_s = avoid_s
         self._bind_retry_keep_s = bind_retry_keep_s
@@ -192,6 +195,7 @@ class EventHandlers:
             return ()
         if not pod.status_reason.startswith(KUBELET_REJECTIONS) or pod.scheduler_name not in self._names:
             return ()
+        self._counts.kubelet_rejected += 1
         group = self._registry.groups.get(self._registry.group_of.get(gang.id, ""))
         if group is not None:
             group.avoid[pod.node_name] = now_s + self._avoid_s

@@ -42,6 +42,7 @@ from gangsched.state.members import State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.reporting.gang_numbers import GangCounts, GangWaits, PendingCount
 from gangsched.state.reporting.reports import Reports
 from gangsched.state.reserving.expected_ends import LATE_S, ExpectedEnds
 from gangsched.state.reserving.overdue import Overdue
@@ -78,6 +79,7 @@ class SchedulingState:
         self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(settle_s=rules.settle_s, reservations=rules.reservations)
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
+        self.counts, self.waits, self.pending = GangCounts(), GangWaits(), PendingCount(self.registry)
         default_s = rules.defaults.expected_runtime_s
         self.overruns = Overruns(self.members, self.registry, names=rules.scheduler_names, default_s=default_s)
         self.overdue = Overdue(
@@ -90,6 +92,7 @@ class SchedulingState:
             self.queue,
             self.disruption_budgets,
             self.overruns,
+            self.counts,
             names=rules.scheduler_names,
             avoid_s=rules.avoid_s,
             bind_retry_keep_s=rules.bind_retry_keep_s,
@@ -115,6 +118,7 @@ class SchedulingState:
             self.queue,
             self.reports,
             self.claims,
+            self.counts,
             names=rules.scheduler_names,
             rank=self.reservations.rank,
         )
@@ -156,6 +160,9 @@ class SchedulingState:
         gang = self.registry.gangs.get(member.gang) if member is not None else None
         if member is not None and gang is not None and not gang.plain:
             self.reports.answered(member, answer)
+            if isinstance(answer, Bound) and gang.id in self.registry.group_of:
+                group = self.registry.groups[self.registry.group_of[gang.id]]
+                self.waits.bound(self.registry.view(gang.id), group, now_s)
             self.reports.note(self.registry.group_of.get(gang.id, ""), now_s)
         if member is not None and member.state is State.KEPT:
             self._keeping.add(member.gang)
@@ -172,6 +179,8 @@ class SchedulingState:
         """Bring groups and queue up to date with all messages applied so far."""
         self._release_kept(now_s)
         refreshed = self.registry.refresh()
+        self.pending.changed(refreshed.changed | refreshed.gone)
+        self.pending.catch_up()
         for group_id in refreshed.gone:
             self.queue.drop(group_id)
         self._clocked -= refreshed.gone
@@ -179,11 +188,13 @@ class SchedulingState:
         self.preemptions.forget(refreshed.gone)
         self.reports.forget(refreshed.forgotten)
         self.overruns.forget(refreshed.forgotten)
+        self.waits.forget(refreshed.forgotten)
         idle = self._idle(refreshed.changed, now_s) if self._committer.has_yielded() else set()
         self._committer.release_yielded(refreshed.gone | idle)
         for group_id in refreshed.changed:
             group = self.registry.groups[group_id]
             self._keep_clock(group, now_s)
+            self.waits.changed(group, map(self.registry.view, group.gangs), now_s)
             self.preemptions.changed(group_id)
             if group.verdict is None:
                 self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
@@ -295,6 +306,7 @@ class SchedulingState:
             else:
                 actions += self._committer.commit(group, verdict, snapshot, now_s)
                 actions += self.preemptions.planned(group, verdict, now_s)
+                self.pending.changed((verdict.group,))
                 if plan.reservations is not None:
                     self.overdue.committed(verdict, (*self.reservations.standing, *plan.reservations.standing))
                     self.reservations.settled(verdict, now_s)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from gangsched.model.objects import Pod
 from gangsched.state.members import Member, State
+from gangsched.state.reporting.gang_numbers import count_pending
 from gangsched.state.scheduling import SchedulingState
 
 UNPLACED = frozenset({State.GATED, State.FOREIGN, State.PENDING, State.RETRY, State.DELETED, State.ENDED})
@@ -28,6 +29,7 @@ def validate(state: SchedulingState) -> list[str]:
         *_of_claims(state, members),
         *_of_nominations(state),
         *_of_reservations(state),
+        *_of_pending(state),
     ]
 
 
@@ -113,6 +115,13 @@ def _of_nominations(state: SchedulingState) -> Iterator[str]:
     taken = {group_id for group_id, group in state.registry.groups.items() if group.taken is not None}
     if taken != nominations.taken.now().keys() & state.registry.groups.keys():
         yield f"groups {sorted(taken)} believe that they are evicted, and {sorted(nominations.taken.now())} are"
+
+
+def _of_pending(state: SchedulingState) -> Iterator[str]:
+    """What metrics say of those that wait is a recount."""
+    kept, counted = state.pending.now(), count_pending(state.registry)
+    if kept != counted:
+        yield f"{kept} is counted as waiting, and should be {counted}"
 
 
 def _states_terms(pod: Pod) -> bool:

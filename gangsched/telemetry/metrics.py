@@ -8,18 +8,20 @@ since `.labels()` costs four times as much as `.inc()`. Hot code counts in plain
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gangsched import __version__
 from gangsched.model.plan import RoundOutcome
 from gangsched.model.reasons import Reason
+from gangsched.telemetry.counted import MEANINGS
+from gangsched.telemetry.gangs import GangMetrics
 from gangsched.telemetry.preemption import PreemptionMetrics
 from gangsched.telemetry.reservations import ReservationMetrics
 
@@ -49,40 +51,52 @@ class Metrics:
         self.cycle_seconds = histogram("gangsched_cycle_seconds", "Time of one cycle's plan.", buckets=CYCLE_BUCKETS_S)
         self.plan_pods = counter("gangsched_plan_pods", "Pods that plans have tried to place.")
         self.verdicts = Children(counter("gangsched_verdicts", "Verdicts on groups, by reason.", ["reason"]), Reason)
-        rounds = counter("gangsched_rounds", "Rounds of groups, by outcome.", ["outcome"])
+        rounds = counter("gangsched_rounds", "Rounds of groups (attempts to place them), by outcome.", ["outcome"])
         self.rounds = Children(rounds, RoundOutcome)
-        self.binds = Children(counter("gangsched_binds", "Binds answered, by result.", ["result"]), BIND_RESULTS)
+        answered = "Binds answered, by result; gone: the pod was deleted or is bound elsewhere."
+        self.binds = Children(counter("gangsched_binds", answered, ["result"]), BIND_RESULTS)
         bind_seconds = "Time from a bind's order to its answer."
         self.bind_seconds = histogram("gangsched_bind_seconds", bind_seconds, buckets=BIND_BUCKETS_S)
         parts = gauge("gangsched_queue_groups", "Groups in each part of the queue.", ["part"])
         self.queue_groups = Children(parts, QUEUE_PARTS)
-        self.holds = gauge("gangsched_holds", "Pods that hold room and wait for their gang.")
+        self.gangs = GangMetrics(registry)
         self.preemption = PreemptionMetrics(registry)
-        self.nodes = gauge("gangsched_nodes", "Nodes known.")
-        self.pods = gauge("gangsched_pods", "Pods known that have not ended, of all schedulers.")
-        self.gangs = gauge("gangsched_gangs", "Gangs known.")
-        lag, stall = "How late the event loop was at its last heartbeat.", "The latest that the event loop ever was."
+        self.reservations = ReservationMetrics(registry)
+        self.known_nodes = gauge("gangsched_nodes", "Nodes known.")
+        self.known_pods = gauge("gangsched_pods", "Pods known that have not ended, of all schedulers.")
+        self.known_gangs = gauge("gangsched_gangs", "Gangs known.")
+        self._watches = _Watches(registry)
+        lag = "How late the event loop was at its last heartbeat, every 100 ms."
         self.loop_lag_seconds = gauge("gangsched_loop_lag_seconds", lag)
-        self.loop_stall_max_seconds = gauge("gangsched_loop_stall_max_seconds", stall)
+        self.loop_stall_max_seconds = gauge("gangsched_loop_stall_max_seconds", "The latest that the loop ever was.")
         build_info = gauge("gangsched_build_info", "Always 1.", ["version", "python"])
         build_info.labels(__version__, platform.python_version()).set(1)
-        self.reservations = ReservationMetrics(registry)
         self._published = _Published(registry)
         ProcessCollector(registry=registry)
         GCCollector(registry=registry)
 
     def leadership(self, lease: str, leads: Callable[[], bool]) -> None:
         """Show whether this instance leads, under the name that client-go gives that."""
-        meaning = "Whether this instance holds the lease `name` and plans."
+        meaning = "1 if this instance holds the Lease `name` and plans, else 0; only with leader election."
         gauge = Gauge("leader_election_master_status", meaning, ["name"], registry=self.registry)
         gauge.labels(lease).set_function(lambda: float(leads()))
+
+    def watch(self, part: str, heard_s: Callable[[], float | None], *, now: Callable[[], float]) -> None:
+        """Show for how many seconds nothing was heard of a resource.
+
+        `heard_s` is by the clock `now`; while it is None, nobody waits to hear of it, and there is no series.
+        """
+        self._watches.heard[part] = (heard_s, now)
 
     def publish(self, family: str, part: str, counts: DataclassInstance) -> None:
         """Show each field of a dataclass of ever-growing integers as gangsched_<family>_<field>_total{part=…}.
 
         The dataclass is read at scrape time. Several parts share a family: `publish("reflector", "pods", counts)`.
+        Each field has its meaning in `counted`.
         """
-        self._published.add(family, part, counts)
+        self._published.add(
+            family, part, counts, {field.name: MEANINGS[family][field.name] for field in fields(counts)}
+        )
 
 
 class Children(Generic[C]):
@@ -97,22 +111,39 @@ class Children(Generic[C]):
         return self._children[value]
 
 
+class _Watches(Collector):
+    """For how long nothing was heard of each resource."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.heard: dict[str, tuple[Callable[[], float | None], Callable[[], float]]] = {}
+        registry.register(self)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        silent = "Time since the API server was last heard of a resource: a list, an event or a bookmark, by resource."
+        metric = GaugeMetricFamily("gangsched_watch_staleness_seconds", silent, labels=["part"])
+        for part, (read, now) in self.heard.items():
+            if (heard_s := read()) is not None:
+                metric.add_metric([part], max(0.0, now() - heard_s))
+        yield metric
+
+
 class _Published(Collector):
     """Reads counters from their owners."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._families: dict[str, dict[str, DataclassInstance]] = {}
+        self._meanings: dict[str, dict[str, str]] = {}
         registry.register(self)
 
-    def add(self, family: str, part: str, counts: DataclassInstance) -> None:
+    def add(self, family: str, part: str, counts: DataclassInstance, meanings: Mapping[str, str]) -> None:
         self._families.setdefault(family, {})[part] = counts
+        self._meanings.setdefault(family, {}).update(meanings)
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         for family, parts in self._families.items():
-            for name in dict.fromkeys(field.name for counts in parts.values() for field in fields(counts)):
-                metric = CounterMetricFamily(
-                    f"gangsched_{family}_{name}", f"{family}: {name.replace('_', ' ')} since start.", labels=["part"]
-                )
+            for name, meaning in self._meanings[family].items():
+                text = f"{meaning[0].upper()}{meaning[1:]}."
+                metric = CounterMetricFamily(f"gangsched_{family}_{name}", text, labels=["part"])
                 for part, counts in parts.items():
                     metric.add_metric([part], getattr(counts, name, 0))
                 yield metric

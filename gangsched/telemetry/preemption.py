@@ -24,10 +24,13 @@ class PreemptionMetrics:
         counter = partial(Counter, registry=registry)
         looked = "Groups for which preemption was looked at, by result."
         attempts = counter("gangsched_preemption_attempts", looked, ["result"])
-        victims = counter("gangsched_preemption_victim_pods", "Pods evicted, by what they were taken as.", ["unit"])
+        taken_as = (
+            "Pods evicted: surplus members above a minimum, members of a core evicted with its group, plain pods."
+        )
+        victims = counter("gangsched_preemption_victim_pods", taken_as, ["unit"])
         seconds = Histogram(
             "gangsched_preemption_nomination_seconds",
-            "From a decision to its end, by result.",
+            "Time from the decision to preempt to its end, by result.",
             ["result"],
             buckets=BUCKETS_S,
             registry=registry,
@@ -38,7 +41,7 @@ class PreemptionMetrics:
         self._stopped = counter("gangsched_preemption_gangs_stopped", "Gangs evicted below their minimum.")
         lost = "Accelerator-seconds of work that evictions cost, as estimated when the victims were chosen."
         self._lost = counter("gangsched_preemption_lost_accelerator_seconds", lost)
-        in_vain = "Pods evicted for a group that did not start by it."
+        in_vain = "Pods evicted for a group that did not start by it; alert on its growth."
         self._in_vain = counter("gangsched_preemption_evicted_in_vain", in_vain)
         now = "Groups for which room is being made."
         self.nominations = Gauge("gangsched_preemption_nominations", now, registry=registry)

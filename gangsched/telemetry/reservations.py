@@ -48,24 +48,34 @@ class ReservationMetrics:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
         standing = gauge("gangsched_reservations", "Reservations that stand.", ["kind"])
-        idle = gauge("gangsched_reserved_idle", "Reserved room that nobody uses.", ["resource"])
-        idle_seconds = counter("gangsched_reserved_idle_seconds", "The same times seconds.", ["resource"])
+        idle = gauge(
+            "gangsched_reserved_idle", "Reserved room that nobody uses; cpu in cores, memory in bytes.", ["resource"]
+        )
+        idle_seconds = counter(
+            "gangsched_reserved_idle_seconds", "The same, times seconds: what reservations cost.", ["resource"]
+        )
         stood = histogram(
             "gangsched_reservation_seconds",
-            "How long reservations stood until they ended.",
+            "How long reservations stood, and how they ended.",
             ["kind", "result"],
             buckets=WAIT_BUCKETS_S,
         )
         errors = histogram(
             "gangsched_start_error_seconds",
-            "Starts after the time that was told; negative is early.",
+            "Starts after the time that was told, to the first of the queue (a promise: should not be above 0) and to "
+            "others (an estimate); negative is early.",
             ["head"],
             buckets=ERROR_BUCKETS_S,
         )
-        passed = counter("gangsched_backfilled_groups", "Groups that passed a reservation.", ["how"])
+        passed = counter(
+            "gangsched_backfilled_groups",
+            "Groups that passed a reservation: beside (on other nodes), spare (in what is left of reserved ones), "
+            "short (they end in time).",
+            ["how"],
+        )
         waits = histogram(
             "gangsched_group_wait_seconds",
-            "Time from the creation of a group's youngest pod to its start.",
+            "Time from the creation of a group's youngest pod to its start, by size: part of a node, a node, several.",
             ["size"],
             buckets=WAIT_BUCKETS_S,
         )

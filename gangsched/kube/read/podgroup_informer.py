@@ -113,6 +113,12 @@ class PodGroupInformer:
         """Everything that was told, for somebody who has heard nothing."""
         return [message for follower in self._followers for message in follower.store.known()]
 
+    @property
+    def heard_s(self) -> float | None:
+        """When the API group that was silent the longest was last heard of, in monotonic seconds; None before."""
+        heard = [follower.heard_s for follower in self._followers]
+        return min((heard_s for heard_s in heard if heard_s is not None), default=None)
+
     def is_live(self) -> bool:
         """Whether changes are heard as they come; shortly after the start only lists tell of them."""
         return bool(self._followers) and all(follower.is_live for follower in self._followers)
@@ -139,6 +145,7 @@ class _ApiGroup:
         self.api_group = api_group
         self.listed = asyncio.Event()
         self.is_live = False
+        self.heard_s: float | None = None
         self._informer = informer
         self._client = informer.client
         self._counts = informer.counts
@@ -161,6 +168,7 @@ class _ApiGroup:
                     await self._listen(version)
                     continue
                 self.store.replace_with_none()
+                self.heard_s = self._now()
                 self.listed.set()
                 self.is_live = True  # there is nothing to hear
                 delay_s = self._absent.next_s()
@@ -199,10 +207,12 @@ class _ApiGroup:
             if fault.status != FORBIDDEN or self.api_group != NATIVE:
                 raise
             self.store.replace_with_none()
+            self.heard_s = None
             self.listed.set()
             raise
         self._counts.sweeps += 1
         self.store.replace(pod_groups, resource_version)
+        self.heard_s = self._now()
         self.listed.set()
         self._trouble = None
 
@@ -258,6 +268,7 @@ class _ApiGroup:
 
     def _heard(self, version: str, kind: str | None, body: Mapping[str, Any]) -> None:
         self._counts.events += 1
+        self.heard_s = self._now()
         if kind == "DELETED":
             self.store.gone(body)
         else:

@@ -74,7 +74,9 @@ class ReflectorCounts:
 class Reflector(Generic[W, T]):
     """Keeps one store equal to the API server. `run` never returns.
 
-    `synced` is set once the first list is in, or an optional resource was refused.
+    `synced` is set once the first list is in, or an optional resource was refused. `heard_s` is the monotonic second at
+    which the API server last showed that it knows of us (a list, an event, a bookmark); None before the first list, and
+    while an optional resource is refused.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Reflector(Generic[W, T]):
         `refused` makes the resource optional; it is called whenever a list is forbidden or not served.
         """
         self.synced, self.counts = asyncio.Event(), ReflectorCounts()
+        self.heard_s: float | None = None
         self._client = client
         self._store: Store[W, T] = store
         self._warn = warn
@@ -150,6 +153,7 @@ class Reflector(Generic[W, T]):
                     await asyncio.gather(coming, return_exceptions=True)
         self._page_limit = PAGE_LIMIT
         self.counts.lists += 1
+        self.heard_s = self._now()
         self._recovered()
         self.synced.set()
 
@@ -170,6 +174,7 @@ class Reflector(Generic[W, T]):
         """Without an optional resource the daemon goes on."""
         if self._refused is not None:
             self._refused()
+            self.heard_s = None
             self.synced.set()
 
     async def _watch(self) -> bool:
@@ -191,6 +196,7 @@ class Reflector(Generic[W, T]):
                     lines = splitter.feed(chunk)
                     if lines:
                         await self._take(lines)
+                        self.heard_s = self._now()
                         useful = True
                         self._recovered()
         finally:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from gangsched.api.keys import NATIVE, SIGS, X_K8S
+from gangsched.kube.http.faults import ApiFault
 from gangsched.kube.ports import silent
 from gangsched.kube.read import resources, store
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.read.reflector import Reflector
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.store import Store
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup
 from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
-from tests.unit.kube.fakes import FakeTime, line, node, page, pod, says, serving, status, streams
+from tests.unit.kube.fakes import FakeTime, bookmark, compact, line, node, page, pod, says, serving, status, streams
 
 REQUIRED = ("/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces")
 
@@ -153,3 +157,55 @@ def test_ten_thousand_budgets_are_listed_page_by_page() -> None:
     assert len(said) == 10_001
     assert isinstance(said[-1], Replaced)
     assert len(said[-1].items) == 10_000
+
+
+class Told:
+    """A client whose list is empty or refused, and whose watch says what a test says."""
+
+    def __init__(self) -> None:
+        self.refused = False
+        self.said: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def request(self, method: str, path: str, *, timeout_s: float) -> bytes:
+        if self.refused:
+            raise ApiFault(403, "Forbidden", "no right")
+        return compact(page(rv="5"))
+
+    async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
+        while True:
+            yield await self.said.get()
+
+
+async def test_when_a_resource_was_last_heard_of_is_known() -> None:
+    """A list, and each line that comes, bookmarks too, show that the API server still talks to us; time does not."""
+    clock, client, messages = FakeTime(), Told(), list[Message]()
+    reader = Store(resources.pods(ShapeTable()), messages.append, lambda _: None)
+    reflector = Reflector(client, reader, warn=silent, now=clock.now, sleep=clock.sleep)
+    assert reflector.heard_s is None
+    task = asyncio.create_task(reflector.run())
+    await clock.advance(0.0)
+    assert reflector.heard_s == 1_000.0
+    await clock.advance(60.0)
+    assert reflector.heard_s == 1_000.0
+    client.said.put_nowait(compact(bookmark("6")) + b"\n")
+    await clock.advance(60.0)
+    assert reflector.heard_s == 1_060.0
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_nobody_waits_to_hear_of_what_is_refused() -> None:
+    """An optional resource that we may not read is not silent for ever longer."""
+    clock, client, refusals = FakeTime(), Told(), list[int]()
+    client.refused = True
+    reader = Store(resources.pods(ShapeTable()), lambda _: None, lambda _: None)
+    reflector = Reflector(
+        client, reader, warn=silent, now=clock.now, sleep=clock.sleep, refused=lambda: refusals.append(1)
+    )
+    reflector.heard_s = 900.0
+    task = asyncio.create_task(reflector.run())
+    await clock.advance(0.0)
+    assert refusals == [1]
+    assert getattr(reflector, "heard_s") is None  # noqa: B009  (mypy takes it for 900.0)
+    task.cancel()
+    await asyncio.wait({task})

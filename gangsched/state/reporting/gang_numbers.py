@@ -1,0 +1,190 @@
+"""What is counted and timed of gangs, for metrics.
+
+Law: it decides nothing, and names nobody. A gang's wait begins when it first has its quorum and ends when as many
+of its binds are answered as its minimum lacked. A gang that loses its quorum, or starts anew, waits anew; after a
+restart the wait begins with what the first list shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from gangsched.model.gang import Gang
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+from gangsched.state.groups import GroupRecord, Registry, broken
+
+NOT_LOOKED_AT = "New"
+"""The reason of those that no plan has looked at yet."""
+REASONS = (*(reason.value for reason in Reason), NOT_LOOKED_AT)
+COUNTED_PER_REFRESH = 500
+"""Groups that are counted at a time, at one or two microseconds each."""
+MOST_KEPT = 10_000
+"""Starts that are kept for somebody who may never ask, such as a simulation."""
+
+
+@dataclass(slots=True)
+class GangCounts:
+    """What happened so far: groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6)."""
+
+    yielded: int = 0
+    timed_out: int = 0
+    kubelet_rejected: int = 0
+
+    def committed(self, verdict: Verdict) -> None:
+        """A verdict became true."""
+        self.yielded += bool(verdict.yields_to)
+        self.timed_out += verdict.expired
+
+
+@dataclass(slots=True)
+class Pending:
+    """What waits now, by reason: gangs, and pods of gangs or plain ones; broken gangs (B5) and held pods (R3)."""
+
+    gangs: Counter[str] = field(default_factory=Counter)
+    pods: Counter[str] = field(default_factory=Counter)
+    broken: int = 0
+    held: int = 0
+
+    def add(self, part: Part, sign: int = 1) -> None:
+        """Count a gang that waits, or with -1 count it no more."""
+        reason, plain, pods, held, is_broken = part
+        self.pods[reason] += sign * pods
+        if not plain:
+            self.gangs[reason] += sign
+            self.broken += sign * is_broken
+            self.held += sign * held
+
+
+Part: TypeAlias = tuple[str, bool, int, int, bool]
+"""What one gang adds: its reason, whether it is a plain pod, pods that wait, pods that hold, whether it is broken."""
+
+
+class PendingCount:
+    """Keeps `Pending` by looking again at groups that changed: 50,000 that wait are not counted at every scrape."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._sum = Pending()
+        self._parts: dict[str, tuple[Part, ...]] = {}
+        self._changed: set[str] = set()
+
+    def changed(self, group_ids: Iterable[str]) -> None:
+        """These groups changed, or are gone."""
+        self._changed.update(group_ids)
+
+    def catch_up(self, most: int = COUNTED_PER_REFRESH) -> None:
+        """Count some of those that changed; `now` counts the others."""
+        registry, known = self._registry, self._parts
+        for _ in range(min(most, len(self._changed))):
+            group_id = self._changed.pop()
+            group = registry.groups.get(group_id)
+            parts = parts_of(registry, group) if group is not None else ()
+            before = known.get(group_id, ())
+            if parts == before:
+                continue
+            for part in before:
+                self._sum.add(part, -1)
+            for part in parts:
+                self._sum.add(part)
+            if parts:
+                known[group_id] = parts
+            else:
+                del known[group_id]
+
+    def now(self) -> Pending:
+        """What waits as of the last refresh and commit."""
+        self.catch_up(len(self._changed))
+        return self._sum
+
+
+def parts_of(registry: Registry, group: GroupRecord) -> tuple[Part, ...]:
+    """What the gangs of a group add that wait."""
+    gangs = [gang for gang in map(registry.view, group.gangs) if gang.waiting]
+    verdict = group.verdict
+    if not gangs:
+        return ()
+    if verdict is None:
+        return tuple([_part(gang, NOT_LOOKED_AT) for gang in gangs])
+    if not verdict.gangs:
+        return tuple([_part(gang, verdict.told.reason.value) for gang in gangs])
+    reasons = dict(verdict.gangs)
+    return tuple([_part(gang, reasons.get(gang.id, verdict.told).reason.value) for gang in gangs])
+
+
+def _part(gang: Gang, reason: str) -> Part:
+    held = len(gang.held)
+    return reason, gang.plain, len(gang.pending) + len(gang.retry) + len(gang.kept) + held, held, broken(gang)
+
+
+def count_pending(registry: Registry) -> Pending:
+    """Count all anew."""
+    found = Pending()
+    for group in registry.groups.values():
+        for part in parts_of(registry, group):
+            found.add(part)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class GangStart:
+    """A gang of this minimum started, this long after it had its quorum, in so many rounds."""
+
+    min_member: int
+    wait_s: float
+    rounds: int
+
+
+@dataclass(slots=True)
+class _Wait:
+    """Since when a gang has its quorum, rounds of its group before, and binds that its minimum lacks."""
+
+    since_s: float
+    rounds: int
+    lacks: int
+    bound: int = 0
+
+
+class GangWaits:
+    """The waits of gangs that have their quorum and have not started. Plain pods are not timed."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, _Wait] = {}
+        self._started: deque[GangStart] = deque(maxlen=MOST_KEPT)
+
+    def changed(self, group: GroupRecord, gangs: Iterable[Gang], now_s: float) -> None:
+        """A group changed; `gangs` are its gangs as they are now."""
+        for gang in gangs:
+            wait = self._waits.get(gang.id)
+            if gang.plain or gang.satisfied:
+                continue  # the answers to its binds are to come, or it started before
+            if not gang.waiting or gang.uninitialised is not None or gang.quorum < gang.min_member:
+                self._waits.pop(gang.id, None)
+                continue
+            if wait is None or wait.bound:
+                wait = self._waits[gang.id] = _Wait(now_s, group.rounds, 0)
+            wait.lacks = max(1, gang.min_member - gang.bound)
+
+    def bound(self, gang: Gang, group: GroupRecord, now_s: float) -> None:
+        """The bind of one of its members went through."""
+        wait = self._waits.get(gang.id)
+        if wait is None:
+            return
+        wait.bound += 1
+        if wait.bound >= wait.lacks:
+            del self._waits[gang.id]
+            self._started.append(GangStart(gang.min_member, now_s - wait.since_s, group.rounds - wait.rounds))
+
+    def forget(self, gang_ids: Iterable[str]) -> None:
+        """These gangs are gone."""
+        for gang_id in gang_ids:
+            self._waits.pop(gang_id, None)
+
+    def take_started(self) -> list[GangStart]:
+        """The gangs that started since last asked."""
+        started = list(self._started)
+        self._started.clear()
+        return started

@@ -1,0 +1,70 @@
+"""The metrics of gangs: what waits and why, how long gangs wait, and what befalls them.
+
+Law: as in `metrics`. What waits is counted once for each scrape, and only where this instance leads: a standby decides
+nothing, and sums over replicas stay true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from gangsched.state.reporting.gang_numbers import REASONS, GangCounts, GangStart, Pending
+
+SIZES = ((1, "1"), (8, "2-8"), (64, "9-64"), (512, "65-512"))
+LARGEST = "513+"
+WAIT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 14_400, 86_400, 259_200, 604_800)
+ROUND_BUCKETS = (1, 2, 3, 5, 10, 30, 100, 300, 1_000)
+
+
+class GangMetrics(Collector):
+    """`count` and `counts` are read when Prometheus asks; their owner replaces them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.count: Callable[[], Pending] = Pending
+        self.counts = GangCounts()
+        waits = Histogram(
+            "gangsched_gang_wait_seconds",
+            "Time from a gang's quorum to the answer to the last bind of its minimum, by its minimum.",
+            ["members"],
+            buckets=WAIT_BUCKETS_S,
+            registry=registry,
+        )
+        self._waits = {size: waits.labels(size) for size in (*(size for _, size in SIZES), LARGEST)}
+        self._rounds = Histogram(
+            "gangsched_gang_rounds", "Rounds that gangs needed to start.", buckets=ROUND_BUCKETS, registry=registry
+        )
+        registry.register(self)
+
+    def started(self, start: GangStart) -> None:
+        """A gang started."""
+        size = next((size for most, size in SIZES if start.min_member <= most), LARGEST)
+        self._waits[size].observe(start.wait_s)
+        self._rounds.observe(start.rounds)
+
+    def collect(self) -> Iterator[Metric]:
+        """What waits now, and the counts."""
+        pending, counts = self.count(), self.counts
+        gangs = GaugeMetricFamily("gangsched_pending_gangs", "Gangs that wait, by reason.", labels=["reason"])
+        pods = GaugeMetricFamily(
+            "gangsched_pending_pods", "Pods of ours that wait, in gangs and plain ones, by reason.", labels=["reason"]
+        )
+        for reason in REASONS:
+            gangs.add_metric([reason], pending.gangs[reason])
+            pods.add_metric([reason], pending.pods[reason])
+        yield gangs
+        yield pods
+        broken = "Gangs that started and are below their minimum, with members that wait."
+        yield GaugeMetricFamily("gangsched_broken_gangs", broken, pending.broken)
+        holds = "Pods that hold room and wait for their gang."
+        yield GaugeMetricFamily("gangsched_holds", holds, pending.held)
+        yielded = "Groups that released their held nodes so that one ranked before them could start."
+        yield CounterMetricFamily("gangsched_yields", yielded, counts.yielded)
+        timed_out = "Groups whose wait time ran out while they held room."
+        yield CounterMetricFamily("gangsched_timeouts", timed_out, counts.timed_out)
+        rejected = "Bound members that a kubelet rejected."
+        yield CounterMetricFamily("gangsched_kubelet_rejections", rejected, counts.kubelet_rejected)

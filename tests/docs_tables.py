@@ -1,0 +1,123 @@
+"""The tables of the manual that are made from the code: `make docs-tables` writes them, `test_docs_tables` checks.
+
+Law: a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, and nothing between these is written by
+hand. What a row says is said in the code: descriptions of settings, the HELP of metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+from prometheus_client.metrics_core import Metric
+
+from gangsched.daemon import Daemon
+from gangsched.kube.http.client import ApiClient
+from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.http.permissions import Lease
+from gangsched.kube.lease.candidate import Timing
+from gangsched.kube.lease.leadership import lead_by_lease
+from gangsched.kube.ports import Runtime, silent
+from gangsched.kube.read.informers import Informers
+from gangsched.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = ("gangsched_", "leader_election_")
+MOST_VALUES = 6
+"""A label with more values than this is named without them."""
+_MARKED = re.compile(r"(?s)(<!-- table: ([a-z-]+) -->\n).*?(\n<!-- end of table -->)")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |".replace("| --- ", "|---").replace("--- |", "---|") for cells in lines)
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+
+def families() -> list[Metric]:
+    """All metrics of ours, as a daemon that is put together but not started has them."""
+    client = cast("ApiClient", object())
+    informers = Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)
+    lease, timing = Lease("ns", "l"), Timing(duration_s=15, renew_s=10, retry_s=2)
+    leadership = lead_by_lease(client, lease, timing, identity=None, caught_up=informers.synced, runtime=Runtime())
+    daemon = Daemon(Settings(), ConnectionPool(client), informers, asyncio.Event(), leadership)
+    for reflector in informers.reflectors.values():
+        reflector.heard_s = 0.0
+    return [family for family in daemon.metrics.registry.collect() if family.name.startswith(OURS)]
+
+
+def metric_name(family: Metric) -> str:
+    """As Prometheus knows it."""
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _labels(family: Metric) -> dict[str, list[str]]:
+    """The values of each label; `le` is none of a user's."""
+    found: dict[str, dict[str, None]] = {}
+    for sample in family.samples:
+        for name, value in sample.labels.items():
+            if name != "le":
+                found.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in found.items()}
+
+
+def _told(labels: dict[str, list[str]]) -> str:
+    texts = []
+    for name, values in labels.items():
+        fixed = name not in {"version", "python", "name", "reason"} and len(values) <= MOST_VALUES
+        texts.append(f"`{name}`" + (f": {', '.join(values)}" if fixed else ""))
+    return "; ".join(texts)
+
+
+def _is_counted(family: Metric) -> bool:
+    return family.type == "counter" and "part" in _labels(family)
+
+
+def metrics() -> str:
+    """Everything but the plain counters."""
+    rows = [
+        (f"`{metric_name(family)}`", family.type, _told(_labels(family)), family.documentation)
+        for family in families()
+        if not _is_counted(family)
+    ]
+    return table(("metric", "type", "labels", "meaning"), rows)
+
+
+def counters() -> str:
+    """What its owners count, by `part`."""
+    rows = [(f"`{metric_name(each)}`", each.documentation) for each in families() if _is_counted(each)]
+    return table(("metric", "meaning"), rows)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+TABLES: dict[str, Callable[[], str]] = {"metrics": metrics, "counters": counters}
+FILES = ("docs/operations.md",)
+
+
+def with_tables(text: str) -> str:
+    """The text with every marked table as the code has it now. Raises KeyError for a table that nobody makes."""
+    return _MARKED.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
+
+
+def marked() -> Iterator[tuple[str, str]]:
+    """(file, table) of every table that is marked."""
+    for file in FILES:
+        yield from ((file, found[2]) for found in _MARKED.finditer((ROOT / file).read_text()))
+
+
+def main() -> None:
+    """Write the tables."""
+    for file in FILES:
+        path = ROOT / file
+        path.write_text(with_tables(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
