@@ -11,7 +11,7 @@ reservation of a group that is entitled to one (H12). 8. PostFilter: end a deadl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -101,23 +101,33 @@ def plan(
             verdicts[group.id] = standing.turn(group, verdicts[group.id])
     left = tuple(group.id for group in ready if group.id not in verdicts)
     # 8. PostFilter, with all holders whatever the limits; groups that hold preempt where nobody yields
+    again = post_filter.unsettled(ordered, verdicts, ledger.table)
     gave = post_filter.yield_holds(ordered, verdicts, ledger, decided)
     verdicts |= gave
     if preemptions is not None:
-        if not post_filter.progressed(ordered, verdicts):
-            verdicts |= _of_those_that_hold(ordered, verdicts, ledger, preemptions)
+        if not gave:
+            verdicts |= _of_those_that_hold(ordered, verdicts, ledger, preemptions, but=again)
         gave |= preemptions.gave
     first = gave | verdicts | gave  # what is released comes before what takes its room
-    return Plan(tuple(first.values()), left, tried, standing.result(first) if standing is not None else None)
+    reservations = standing.result(first) if standing is not None else None
+    return Plan(tuple(first.values()), left, tried, reservations, again)
 
 
 def _of_those_that_hold(
-    ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, preemptions: Preemptions
+    ordered: Sequence[Group],
+    verdicts: Mapping[str, Verdict],
+    ledger: Ledger,
+    preemptions: Preemptions,
+    *,
+    but: Container[str],
 ) -> dict[str, Verdict]:
-    """The verdicts of NonStrict groups that preempt, and of those that release holds for them (V15)."""
+    """The verdicts of NonStrict groups that preempt, and of those that release holds for them (V15).
+
+    Not of those `but`: others may yield to them, which is found out in the next plan.
+    """
     made: dict[str, Verdict] = {}
     for group in ordered:
-        if group.strict or group.id not in verdicts or group.id in made:
+        if group.strict or group.id not in verdicts or group.id in made or group.id in but:
             continue
         ledger.respect_nominations(group.lowest_priority, but=group.id)
         holders = post_filter.still_holding(ordered, {**verdicts, **made})

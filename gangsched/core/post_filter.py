@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from gangsched.core import messages
+from gangsched.core.filter import static_fit
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import NodeTable
 
 WAITING_FOR_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE})
 
@@ -37,7 +39,7 @@ def yield_holds(
         return {}
     for beneficiary in ordered:
         verdict = verdicts.get(beneficiary.id)
-        if verdict is None or beneficiary.id in moved or verdict.reason not in WAITING_FOR_ROOM:
+        if verdict is None or beneficiary.id in moved or not _waits_for_room(verdict):
             continue
         lower = [holder for holder in holders if _may_yield(holder, beneficiary)]
         if not lower or _permitted_without(beneficiary, lower, ledger, decide) is None:
@@ -55,6 +57,42 @@ def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> boo
     """Whether a holder moved in this plan, or somebody became one: then a deadlock is looked for in the next."""
     moved = any(group.holds and group.id in verdicts and has_moved(verdicts[group.id]) for group in ordered)
     return moved or any(verdict.holds for verdict in verdicts.values())
+
+
+def unsettled(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], table: NodeTable) -> frozenset[str]:
+    """The groups that are to be looked at again because a holder progressed: in this plan no deadlock was looked for.
+
+    These are groups refused for room that took holds, and those to which a group might yield that holds on a node which
+    they may use. Nobody else is helped by a yield; who was not looked at was refused when the room was free that is
+    held now.
+    """
+    if not progressed(ordered, verdicts):
+        return frozenset()
+    holders = [(group, nodes) for group in ordered if (nodes := _held_after(group, verdicts.get(group.id)))]
+    refused = (group for group in ordered if group.id in verdicts and _waits_for_room(verdicts[group.id]))
+    return frozenset(group.id for group in refused if verdicts[group.id].holds or _may_profit(group, holders, table))
+
+
+def _waits_for_room(verdict: Verdict) -> bool:
+    return verdict.reason in WAITING_FOR_ROOM
+
+
+def _held_after(group: Group, verdict: Verdict | None) -> frozenset[str]:
+    """The nodes on which the group holds once its verdict is carried out."""
+    held = _holds(group)
+    if verdict is not None:
+        held = (
+            () if verdict.binds else (*(each for each in held if each.pod.uid not in verdict.releases), *verdict.holds)
+        )
+    return frozenset(each.node for each in held)
+
+
+def _may_profit(group: Group, holders: Sequence[tuple[Group, frozenset[str]]], table: NodeTable) -> bool:
+    """Whether one that may yield to the group holds on a node that a pod of it may use."""
+    nodes = frozenset[str]().union(*(nodes for holder, nodes in holders if _may_yield(holder, group)))
+    where = [table.index[name] for name in nodes if name in table.index]
+    shapes = {pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
+    return bool(where) and any(static_fit(shape, table).mask[where].any() for shape in shapes)
 
 
 def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> list[Group]:

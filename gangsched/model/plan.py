@@ -98,13 +98,15 @@ class Verdict:
 class Plan:
     """Verdicts in the order they were reached. `left` are groups not looked at because the cycle was full.
 
-    `reservations` are those that stand now; None where they are off.
+    `reservations` are those that stand now; None where they are off. The groups in `again` are to be looked at in the
+    next plan too: a holder progressed in this one, and only where none does it is seen whether others yield (D1).
     """
 
     verdicts: tuple[Verdict, ...]
     left: tuple[str, ...] = ()
     pods_tried: int = 0
     reservations: Reservations | None = None
+    again: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

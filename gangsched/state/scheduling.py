@@ -7,7 +7,6 @@ it rests on has changed since its snapshot, not at all (semantics B2). Time is a
 from __future__ import annotations
 
 import math
-from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
 from gangsched.api.gang_spec import GangDefaults
@@ -29,7 +28,6 @@ from gangsched.model.protocol import (
     RecordEvent,
     Report,
 )
-from gangsched.model.reasons import Reason
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.claim_binding import ClaimBinding
@@ -295,7 +293,6 @@ class SchedulingState:
         had counted on, what is committed still holds, but every group is looked at again.
         """
         self.refresh(now_s)
-        holders = frozenset(self._clocked)
         actions: list[Action] = []
         newest = Ledger(self.cluster.snapshot()) if self.cluster.snapshot() is not snapshot else None
         for verdict in plan.verdicts:
@@ -313,30 +310,12 @@ class SchedulingState:
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
         self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
-        self._look_for_deadlock(plan, holders, now_s)
+        for group_id in plan.again & self.registry.groups.keys():
+            self.queue.activate(group_id)
         if plan.reservations is not None:
             self.reservations.take(plan.reservations, now_s)
             self.reports.reserved(plan.reservations, now_s=now_s, wall_s=self.reservations.wall_s(now_s))
         return actions
-
-    def _look_for_deadlock(self, plan: Plan, holders: Set[str], now_s: float) -> None:
-        """After a plan in which a holder progressed, look again: a deadlock shows only in one where none does (D1).
-
-        Of those that hold nothing, only a group of higher priority than a holder may profit from it.
-        """
-        moved = {each.group: each for each in plan.verdicts if each.binds or each.holds or each.releases}
-        holding = {group for group in holders if group not in moved or not moved[group].binds}
-        holding |= {group for group, verdict in moved.items() if verdict.holds}
-        if holding and any(verdict.holds or group in holders for group, verdict in moved.items()):
-            known = self.registry.groups.keys()
-            rank = {group_id: self.registry.group(group_id, now_s).priority for group_id in holding & known}
-            refused = {each.group for each in plan.verdicts if each.reason is Reason.UNSCHEDULABLE} & known
-            lowest = min(rank.values(), default=None)
-            above = {
-                each for each in refused if lowest is not None and self.registry.group(each, now_s).priority > lowest
-            }
-            for group_id in rank.keys() | above:
-                self.queue.activate(group_id)
 
     def may_send(self, bind: Bind) -> bool:
         """Whether a bind may be sent, or sent again: its node exists, is schedulable and holds the pod's room (B2)."""

@@ -102,7 +102,7 @@ class Parked:
     @property
     def minds_pods(self) -> bool:
         """Whether a group may be helped by pods that come, go or change their labels, wherever they are."""
-        return any(map(_minds_pods, self._by_shape))
+        return any(map(minds_pods, self._by_shape))
 
     def add(
         self, group: str, needs: tuple[Need, ...], rank: Rank, snapshot: Snapshot | None, *, stay: Stay | None = None
@@ -157,7 +157,7 @@ class Parked:
         woken: set[str] = set()
         for shape, waiting in list(self._by_shape.items()):
             self.looks += 1
-            if static_fit(shape, snapshot.table).mask[nodes].any() or (stirred and _minds_pods(shape)):
+            if static_fit(shape, snapshot.table).mask[nodes].any() or (stirred and minds_pods(shape)):
                 waiting.batch, waiting.refused, waiting.kept_from = 1, None, []
                 woken |= self._wake(shape, waiting, snapshot)
                 rooms = self._room_facts(shape, snapshot)[0]
@@ -226,6 +226,6 @@ class Parked:
         return known
 
 
-def _minds_pods(shape: Shape) -> bool:
+def minds_pods(shape: Shape) -> bool:
     """Whether the shape's filters look at other pods."""
     return shape.inter_pod is not None and shape.inter_pod.hard

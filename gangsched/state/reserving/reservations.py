@@ -10,18 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Set
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+
+from gangsched.core.filter import static_fit
 from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import head_of, rank
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
+from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reservations, Reserved, Reserving
 from gangsched.model.snapshot import NodeTable
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
+from gangsched.state.queueing.parked import minds_pods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reserving.expected_ends import ExpectedEnds
 from gangsched.state.reserving.waiting import Rank, Waiting
@@ -32,6 +37,14 @@ MADE_AT_MOST: Final = 2
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 FOR_ITSELF: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.TOO_YOUNG})
 """Reasons that do not depend on what others have reserved, or on what runs."""
+
+
+class _Barred(NamedTuple):
+    """Why a group may not be a head for now, and its place among those that wait."""
+
+    why: NotReserved
+    namespace: str
+    rank: Rank
 
 
 class StandingReservations:
@@ -47,7 +60,7 @@ class StandingReservations:
         self._queue = queue
         self.standing: tuple[Reserved, ...] = ()
         self.waiting = Waiting()
-        self._barred: dict[str, NotReserved] = {}
+        self._barred: dict[str, _Barred] = {}
         self._barred_until_s: list[tuple[float, str]] = []
         self._known: dict[str, NotReserved] = {}
         self._found: list[str] = []
@@ -110,6 +123,7 @@ class StandingReservations:
             head = head_of(self._registry.group(verdict.group, now_s))
         if head is None:
             self.waiting.remove(verdict.group)
+            self._barred.pop(verdict.group, None)
         elif verdict.group not in self._barred:
             self.waiting.put(verdict.group, min(head.namespaces), rank(head, ""))
 
@@ -121,7 +135,7 @@ class StandingReservations:
             return None
         self._behind_s = wall_s - now_s
         passed = bool(self.standing) and self._ends.passes_s <= wall_s
-        self._look_again(wall_s)
+        self._look_again(now_s, wall_s)
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
             self._now, self._later, self._made_s = self._later, set(), now_s
         in_turn = {group.id for group in ready}
@@ -139,18 +153,19 @@ class StandingReservations:
             standing=self.standing,
             stale=frozenset(self._now),
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
-            known={group_id: self._barred.get(group_id) or self._known[group_id] for group_id in about},
+            known={each: self._barred[each].why if each in self._barred else self._known[each] for each in about},
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
             memo=self.memo,
         )
 
-    def _look_again(self, wall_s: float) -> None:
+    def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""
         snapshot = self._cluster.snapshot()
         if snapshot.table is not self._table:
+            before = self._table
             self._table = snapshot.table
             self._later.update(each.group for each in self.standing)
-            self._unbar({each for each, why in self._barred.items() if why.why is NotEntitled.IMPOSSIBLE})
+            self._unbar(self._possible_now(before, snapshot.table, now_s))
         while self._barred_until_s and self._barred_until_s[0][0] <= wall_s:
             self._unbar({heappop(self._barred_until_s)[1]})
         for group_id in [group_id for group_id, why in self._known.items() if why.until_s <= wall_s]:
@@ -165,11 +180,30 @@ class StandingReservations:
             elif emptied:
                 self._later.update(each.group for each in self.standing if each.is_fence)
 
+    def _possible_now(self, before: NodeTable | None, table: NodeTable, now_s: float) -> list[str]:
+        """The groups that were more than the empty cluster had, and may use a node that is new or another one now."""
+        barred = [each for each, barred in self._barred.items() if barred.why.why is NotEntitled.IMPOSSIBLE]
+        if not barred or before is None:
+            return barred
+        old = dict(zip(before.names, before.nodes, strict=True))
+        changed = np.array([n for n, node in enumerate(table.nodes) if old.get(node.name) is not node], dtype=np.intp)
+
+        def may_help(shape: Shape) -> bool:
+            return minds_pods(shape) or bool(static_fit(shape, table).mask[changed].any())
+
+        return [each for each in barred if any(map(may_help, self._shapes(each, now_s)))]
+
+    def _shapes(self, group_id: str, now_s: float) -> set[Shape]:
+        """Those of the pods that wait."""
+        gangs = self._registry.group(group_id, now_s).gangs
+        return {pod.shape for gang in gangs for pod in (*gang.pending, *gang.retry)}
+
     def _unbar(self, groups: Iterable[str]) -> None:
-        """What kept these groups from being heads is over; who still waits is looked at anew."""
+        """What kept these groups from being heads is over: they may be, as those that wait."""
         for group_id in groups:
-            if self._barred.pop(group_id, None) is not None:
-                self._queue.activate(group_id)
+            barred = self._barred.pop(group_id, None)
+            if barred is not None:
+                self.waiting.put(group_id, barred.namespace, barred.rank)
 
     def _candidates(self) -> list[str]:
         """Groups that may be heads and have no reservation; found anew only when others wait or stand than before."""
@@ -219,9 +253,9 @@ class StandingReservations:
         return self.rank(self._registry.group(group_id, now_s)) if group_id in self._registry.groups else ()
 
     def _bar(self, group_id: str, why: NotReserved) -> None:
-        if group_id in self.waiting and self._barred.get(group_id) != why:
-            self._barred[group_id] = why
-            self.waiting.remove(group_id)
+        place = self.waiting.remove(group_id)
+        if place is not None:
+            self._barred[group_id] = _Barred(why, *place)
             if why.until_s < math.inf:
                 heappush(self._barred_until_s, (why.until_s, group_id))
 

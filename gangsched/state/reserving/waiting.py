@@ -42,15 +42,17 @@ class Waiting:
             self._of[group] = namespace, rank
             insort(self._by_namespace.setdefault(namespace, []), rank)
 
-    def remove(self, group: str) -> None:
-        """The group no longer waits for room."""
-        namespace, rank = self._of.pop(group, ("", None))
-        if rank is not None:
+    def remove(self, group: str) -> tuple[str, Rank] | None:
+        """The group no longer waits for room; returns what it was `put` with."""
+        place = self._of.pop(group, None)
+        if place is not None:
+            namespace, rank = place
             self.version += 1
             ranks = self._by_namespace[namespace]
             del ranks[bisect_left(ranks, rank)]
             if not ranks:
                 del self._by_namespace[namespace]
+        return place
 
     def first(
         self, number: int, *, of_each: int, before: Callable[[str], Rank | None], skip: Callable[[str], bool]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
 from gangsched.state.queueing.queue import SAFETY_NET_S, Queue
@@ -100,3 +102,23 @@ def test_groups_beyond_the_limits_follow_in_the_next_plans() -> None:
         world.create(members(f"g{number}", 3))
     assert len(world.settle().bound()) == 21
     assert len(world.plans) >= 4
+
+
+def test_holders_elsewhere_make_nobody_look_again() -> None:
+    """Q3, D1: what others take on nodes that a gang may not use is nothing to it, whether it holds or not."""
+    world = World(node("a", 5), node("x", 9), preempts=True)
+    ours, theirs = (shape(1, node_selector=(("kubernetes.io/hostname", name),)) for name in "ax")
+    world.create(pod("there", node_name="a"))
+    blockers = world.create(pod(f"b{n}", node_name="x") for n in range(9))
+    world.create(members("holds", 5, of=ours, mode="NonStrict"), members("strict", 6, of=ours, priority=9))
+    world.settle()
+    assert len(world.held()) == 4
+    world.create(members("other", 9, of=theirs, mode="NonStrict"))
+    world.settle()
+    world.plans.clear()
+    for blocker in blockers[:6]:
+        world.delete(blocker)
+        world.settle()
+    looked_at = Counter(verdict.group for plan in world.plans for verdict in plan.verdicts)
+    assert looked_at["ns/other"] >= 6
+    assert looked_at["ns/holds"] == looked_at["ns/strict"] == 0

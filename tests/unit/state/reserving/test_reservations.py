@@ -10,7 +10,7 @@ from gangsched.core.cycle import Limits
 from gangsched.model.objects import Pod
 from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.state.scheduling import Rules
-from tests.builders import members, node, pod
+from tests.builders import members, node, pod, running, shape
 from tests.world import EPOCH_S, World
 
 LIMITS = ReservationLimits(share=1.0)
@@ -355,3 +355,33 @@ def test_gangs_that_are_kept_out_alike_are_not_all_looked_at() -> None:
     there.settle()
     assert sum(len(each.verdicts) for each in there.plans[before:]) < 30
     assert not any(name.startswith("small") for name in there.bound())
+
+
+def test_a_node_that_a_group_may_not_use_is_nothing_to_it() -> None:
+    """Q3: a gang of more nodes than there are is not looked at for every node that comes, and by and by for its own."""
+    there, _ = full(2)
+    plenty = shape(8, node_selector=(("size", "plenty"),))
+    waiting = there.create(members("w", 2, of=plenty, creation_s=int(EPOCH_S + there.now_s)))
+    there.settle()
+    assert there.state.reservations.standing == ()
+    there.plans.clear()
+    for number in range(5):
+        there.add_nodes(node(f"other-{number}"))
+        there.settle()
+    assert not [each for plan in there.plans for each in plan.verdicts if each.group == "ns/w"]
+    there.add_nodes(*(node(f"plenty-{n}", labels={"size": "plenty"}) for n in range(2)))
+    there.settle()
+    assert {there.bound()[each.name] for each in waiting} == {"plenty-0", "plenty-1"}
+
+
+def test_a_node_that_makes_a_group_possible_lets_it_be_a_head() -> None:
+    """H3: a gang of three nodes where there were two has its reservation as soon as there is a third, full as it is."""
+    there, _ = full(2)
+    gang_of(there, "three", 3)
+    there.settle()
+    assert standing(there) == []
+    there.add_nodes(node("n02"))
+    taken = pod("first", gpus=4, run_time_metadata=states(300.0), start_s=int(EPOCH_S + there.now_s))
+    there.create(running(taken, "n02"))
+    there.settle()
+    assert [group for group, *_ in standing(there)] == ["ns/three"]
