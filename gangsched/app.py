@@ -103,6 +103,7 @@ async def schedule(
             restore_signals=restore_signals,
             sweep_every_s=settings.podgroup_sweep_s,
             scheduler_names=settings.scheduler_names,
+            node_selector=settings.node_selector,
             disruption_budgets=settings.preemption is not VictimScope.OFF,
             runtime=runtime,
             follow=follow,

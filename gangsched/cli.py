@@ -45,6 +45,9 @@ def run(
     scheduler_name: Annotated[
         list[str] | None, typer.Option(help="Serve pods with this spec.schedulerName; may be repeated.")
     ] = None,
+    node_selector: Annotated[
+        str | None, typer.Option(help="Use only nodes with these labels, as for kubectl -l; others do not exist.")
+    ] = None,
     health_port: Annotated[
         int | None, typer.Option(help="Port of /livez, /readyz and /metrics; 0 is off.  [default: 8080]")
     ] = None,
@@ -63,6 +66,7 @@ def run(
     overrides: dict[str, object] = {
         "kubeconfig": kubeconfig,
         "scheduler_names": tuple(scheduler_name) if scheduler_name else None,
+        "node_selector": node_selector,
         "health_port": health_port,
         "leader_elect": leader_elect,
         "log_format": log_format,

@@ -225,6 +225,8 @@ class Daemon:
         self.loop.wake()
         stores = self.informers.stores
         self._log.info("ready", version=__version__, pods=len(stores["pods"]), nodes=len(stores["nodes"]))
+        if self.settings.node_selector and not len(stores["nodes"]):
+            self._log.warning(f"No node has the labels of node_selector: {self.settings.node_selector}.")
         await asyncio.sleep(QUIET_AFTER_S)  # what was waiting for us is being bound now, and that comes first
         await wait_for_event(self.binder.idle, QUIET_WITHIN_S, sleep=asyncio.sleep)
         self.informers.backlog_bound.set()

@@ -20,6 +20,8 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as UnreadableSetting
 
+from gangsched.api.label_selector import parse_label_selector
+from gangsched.api.values import BadValue
 from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.gpu_policy import TOPOLOGY_KEYS
@@ -67,6 +69,9 @@ class Settings(BaseSettings):
     )
     scheduler_names: Annotated[tuple[SchedulerName, ...], NoDecode] = Field(
         default=("gangsched",), min_length=1, description="Pods whose spec.schedulerName is one of these are ours (I1)."
+    )
+    node_selector: str = Field(
+        default="", description="Labels of the nodes that there are for this instance, as for kubectl -l (I7)."
     )
     api_server_wait_s: float = Field(
         default=60.0, ge=0, le=3_600, description="How long a start waits for an API server that is away."
@@ -250,6 +255,14 @@ class Settings(BaseSettings):
         if isinstance(value, bool) and info.field_name != "leader_elect":
             raise ValueError("it is a boolean, and this setting is none")
         return value
+
+    @field_validator("node_selector")
+    @classmethod
+    def _is_label_selector(cls, value: str) -> str:
+        try:
+            return parse_label_selector(value)
+        except BadValue as bad:
+            raise ValueError(f"it {bad}") from None
 
     @field_validator("scheduler_names", "topology_keys", "accelerators", mode="before")
     @classmethod

@@ -117,7 +117,7 @@ class Memo:
 class PodsByNode:
     """`residents[node]` by uid, node index as in the node table, as of `versions[node]`.
 
-    `term_owners` are those with a pod on any node.
+    `term_owners` are those with a pod on any of these nodes.
     `namespaces` has the labels of every namespace there is.
     """
 

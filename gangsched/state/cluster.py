@@ -1,8 +1,9 @@
 """Nodes and what occupies them, kept as columns for `core`.
 
 Law: the columns are always the exact sum of what was put on the nodes. Who is where, and why, is for the members to say
-(`member_store`). Pods on nodes that are not known (yet) are counted once the node appears. The pods of a node are kept
-by uid, and copied only when they change after a snapshot has shown them.
+(`member_store`). Pods on nodes that are not known (yet) are counted once the node appears; until then they change no
+snapshot and wake nobody, for with a node pool most pods may be on such nodes (semantics I7). The pods of a node are
+kept by uid, and copied only when they change after a snapshot has shown them.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Cluster:
         self._grown.add(node.name)
         if old is None:
             self._touched.add(node.name)
+            for pod in self.residents(node.name).values():
+                self._count_terms(pod, +1)
         if old is None or any(name not in self._resources for name, _ in node.allocatable):
             self._stale_columns = self._stale_table = True
             return
@@ -82,6 +85,8 @@ class Cluster:
         """Forget a node; its pods are remembered until they are deleted."""
         if self._nodes.pop(name, None) is not None:
             self._touched.discard(name)
+            for pod in self.residents(name).values():
+                self._count_terms(pod, -1)
             self._stale_columns = self._stale_table = True
             self._stirred = True  # a topology domain may be gone
             self._snapshot = None
@@ -119,8 +124,9 @@ class Cluster:
     def vacate(self, pod: Pod, node: str) -> None:
         """A pod releases its room."""
         self._take(pod, node, -1)
-        keeps_others_off = pod.claims or (pod.shape.inter_pod is not None and pod.shape.inter_pod.anti_affinity)
-        self._grown.update(self._nodes if keeps_others_off else (node,))
+        here = {node} & self._nodes.keys()
+        keeps_others_off = pod.claims or (here and pod.shape.inter_pod and pod.shape.inter_pod.anti_affinity)
+        self._grown.update(self._nodes if keeps_others_off else here)
 
     def renew(self, pod: Pod, node: str) -> None:
         """Replace a pod by a version that filters cannot tell apart; a snapshot may show either."""
@@ -226,20 +232,26 @@ class Cluster:
             used[name] = used.get(name, 0) + sign * amount
         if not any(used.values()):
             del self._used[node]
+        residents = self._settle(pod, node, sign)
+        if node not in self._nodes:
+            return
         self._snapshot = None
+        self._stirred = True
+        self._touched.add(node)
+        self._count_terms(pod, sign)
         index = None if self._stale_columns else self._table.index.get(node)
-        self._settle(pod, node, sign, index)
         if index is None:
             return
+        self._rows[index] = residents
+        self._version += 1
+        self._versions[index] = self._version
         for name, amount in pod.shape.requests:
             row = self._resources.get(name)
             if row is not None:
                 self._free[row, index] -= sign * amount
 
-    def _settle(self, pod: Pod, node: str, sign: int, index: int | None) -> None:
-        """Update the residents of one node, and which of them have inter-pod terms."""
-        self._stirred = True
-        self.touch(node)
+    def _settle(self, pod: Pod, node: str, sign: int) -> Residents:
+        """Update the residents of one node; these."""
         if node not in self._unshown:
             self._residents[node] = dict(self._residents.get(node, NOBODY))
             self._unshown.add(node)
@@ -248,18 +260,18 @@ class Cluster:
             residents[pod.uid] = pod
         else:
             del residents[pod.uid]
+        if not residents:
+            del self._residents[node]
+            self._unshown.discard(node)
+        return residents
+
+    def _count_terms(self, pod: Pod, sign: int) -> None:
+        """Count the pod among those with inter-pod terms on a node that is known."""
         if pod.shape.inter_pod is not None and pod.shape.inter_pod.has_terms:
             owner = (pod.shape, pod.namespace)
             self._term_owners[owner] = self._term_owners.get(owner, 0) + sign
             if not self._term_owners[owner]:
                 del self._term_owners[owner]
-        if index is not None:
-            self._rows[index] = residents
-            self._version += 1
-            self._versions[index] = self._version
-        if not residents:
-            del self._residents[node]
-            self._unshown.discard(node)
 
     def _refresh(self) -> None:
         if self._stale_table:

@@ -86,7 +86,8 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     lowest = min((member.pod.priority for member in members if member.node), default=None)
     if state.members.lowest_priority != lowest:
         yield f"{state.members.lowest_priority} is kept as the lowest priority, and should be {lowest}"
-    owners = {(m.pod.shape, m.pod.namespace) for m in members if m.node and _states_terms(m.pod)}
+    known = state.cluster.nodes
+    owners = {(m.pod.shape, m.pod.namespace) for m in members if m.node in known and _states_terms(m.pod)}
     if set(snapshot.pods_by_node.term_owners) != owners:
         yield f"{len(snapshot.pods_by_node.term_owners)} owners of inter-pod terms are kept, not {len(owners)}"
     for name in pods.keys() | kept.keys() | set(snapshot.table.names):

@@ -68,6 +68,8 @@ def test_run_hands_the_flags_to_the_daemon(app: FakeApp) -> None:
         "a",
         "--scheduler-name",
         "b",
+        "--node-selector",
+        "pool=a",
         "--health-port",
         "0",
         "--log-format",
@@ -80,6 +82,7 @@ def test_run_hands_the_flags_to_the_daemon(app: FakeApp) -> None:
         Settings(
             kubeconfig=Path("/k"),
             scheduler_names=("a", "b"),
+            node_selector="pool=a",
             health_port=0,
             log_format=LogFormat.CONSOLE,
             log_level=LogLevel.DEBUG,

@@ -148,6 +148,8 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
         ("backfill_order: longest", "should be 'shortest' or 'age'"),
         ("backfill_overrun: kill", "should be 'tell' or 'evict'"),
         ("backfill_overrun_after_s: 0", "backfill_overrun_after_s is 0"),
+        ("node_selector: [pool=a]", "node_selector is ['pool=a']"),
+        ("node_selector: pool=a b", 'node_selector is "pool=a b" in '),
     ],
 )
 def test_bad_values_are_refused_by_name(tmp_path: Path, text: str, part: str) -> None:
@@ -156,6 +158,16 @@ def test_bad_values_are_refused_by_name(tmp_path: Path, text: str, part: str) ->
     assert part in sentence
     assert sentence.endswith(".")
     assert "\n" not in sentence
+
+
+def test_node_selector_is_one_as_kubectl_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I7: equality and sets; a text that is none is one sentence with the part that is wrong."""
+    monkeypatch.setenv("GANGSCHED_NODE_SELECTOR", "pool in (a, b), !spot")
+    assert load_settings(None, {}).node_selector == "pool in (a,b),!spot"
+    assert refusal(node_selector="pool=a,zone in (x") == (
+        'node_selector is "pool=a,zone in (x" in the flags: it has "zone in (x", which is none of '
+        "pool=a, pool!=a, pool in (a, b), pool notin (a), pool and !pool."
+    )
 
 
 def test_preemption_is_off_as_yaml_has_it(tmp_path: Path) -> None:

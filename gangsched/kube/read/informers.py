@@ -33,13 +33,15 @@ class Informers:
         restore_signals: Callable[[], None],
         sweep_every_s: float,
         scheduler_names: Iterable[str] = (),
+        node_selector: str = "",
         disruption_budgets: bool = True,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
         follow: Follow | None = None,
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
 
-        PodDisruptionBudgets are read only with `disruption_budgets`: nobody else than preemption asks for them.
+        Only nodes that `node_selector` selects are read, and PodDisruptionBudgets only with `disruption_budgets`:
+        nobody else than preemption asks for them.
         """
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
@@ -48,7 +50,8 @@ class Informers:
         self._is_early = True
         self._sink: Sink = self._early.append
         self.scheduler_names = names = SchedulerNames(scheduler_names, warn)
-        required: tuple[Any, ...] = (resources.pods(ShapeTable(), names), resources.nodes(warn), resources.NAMESPACES)
+        nodes = resources.nodes(warn, node_selector)
+        required: tuple[Any, ...] = (resources.pods(ShapeTable(), names), nodes, resources.NAMESPACES)
         optional = (*resources.STORAGE, *((resources.DISRUPTION_BUDGETS,) if disruption_budgets else ()))
         for resource in (*required, *optional):
             self.stores[resource.name] = store = Store(resource, self._take, warn)

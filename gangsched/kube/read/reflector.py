@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, Protocol
+from urllib.parse import quote
 
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
@@ -100,6 +101,8 @@ class Reflector(Generic[W, T]):
         self.heard_s: float | None = None
         self._client = client
         self._store: Store[W, T] = store
+        selector = store.resource.label_selector
+        self._selection = [f"labelSelector={quote(selector, safe='')}"] if selector else []
         self._warn = warn
         self._server_timeout_s = server_timeout_s
         self._silence_s = silence_s
@@ -161,6 +164,7 @@ class Reflector(Generic[W, T]):
         """The page that a continue token stands for, the first one for "". Raises Fault."""
         query = [f"limit={self._page_limit}"] if self._page_limit else []
         query += [f"continue={token}"] if token else []
+        query += self._selection
         path = f"{self._store.resource.path}?{'&'.join(query)}".rstrip("?")
         try:
             return await self._client.request("GET", path, timeout_s=60.0)
@@ -182,10 +186,8 @@ class Reflector(Generic[W, T]):
         store = self._store
         # Spread over a minute, so that watches do not all end together.
         lasts_s = self._server_timeout_s + self._rng.randrange(60)
-        path = (
-            f"{store.resource.path}?watch=true&allowWatchBookmarks=true"
-            f"&resourceVersion={store.resource_version}&timeoutSeconds={lasts_s}"
-        )
+        query = [f"resourceVersion={store.resource_version}", f"timeoutSeconds={lasts_s}", *self._selection]
+        path = f"{store.resource.path}?watch=true&allowWatchBookmarks=true&{'&'.join(query)}"
         self.counts.watches += 1
         began_s = self._now()
         splitter = LineSplitter()

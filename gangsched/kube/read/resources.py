@@ -55,7 +55,8 @@ def by_id(identity: Identity) -> str:
 class Resource(Generic[W, T]):
     """One resource of the API; `convert` gives None for an object that is not kept, `name` is plural.
 
-    The daemon runs without an `optional` one, where it may not be read or is not served.
+    The daemon runs without an `optional` one, where it may not be read or is not served. Of a resource with a
+    `label_selector` only the objects that match are read; one that stops matching is gone.
     """
 
     def __init__(
@@ -67,8 +68,9 @@ class Resource(Generic[W, T]):
         key: Key,
         *,
         optional: bool = False,
+        label_selector: str = "",
     ) -> None:
-        self.path, self.optional = path, optional
+        self.path, self.optional, self.label_selector = path, optional, label_selector
         self.name = path.rpartition("/")[2]
         self.kind: type[T] = kind
         self.convert: Callable[[W], T | None] = convert
@@ -83,9 +85,9 @@ def pods(shapes: ShapeTable, names: SchedulerNames | None = None) -> Resource[Wi
     return Resource("/api/v1/pods", WirePod, Pod, lambda wire: decode_pod(wire, shapes, names), by_uid)
 
 
-def nodes(warn: Warn) -> Resource[WireNode, Node]:
-    """All nodes of the cluster."""
-    return Resource("/api/v1/nodes", WireNode, Node, node_decoder(warn), by_name)
+def nodes(warn: Warn, label_selector: str = "") -> Resource[WireNode, Node]:
+    """The nodes that the selector selects (semantics I7); all nodes of the cluster without one."""
+    return Resource("/api/v1/nodes", WireNode, Node, node_decoder(warn), by_name, label_selector=label_selector)
 
 
 NAMESPACES: Final = Resource("/api/v1/namespaces", WireNamespace, Namespace, decode_namespace, by_name)

@@ -12,15 +12,15 @@ import pytest
 from aiohttp import web
 
 from gangsched.kube.read.reflector import SILENCE_S, LineSplitter, Reflector
-from gangsched.kube.read.resources import pods
+from gangsched.kube.read.resources import nodes, pods
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Node, Pod
 from gangsched.model.protocol import Applied, Gone, Message, Replaced
 from tests.server_thread import Handler
-from tests.unit.kube.fakes import FakeServer, bookmark, compact, line, page, pod, says, serving, status, streams
+from tests.unit.kube.fakes import FakeServer, bookmark, compact, line, node, page, pod, says, serving, status, streams
 
-PODS = "/api/v1/pods"
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 
 
 class Run:
@@ -92,6 +92,24 @@ async def test_lists_in_pages_and_follows(tmp_path: Path) -> None:
         watch = run.server.queries("WATCH", PODS)[0]
         assert (watch["resourceVersion"], watch["allowWatchBookmarks"]) == ("5", "true")
         assert int(watch["timeoutSeconds"]) >= 300
+
+
+async def test_a_label_selector_goes_with_every_list_and_watch(tmp_path: Path) -> None:
+    """I7: the API server selects; an object that stops matching is deleted for us."""
+    selector = "pool in (a,b),!spot"
+    async with serving(tmp_path) as (server, client):
+        server.will("GET", NODES, says(page(node("x"), rv="5", token="next")), says(page(node("y"), rv="5")))
+        gone = line("DELETED", node("x", rv="6", labels={"pool": "c"}))
+        server.will("WATCH", NODES, streams(gone, hold=True))
+        run = Run(server)
+        store = Store(nodes(run.reports.append, selector), run.sink, run.reports.append)
+        task = asyncio.create_task(Reflector(client, store, warn=run.reports.append, sleep=run.sleep).run())
+        await run.until(lambda: Gone(Node, "x") in run.messages)
+        task.cancel()
+        await asyncio.wait({task})
+        asked = [query["labelSelector"] for kind in ("GET", "WATCH") for query in server.queries(kind, NODES)]
+    assert asked == [selector] * 3
+    assert run.reports == []
 
 
 class Pages:
