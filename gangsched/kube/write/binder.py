@@ -47,6 +47,8 @@ STORAGE_TIMEOUT_S = 10.0
 election timeout of 1 s (etcd server/config, ReqTimeout)."""
 REQUEST_TIMEOUT_S = 60.0
 """How long the API server may be at a request that somebody else answered, or nobody (its --request-timeout)."""
+BOUND_REMEMBERED_S = 300.0
+"""For conditions that wait for their turn: as long as those of 50,000 pods of one namespace may take."""
 SENDS = 10
 """How often a bind is sent while the answers leave it open; after that its pod is only read, until it is certain."""
 
@@ -125,7 +127,7 @@ class Binder:
         self._queued = 0  # or being sent for the first time
         self._slots = asyncio.Semaphore(connections)  # of those sent or read again
         self._pending: dict[str, _Attempt] = {}
-        self._bound: Recent[str, None] = Recent()
+        self._bound: Recent[str, None] = Recent(runtime.now, for_s=BOUND_REMEMBERED_S)
         self._answered = asyncio.Event()
         self._answered.set()
         self.idle = asyncio.Event()

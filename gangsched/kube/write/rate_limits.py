@@ -14,7 +14,7 @@ from gangsched.kube.ports import Now
 from gangsched.kube.write.pause import INSTANT_S
 
 K = TypeVar("K", bound=Hashable)
-BUCKETS = 10_000
+BUCKETS = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Recorder:
         self._client = client
         self._instance = (instance or socket.gethostname())[:128]
         self._runtime = runtime
-        self._known: Recent[tuple[str, str, int], _Entry] = Recent(capacity)
+        self._known: Recent[tuple[str, str, int], _Entry] = Recent(runtime.now, for_s=SAME_FOR_S, limit=2 * capacity)
         self._of_object: TokenBuckets[str] = TokenBuckets(limits.event, runtime.now)
         self._outbox: Outbox[_Entry] = Outbox(
             self,

@@ -29,7 +29,8 @@ from gangsched.model.text import cut
 
 UNCHANGED_FOR_S = 60.0
 NO_SUBRESOURCE_FOR_S = 600.0
-STATUSES_REMEMBERED = 10_000
+STATUSES_REMEMBERED, STATUSES_REMEMBERED_S = 20_000, 300.0
+"""Until the watch has shown them; then the state knows what is stored."""
 SOON = Level(patience_s=0.7, workers=8)
 """Told within a second (semantics E1)."""
 IN_A_PAUSE = Level(pause_s=0.2, patience_s=3.0, workers=8)
@@ -112,7 +113,7 @@ class PodConditions:
         self._client = client
         self._binds = binds
         self._runtime = runtime
-        self._written: Recent[str, tuple[int, float]] = Recent()
+        self._written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
 
     def due(self, order: SetPodCondition) -> Due:
         """Never if it was written just now or the pod is bound; not yet while it is being bound."""
@@ -121,7 +122,7 @@ class PodConditions:
                 return Due.NEVER
             case Fate.PENDING:
                 return Due.AFTER_BIND
-        written, at_s = self._written.get(order.uid, (None, 0.0))
+        written, at_s = self._written.get(order.uid) or (None, 0.0)
         is_written = written == hash((order.reason, order.message))
         return Due.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else Due.NOW
 
@@ -167,7 +168,9 @@ class PodGroupStatuses:
     def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self._written: Recent[str, Mapping[str, Any]] = Recent(STATUSES_REMEMBERED)
+        self._written: Recent[str, Mapping[str, Any]] = Recent(
+            runtime.now, for_s=STATUSES_REMEMBERED_S, limit=STATUSES_REMEMBERED
+        )
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> Due:
@@ -181,7 +184,7 @@ class PodGroupStatuses:
         """Merge a status."""
         path = f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/podgroups/{order.name}"
         await self._patch(order, path)
-        self._written[order.uid] = {**self._written.get(order.uid, {}), **self._merged(order)}
+        self._written[order.uid] = {**(self._written.get(order.uid) or {}), **self._merged(order)}
 
     async def _patch(self, order: SetPodGroupStatus, path: str) -> None:
         if order.api_group == NATIVE:
@@ -219,7 +222,7 @@ class PodGroupStatuses:
         """
         status = {**order.status}
         if "conditions" in status:
-            last = _conditions(self._written.get(order.uid, {}))
+            last = _conditions(self._written.get(order.uid) or {})
             conditions = merge_conditions(_conditions(status), last, rfc3339(self._runtime.wall()))
             if subresource is None:
                 subresource = (order.api_group, order.version) not in self._no_subresource
