@@ -181,6 +181,7 @@ class Loop:
             policy=self._policy,
             reserving=given.reserving,
             preempting=given.preempting,
+            crowded=given.crowded,
         )
         planned_s = self._ports.clock.now_s() - started_s
         actions = self._state.commit(proposal, given.snapshot, now_s=now_s)

@@ -173,6 +173,7 @@ class World:
                 limits=self.limits,
                 reserving=given.reserving,
                 preempting=given.preempting,
+                crowded=given.crowded,
             )
             self.plans.append(proposal)
             self._do(self.state.commit(proposal, given.snapshot, now_s=self.now_s))

@@ -16,6 +16,8 @@ from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.objects import PermitStamp
 
 INT32_MAX: Final = 2**31 - 1
+MOST_GANGS: Final = 32
+"""Gangs in a group: each has to be compared with each."""
 
 _COUNT: Final = re.compile(r"\+?0*([0-9]{1,10})")
 _DURATION: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+")
@@ -84,7 +86,10 @@ def parse_groups(text: str) -> tuple[str, ...] | None:
     for gang in ids:
         if not _GANG_ID.fullmatch(gang):
             raise BadValue(f'is not a JSON list of "namespace/name" (it lists {quoted(gang)})')
-    return tuple(sorted(set(ids))) or None
+    listed = tuple(sorted(set(ids)))
+    if len(listed) > MOST_GANGS:
+        raise BadValue(f"lists more than {MOST_GANGS} gangs")
+    return listed or None
 
 
 def parse_mode(text: str) -> Mode:

@@ -19,7 +19,7 @@ from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.permit import missing
 from gangsched.core.preemption.turn import Preemptions
-from gangsched.core.queue_sort import group_key
+from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -52,11 +52,13 @@ def plan(
     policy: GpuPolicy | None = None,
     reserving: Reserving | None = None,
     preempting: PreemptionInput | None = None,
+    crowded: bool = False,
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
     Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. Groups that are
-    `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8).
+    `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8). In a
+    `crowded` plan, one after a plan that left some, namespaces take turns (Q4).
     Without `reserving` nothing is reserved for those that wait; without `preempting` nobody is evicted for them.
     """
     limits = limits or Limits()
@@ -65,12 +67,14 @@ def plan(
         ledger.last_ends = LastEnds(reserving.last_ends, snapshot.table, reserving.wall_s)
     # 1. QueueSort
     ordered = sorted(queue, key=group_key)
-    ready = sorted((group for group in ordered if not group.unchanged), key=lambda group: group.looked_at)
+    ready = [group for group in ordered if not group.unchanged]
     standing = None
     if reserving is not None and reserving.limits.reservations:
         standing = Standing(reserving, snapshot, ledger, ready)
         if not standing.keeps_order:
-            ready.sort(key=lambda group: (group.looked_at, standing.order(group)))
+            ready.sort(key=standing.order)
+    ready = in_turns(ready) if crowded else sorted(ready, key=lambda group: group.looked_at)
+    if standing is not None:
         standing.begin()
     verdicts: dict[str, Verdict] = {}
     tried = 0

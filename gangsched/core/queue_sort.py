@@ -6,6 +6,8 @@ Law: the order is total and depends on nothing but the groups themselves (semant
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from gangsched.model.gang import Group
@@ -16,6 +18,21 @@ from gangsched.model.resources import CPU, MEMORY, is_accelerator
 def group_key(group: Group) -> tuple[int, bool, int, str]:
     """Priority, among equals the broken first, then age, then id (Q1, Q2); smaller sorts first."""
     return (-group.priority, not group.broken, group.creation_s, group.id)
+
+
+def in_turns(groups: Iterable[Group]) -> list[Group]:
+    """Those that were not `looked_at` first; among equals of Q1 and Q2 but for age, namespaces take turns (Q4).
+
+    Within a namespace the given order stays. The namespace of a group is that of its first gang.
+    """
+    turns: Counter[tuple[bool, int, bool, str]] = Counter()
+    keyed = []
+    for place, group in enumerate(groups):
+        rank = (group.looked_at, -group.priority, not group.broken)
+        of_namespace = (*rank, group.id.partition("/")[0].removeprefix("pod:"))
+        keyed.append(((*rank, turns[of_namespace], place), group))
+        turns[of_namespace] += 1
+    return [group for _, group in sorted(keyed, key=lambda entry: entry[0])]
 
 
 CLASSES_S: Final = (600.0, 3_600.0, 4 * 3_600.0, 86_400.0, 3 * 86_400.0, 7 * 86_400.0, 30 * 86_400.0)

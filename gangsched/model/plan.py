@@ -111,9 +111,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlanInput:
-    """What a plan is made from, as the state has it; what the administrator set comes beside it."""
+    """What a plan is made from, as the state has it; what the administrator set comes beside it.
+
+    `crowded`: the last plan did not look at all groups that were ready.
+    """
 
     snapshot: Snapshot
     queue: tuple[Group, ...]
     reserving: Reserving | None = None
     preempting: PreemptionInput | None = None
+    crowded: bool = False

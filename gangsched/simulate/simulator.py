@@ -98,6 +98,7 @@ class Simulator:
                 limits=self._limits,
                 policy=self._policy,
                 reserving=given.reserving,
+                crowded=given.crowded,
             )
             for action in self._state.commit(proposal, given.snapshot, now_s=self._now_s):
                 if isinstance(action, Bind):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gang import Gang, Group, Refusal
@@ -18,6 +18,9 @@ from gangsched.model.text import named
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.podgroup_names import PodGroupNames
+
+AT_A_TIME = 250
+"""Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +67,8 @@ class Registry:
         self._names = names
         self._defaults = defaults
         self._dirty: set[str] = set()
-        self._mentioned_by: dict[str, set[str]] = {}
+        self._mentioned_by: dict[str, dict[str, None]] = {}
+        self._later: dict[str, None] = {}
         self._views: dict[str, Gang] = {}
         self._generations = count(1)
 
@@ -122,15 +126,25 @@ class Registry:
         record.view = None
         record.generation = next(self._generations)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the next `refresh` has something to do though nothing changes."""
+        return bool(self._later)
+
     def refresh(self) -> Refreshed:
-        """Rebuild what changed."""
+        """Rebuild what changed.
+
+        Gangs that are decided together, or would be, are grouped at once. Those that only name a gang that changed are
+        told so in turns, since any number of them may name the same one.
+        """
         forgotten: set[str] = set()
         regroup: set[str] = set()
         changed: set[str] = set()
         for gang_id in self._dirty:
             record = self.gangs[gang_id]
             if record.empty:
-                regroup |= {gang_id} | self._mentioned_by.get(gang_id, set()) | self._siblings(gang_id)
+                regroup |= {gang_id} | self._siblings(gang_id)
+                self._later |= self._mentioned_by.get(gang_id, {})
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
@@ -139,12 +153,16 @@ class Registry:
             is_new = gang_id not in self._views
             if not record.plain and record.read_spec(defaults=self._defaults):
                 self._mention(record, before)
-                regroup |= {gang_id} | before | self._siblings(gang_id) | self._mentioned_by.get(gang_id, set())
+                regroup |= {gang_id} | before | self._siblings(gang_id)
+                self._later |= self._mentioned_by.get(gang_id, {})
             self._views[gang_id] = self._view(record)
             if is_new:
                 regroup.add(gang_id)
             changed.add(gang_id)
         self._dirty.clear()
+        for gang_id in list(islice(self._later, AT_A_TIME)):
+            del self._later[gang_id]
+            regroup.add(gang_id)
         gone = self._regroup(regroup)
         groups = {self.group_of[gang_id] for gang_id in changed | regroup if gang_id in self.group_of}
         for group_id in groups:
@@ -171,12 +189,12 @@ class Registry:
         self._unmention(record, before)
         for other in record.spec.group if record.spec else ():
             if other != record.id:
-                self._mentioned_by.setdefault(other, set()).add(record.id)
+                self._mentioned_by.setdefault(other, {})[record.id] = None
 
     def _unmention(self, record: GangRecord, others: Iterable[str]) -> None:
         for other in others:
-            mentions = self._mentioned_by.get(other, set())
-            mentions.discard(record.id)
+            mentions = self._mentioned_by.get(other, {})
+            mentions.pop(record.id, None)
             if not mentions:
                 self._mentioned_by.pop(other, None)
 

@@ -280,7 +280,13 @@ class SchedulingState:
         preempting = self.preemptions.input(wall_s)
         if preempting is not None and self.overdue.heads:
             preempting = replace(preempting, overdue=self.overdue.heads)
-        return PlanInput(snapshot=self.snapshot(), queue=queue, reserving=reserving, preempting=preempting)
+        return PlanInput(
+            snapshot=self.snapshot(),
+            queue=queue,
+            reserving=reserving,
+            preempting=preempting,
+            crowded=bool(self._looked_at),
+        )
 
     def snapshot(self) -> Snapshot:
         """The snapshot of the cluster as of now."""
@@ -347,6 +353,8 @@ class SchedulingState:
 
     def next_deadline_s(self, now_s: float) -> float | None:
         """When a turn is due even if no message comes."""
+        if self.registry.is_behind:
+            return now_s
         clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)
         kept = (
             member.keeps_until_s

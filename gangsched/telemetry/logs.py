@@ -1,8 +1,8 @@
 """Logs: one line per event on stderr, JSON for machines or coloured text for people.
 
-Law: our own structlog and the stdlib logging of libraries write the same form; libraries log from WARNING on. Not
-decided here: what is worth a line (one per cycle that did something, one per changed verdict, never one per watch
-event).
+Law: our own structlog and the stdlib logging of libraries write the same form; libraries log from WARNING on. A
+tenant or a server may have written any text in an event: none begins a line or moves the cursor. Not decided here: what
+is worth a line (one per cycle that did something, one per changed verdict, never one per watch event).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if "structlog" not in sys.modules:
             sys.modules["rich"] = absent
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gangsched.settings import LogFormat, LogLevel
 
@@ -66,4 +66,22 @@ def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
             return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(skipkeys=True)]
         case LogFormat.CONSOLE:
             plain = structlog.dev.plain_traceback
-            return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]
+            console = structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)
+            return [structlog.processors.format_exc_info, _escape, console]
+
+
+def _escape(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Write characters that are not printable as Python does; the lines of a traceback are kept, and indented.
+
+    Values that are no text are shown by their repr, which does the same.
+    """
+    for key, value in event.items():
+        if key in {"exception", "stack"}:
+            event[key] = "\n".join(f"    {_printable(line)}" for line in str(value).splitlines())
+        elif isinstance(value, str):
+            event[key] = _printable(value)
+    return event
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -35,10 +35,11 @@ class Bench:
         self.told: list[Report] = []
         self.ordered: list[PreemptionOrder] = []
         self.state = SchedulingState(Rules())
+        self.metrics = Metrics()
         self.loop = Loop(
             self.state,
             Ports(self, self.told.append, self.ordered.append, self),
-            metrics=Metrics(),
+            metrics=self.metrics,
             limits=Limits(),
             ready=lambda: self.is_ready,
             leads=lambda: self.leads,

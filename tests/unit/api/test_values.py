@@ -95,7 +95,17 @@ def test_what_is_no_list_of_gangs(text: str) -> None:
         parse_groups(text)
 
 
-@given(st.lists(st.text(max_size=5) | st.from_regex(r"[a-z]/[a-z]", fullmatch=True)))
+def test_a_group_of_more_than_32_gangs_is_bad() -> None:
+    """I3: each gang of a group is compared with each, so their number is bounded; 14,000 names are no group."""
+    names = [f"ns/{index:02}" for index in range(33)]
+    assert parse_groups(json.dumps(names[:32])) == tuple(names[:32])
+    assert parse_groups(json.dumps([*names[:32], names[0]])) == tuple(names[:32])
+    for texts in (names, [f"a/{index}" for index in range(14_000)]):
+        with pytest.raises(BadValue, match="lists more than 32 gangs"):
+            parse_groups(json.dumps(texts))
+
+
+@given(st.lists(st.text(max_size=5) | st.from_regex(r"[a-z]/[a-z]", fullmatch=True), max_size=32))
 def test_list_of_gangs_is_taken_whole_or_refused_whole(texts: list[str]) -> None:
     """I3: one entry that is not "namespace/name" makes the list bad; nobody is tied by half a list."""
     parts = [text.split("/") for text in texts]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from gangsched.core.cycle import Limits, plan
-from gangsched.core.queue_sort import group_key, member_key
+from gangsched.core.queue_sort import group_key, in_turns, member_key
 from gangsched.model.reasons import Reason
 from tests.builders import gang, group, node, pod, shape, snapshot, verdict_on
 
@@ -27,6 +28,16 @@ def test_broken_groups_go_first_within_their_priority() -> None:
     older, broken = group(gang("ns/a"), creation_s=1), group(gang("ns/b"), broken=True, creation_s=2)
     higher = group(gang("ns/c"), priority=1000, creation_s=3)
     assert sorted([older, broken, higher], key=group_key) == [higher, broken, older]
+
+
+def test_namespaces_take_turns() -> None:
+    """Q4: within a priority one group of each namespace, then the next of each; a plain pod is of its namespace."""
+    names = ["a/1", "a/2", "a/3", "b/1", "pod:a/p", "pod:b/p"]
+    groups = [group(gang(name), creation_s=age) for age, name in enumerate(names)]
+    first = group(gang("c/high"), priority=9, creation_s=99)
+    seen = replace(group(gang("d/1"), priority=99), looked_at=True)
+    turned = [each.id for each in in_turns(sorted([*groups, first, seen], key=group_key))]
+    assert turned == ["c/high", "a/1", "b/1", "a/2", "pod:b/p", "a/3", "pod:a/p", "d/1"]
 
 
 def test_members_are_ordered_by_priority_size_and_name() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pytest
+
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.reasons import Reason
+from gangsched.state import groups
 from tests.builders import NAMESPACE, members, node, pod, pod_group, shape
 from tests.world import World
 
@@ -328,3 +331,71 @@ def test_yields_are_looked_for_whatever_a_plan_is_limited_to() -> None:
     world.delete(other)
     world.settle()
     assert {"big-0", "big-1", "big-2", "big-3"} <= set(world.bound())
+
+
+# --- a tenant with many gangs ----------------------------------------------------------------------
+
+NAMING = 30
+
+
+def naming(name: str) -> list[Pod]:
+    """Gangs of one pod that all list a group with the gang `name`, which lists another one."""
+    return [
+        pod
+        for index in range(NAMING)
+        for pod in members(f"g{index:02}", 1, groups=[f"{NAMESPACE}/g{index:02}", f"{NAMESPACE}/{name}"])
+    ]
+
+
+def plans_until_bound(world: World, pod: Pod) -> int:
+    """How many plans are made until it is bound."""
+    before = len(world.plans)
+    for _ in range(NAMING):
+        world.turn()
+        world.answer()
+        if world.pods[pod.uid].node_name:
+            return len(world.plans) - before
+    raise AssertionError("it is never bound")
+
+
+def test_a_gang_of_another_namespace_is_in_the_second_plan() -> None:
+    """Q4: of 30 older gangs that are ready with it, it waits for no more than one plan of three groups."""
+    world = World(node("a", 8))
+    world.limits = Limits(groups=3)
+    world.create(naming("nobody"), members("quiet", 1, namespace="quiet", creation_s=10_000))
+    (quiet,) = (pod for pod in world.pods.values() if pod.namespace == "quiet")
+    assert plans_until_bound(world, quiet) <= 2
+
+
+def test_a_gang_that_many_name_changes_at_little_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I4: who only names a gang is told of its changes in turns, and in the end all are told what is true."""
+    monkeypatch.setattr(groups, "AT_A_TIME", 5)
+    world = World(node("a", 8))
+    pods = world.create(naming("x"))
+    world.told()
+    assert {world.condition(pod)[0] for pod in pods} == {"WaitingForGang"}
+    named = world.create(members("x", 1, groups=[f"{NAMESPACE}/x", f"{NAMESPACE}/y"]))
+    plan = world.turn()
+    assert plan is not None
+    assert len(plan.verdicts) == 6
+    assert world.state.next_deadline_s(world.now_s) == world.now_s
+    world.told()
+    assert {world.condition(pod)[0] for pod in pods} == {"InvalidGang"}
+    world.delete(*named)
+    world.told()
+    assert {world.condition(pod)[0] for pod in pods} == {"WaitingForGang"}
+
+
+def test_a_gang_that_takes_its_consent_back_is_left_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I4: however many name a gang, those that were decided with it are not from the next plan on."""
+    monkeypatch.setattr(groups, "AT_A_TIME", 1)
+    both = [f"{NAMESPACE}/g", f"{NAMESPACE}/x"]
+    world = World(node("a", 0))
+    world.create(naming("x"), members("g", 1, groups=both))
+    (named,) = world.create(members("x", 1, groups=both))
+    world.settle()
+    assert world.state.registry.groups[both[0]].gangs == tuple(both)
+    (alone,) = members("x", 1)
+    world.update(named, gang_metadata=alone.gang_metadata)
+    world.state.registry.refresh()
+    assert world.state.registry.groups[both[0]].gangs == (both[0],)

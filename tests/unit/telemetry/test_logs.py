@@ -12,9 +12,14 @@ from typing import Any
 import pytest
 import structlog
 
+from gangsched.kube.http.faults import ApiFault
 from gangsched.model.reasons import Reason
 from gangsched.settings import LogFormat, LogLevel
 from gangsched.telemetry.logs import configure_logging
+
+FORGED = '2026-01-01T00:00:00Z [info     ] planned {"event": "planned", "level": "info"}'
+BREAKS = ("\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029")
+TEXTS = [f"pod{end}{FORGED}" for end in BREAKS] + ["\x1b[2K\x1b[1A" + FORGED, "\x08" * 9, "\x00", "\u202e", "\x9b2K"]
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +112,41 @@ def test_console_lines_are_for_people() -> None:
     assert "pods=3" in stream.getvalue()
     assert "ValueError: broken" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
+
+
+def written(log_format: LogFormat, text: str) -> list[str]:
+    """What is written when a text is an event, a value, a value in a list, a fault, and an exception of a library."""
+    stream = io.StringIO()
+    configure_logging(log_format, LogLevel.INFO, stream=stream)
+    log = structlog.get_logger()
+    log.info("planned", started=[text], by={text: text}, left=text)
+    log.warning(f"Cannot write Events: {ApiFault(422, 'Invalid', text)}; trying again.")
+    logging.getLogger("kopf").warning("%s failed", text)
+    return stream.getvalue().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_no_text_begins_a_line_or_moves_the_cursor(log_format: LogFormat, text: str) -> None:
+    """Three events are three lines of printable characters, whatever is in them."""
+    lines = written(log_format, text)
+    assert len(lines) == 3
+    assert all(line.endswith("\n") and line[:-1].isprintable() for line in lines)
+    if log_format is LogFormat.JSON:
+        planned, ours, theirs = (json.loads(line) for line in lines)
+        assert (planned["left"], text in ours["event"], text in theirs["event"]) == (text, True, True)
+
+
+@pytest.mark.parametrize("log_format", LogFormat)
+@pytest.mark.parametrize("text", TEXTS, ids=ascii)
+def test_no_traceback_begins_a_line_like_an_event(log_format: LogFormat, text: str) -> None:
+    """A traceback has lines of its own where people read them, all indented."""
+    stream = io.StringIO()
+    configure_logging(log_format, LogLevel.INFO, stream=stream)
+    try:
+        raise ValueError(text)
+    except ValueError:
+        structlog.get_logger().exception("bug")
+    first, *rest = stream.getvalue().splitlines()
+    assert "bug" in first
+    assert all(line.startswith("    ") and line.isprintable() for line in rest)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
+from prometheus_client import generate_latest
 
 from gangsched.model.plan import RoundOutcome
+from gangsched.model.protocol import Applied
 from gangsched.model.reasons import Reason
 from gangsched.telemetry.metrics import Metrics
+from tests.builders import members, node, pod, pod_group, shape
 from tests.unit.telemetry.seen import samples
+from tests.unit.test_loop import Bench
 
 
 def test_series_exist_before_anything_happened() -> None:
@@ -96,3 +100,30 @@ def test_a_counter_without_a_meaning_is_a_bug() -> None:
     """What is published is explained in HELP and in the manual, or it is not shown."""
     with pytest.raises(KeyError, match="unexplained"):
         Metrics().publish("binder", "binds", Unexplained())
+
+
+def test_no_name_is_in_a_metric() -> None:
+    """Names of pods, gangs, namespaces, nodes, classes, resources and reasons of others are in no series."""
+    bench = Bench()
+    hostile = 'evil"}\nforged_total{a="b'
+    chips = replace(shape(0), requests=((f"{hostile}/chips", 1), *shape(0).requests))
+    created = [
+        *members(f"{hostile}-a", 2, namespace=hostile),
+        *members(f"{hostile}-b", 9, mode="NonStrict", policy=hostile, wait=hostile),
+        *members(f"{hostile}-group", 1, pod_group=True, namespace=hostile),
+        *members(f"{hostile}-c", 1, groups=[f"{hostile}/c"], mode=hostile),
+        pod(hostile, scheduler_name=hostile),
+        pod(f"{hostile}-chips", of=chips),
+    ]
+    bench.loop.inbox(Applied(node(f"node-{hostile}", 2, labels={hostile: hostile})))
+    bench.loop.inbox(Applied(pod_group(f"{hostile}-group", 3, namespace=hostile)))
+    for each in created:
+        bench.loop.inbox(Applied(each))
+    for _ in range(5):
+        bench.loop.turn()
+        bench.now += 1.0
+    assert bench.binds
+    shown = generate_latest(bench.metrics.registry).decode()
+    assert "gangsched_verdicts_total" in shown
+    assert "evil" not in shown
+    assert "forged_total" not in shown
