@@ -73,11 +73,11 @@ crashes: install control-plane ## Kill the scheduler after each write of a preem
 faults: install control-plane ## Trials through the fault proxy in their long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50
 	@FAULT_SEEDS=$(or $(FAULT_SEEDS),1$(comma)2$(comma)3) FAULT_HITS=$(or $(FAULT_HITS),50) $(RUN)pytest -q -s tests/faults
 
-fault-matrix: install control-plane ## Every fault for each kind of gang, as a table in OUT=.cache/fault-matrix.md; FAULT_ROWS=text
+fault-matrix: install control-plane ## Every fault for each kind of gang, as a table in OUT=.cache/fault-matrix.md; FAULT_ROWS=regex
 	@FAULT_MATRIX='$(if $(filter command line,$(origin OUT)),$(OUT),.cache/fault-matrix.md)' \
 	$(RUN)pytest -q -s -o faulthandler_timeout=0 tests/faults/test_matrix.py
 
-kills: install control-plane ## kill -9 at every API call of scheduling gangs; OUT=.cache/kills.jsonl KILL_SIZES=1,2,8,32 KILL_STRIDES='{"32": 3}'
+kills: install control-plane ## kill -9 at every API call of scheduling gangs; OUT=.cache/kills.jsonl KILL_SIZES=1,2,8,32 KILL_CALLS=binds
 	@KILLS='$(if $(filter command line,$(origin OUT)),$(OUT),.cache/kills.jsonl)' \
 	$(RUN)pytest -q -s -o faulthandler_timeout=0 tests/faults/test_kills.py
 

@@ -53,6 +53,8 @@ class FaultProxy:
         self.rules: list[Rule] = []
         self.asked: list[ApiRequest] = []
         self.answered: list[Answered] = []
+        #: How many requests, watches aside, the API server is at.
+        self.carrying = 0
         self.background: set[asyncio.Task[None]] = set()
         self._streams: set[_Stream] = set()
         self._server = ServerThread(self._handle, tls_of(plane.pki.server_cert, plane.pki.server_key))
@@ -123,17 +125,22 @@ class _Exchange:
 
     async def forward(self, *, limit: int | None = None) -> web.Response:
         """Have it carried out; the server's answer."""
-        async with self._send(limit) as answer:
-            body = await answer.read()
-            self._note(answer)
-            headers = {name: answer.headers[name] for name in ("Content-Type", "Retry-After") if name in answer.headers}
-            return web.Response(status=answer.status, body=body, headers=headers)
+        self._proxy.carrying += 1
+        try:
+            async with self._send(limit) as answer:
+                body = await answer.read()
+        finally:
+            self._proxy.carrying -= 1
+        self._note(answer)
+        headers = {name: answer.headers[name] for name in ("Content-Type", "Retry-After") if name in answer.headers}
+        return web.Response(status=answer.status, body=body, headers=headers)
 
     async def carry_out(self) -> None:
         """Have it carried out, a watch opened; nobody gets the answer."""
+        if self.asked.verb != "watch":
+            await self.forward()
+            return
         async with self._send() as answer:
-            if self.asked.verb != "watch":
-                await answer.read()
             self._note(answer)
 
     def later(self, delay_s: float) -> None:

@@ -19,13 +19,13 @@ from types import TracebackType
 from typing import Self
 
 from control_plane import ControlPlane
-from control_plane import objects as make
-from control_plane.api import Api, ApiError, Object
+from control_plane.api import Api, Object
 from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
+from tests.faults.patience import create_patiently
 from tests.faults.proxy import FaultProxy
 from tests.faults.rules import Rule
 
@@ -33,7 +33,7 @@ POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 API_GROUPS = 2
 """How many API groups with PodGroups are served."""
 GANG_STARTED = {"Scheduled", "Running"}
-CLEAN_WITHIN_S = 60.0
+CLEAN_WITHIN_S, READY_WITHIN_S = 60.0, 120.0
 PAUSE_S = 0.01
 
 
@@ -57,7 +57,7 @@ class Site:
     def __enter__(self) -> Self:
         enter = self._stack.enter_context
         enter(self.proxy)
-        self.daemon = Daemon(self.plane, url=self.proxy.url)
+        self.daemon = Daemon(self.plane, url=self.proxy.url, ready_timeout_s=READY_WITHIN_S)
         enter(Following(self.api, "/api/v1/nodes", on_change=self.checks.node_changed))
         self.pods = enter(Following(self.api, "/api/v1/pods", on_change=self._pod_changed))
         self.pod_groups = enter(Following(self.api, POD_GROUPS))
@@ -81,25 +81,7 @@ class Site:
     def create(self, bodies: Sequence[Object]) -> None:
         """Create objects, also while the API server comes and goes."""
         self._created += bodies
-        try:
-            make.create_all(self.api, bodies)
-        except (ApiError, OSError):
-            for body in bodies:
-                self._create_patiently(body)
-
-    def _create_patiently(self, body: Object) -> None:
-        deadline_s = time.monotonic() + CLEAN_WITHIN_S
-        while True:
-            try:
-                self.api.post(self.api.path_of(body), body)
-            except (ApiError, OSError) as error:
-                if isinstance(error, ApiError) and error.status == 409:
-                    return
-                if time.monotonic() > deadline_s:
-                    raise
-                time.sleep(0.1)
-            else:
-                return
+        create_patiently(self.api, bodies)
 
     def start(self) -> None:
         """Start the daemon; a process that was killed before is replaced."""

@@ -1,7 +1,7 @@
 """kill -9 at every API call of scheduling a gang, and the process that follows.
 
 A few run with the other tests; `make kills` runs all: KILLS=file for a line of JSON each, KILL_SIZES=1,2,8,32,
-KILL_STRIDES={"32": 3} for every third call of that size only.
+KILL_CALLS=binds,reads, KILL_STRIDES={"32 other writes": 3} for every third of those only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from control_plane import ControlPlane, ControlPlaneError
@@ -29,11 +30,11 @@ pytestmark = pytest.mark.e2e
 
 REPORT = os.environ.get("KILLS", "")
 SIZES = [int(size) for size in os.environ.get("KILL_SIZES", "1,2,8,32").split(",")]
-STRIDES = {int(size): int(stride) for size, stride in json.loads(os.environ.get("KILL_STRIDES", "{}")).items()}
+STRIDES: dict[str, int] = json.loads(os.environ.get("KILL_STRIDES", "{}"))
 #: Nodes and GPUs of each in the room of a gang of that size, one GPU for each member.
 ROOMS = {1: (1, 1), 2: (2, 1), 8: (2, 4), 32: (4, 8)}
 COMPLETE_WITHIN_S = 5.0
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 QUIET_S = 3.5
 """Longer than statuses wait for a pause between binds."""
 
@@ -49,6 +50,9 @@ CALLS: dict[str, Callable[[ApiRequest], bool]] = {
 }
 
 
+SORTS = [calls for calls in CALLS if calls in os.environ.get("KILL_CALLS", ",".join(CALLS)).split(",")]
+
+
 @dataclass(frozen=True)
 class Kill:
     """One kill: at which call, what it was, what stood then, and how long the rest took from the restart on."""
@@ -61,11 +65,29 @@ class Kill:
     bound: int = 0
     ready_s: float = 0.0
     whole_s: float = 0.0
+    #: What the new process had spent of a core once the gang was whole and told so; it does not depend on the load.
+    cpu_s: float = 0.0
 
     @property
     def is_partial(self) -> bool:
         """Whether the gang was bound in part."""
         return 0 < self.bound < self.size
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the gang was completed too late after the new process was ready, for as busy as the machine is."""
+        shared_by = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        return self.whole_s - self.ready_s > COMPLETE_WITHIN_S * shared_by
+
+
+class Gang(NamedTuple):
+    """A gang and its rival, not created yet."""
+
+    name: str
+    size: int
+    rivals: int
+    pod_groups: list[Object]
+    pods: list[Object]
 
 
 class Killing(Site):
@@ -74,14 +96,24 @@ class Killing(Site):
     def __init__(self, plane: ControlPlane) -> None:
         super().__init__(plane)
         self.kills: list[Kill] = []
+        #: The gang of the next trial, whose PodGroups a process finds at its start.
+        self._prepared: Gang | None = None
 
-    def gang(self, size: int) -> tuple[str, list[Object]]:
+    def gang(self, size: int) -> Gang:
         """A gang that fills its room, and a younger rival that wants whole nodes there."""
-        name, (nodes, gpus) = f"k{next(numbers)}", ROOMS[size]
-        where = {"room": str(size)}
-        self.expect({f"default/{name}": size, f"default/{name}-rival": nodes})
+        name, (nodes, gpus), where = f"k{next(numbers)}", ROOMS[size], {"room": str(size)}
+        members = make.gang(name, members=size, gpus=1, node_selector=where)
         rival = make.gang(f"{name}-rival", members=nodes, gpus=gpus, node_selector=where)
-        return name, [*make.gang(name, members=size, gpus=1, node_selector=where), *rival]
+        return Gang(name, size, nodes, [members[0], rival[0]], [*members[1:], *rival[1:]])
+
+    def _create(self, gang: Gang) -> None:
+        self.expect({f"default/{gang.name}": gang.size, f"default/{gang.name}-rival": gang.rivals})
+        self.create([*gang.pod_groups, *gang.pods])
+
+    def cpu_s(self) -> float:
+        """The seconds of CPU that the daemon has spent."""
+        fields = Path(f"/proc/{self.daemon.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def is_settled(self, name: str) -> bool:
         """Whether the gang is bound and told so."""
@@ -89,12 +121,12 @@ class Killing(Site):
 
     def calls(self, size: int) -> dict[str, int]:
         """How many calls of each sort one gang takes, from the start of a process until it has no more to say."""
-        name, objects = self.gang(size)
+        gang = self.gang(size)
         self.daemon.kill()
-        self.create(objects)
+        self._create(gang)
         before = len(self.proxy.asked)
         self.start()
-        self.wait_until(lambda: self.is_settled(name), within_s=WITHIN_S, what="the gang")
+        self.wait_until(lambda: self.is_settled(gang.name), within_s=WITHIN_S, what="the gang")
         self.quiet_for(QUIET_S)
         asked = self.proxy.asked[before:]
         self.clean()
@@ -102,22 +134,24 @@ class Killing(Site):
 
     def trial(self, size: int, calls: str, number: int, point: Point) -> Kill:
         """Kill at a call; then everything must be as if nothing had been."""
-        name, objects = self.gang(size)
+        known, self._prepared = self._prepared, None
+        gang = known if known is not None and known.size == size else self.gang(size)
         hurt = Hurt(lambda: self.daemon.pid, point)
         rules = at_call(number, hurt, CALLS[calls])
         try:
             if calls == "reads":  # most are those of a start, so the gang is there before
                 self.daemon.kill()
-                self.create(objects)
+                self._create(gang)
                 self.proxy.rules[:] = rules
                 self._start_to_die(hurt)
             else:
-                self.wait_until(self.hears_pod_groups, within_s=WITHIN_S, what="watches of PodGroups")
+                if gang is not known:
+                    self.wait_until(self.hears_pod_groups, within_s=WITHIN_S, what="watches of PodGroups")
                 self.proxy.rules[:] = rules
-                self.create(objects)
-            kill = self._after(Kill(size, calls, number, point.value), name, hurt)
+                self._create(gang)
+            kill = self._after(Kill(size, calls, number, point.value), gang.name, hurt)
             assert self.wrongs() == []
-            assert self.checks.bound(f"default/{name}-rival") == 0
+            assert self.checks.bound(f"default/{gang.name}-rival") == 0
         finally:
             self.clean()
             self.quiet_for(0.2)
@@ -140,16 +174,22 @@ class Killing(Site):
             time.sleep(0.005)
         if not hurt.done.is_set():
             return kill
+        # What was under way is carried out, as in a network; then the next process begins.
+        self.wait_until(lambda: not self.proxy.carrying, within_s=WITHIN_S, what="answers to the dead process")
         (call,) = hurt.met
         self.proxy.rules.clear()
         bound = sum(
             each.asked.subresource == "binding" and each.status < 300 and each.asked.name.startswith(f"{name}-")
             for each in list(self.proxy.answered)
         )
+        # kopf, which hears of new PodGroups, starts last: those of the next trial are there before it.
+        self._prepared = self.gang(kill.size)
+        make.create_all(self.api, self._prepared.pod_groups)
         began_s = time.monotonic()
         self.start()
         ready_s = time.monotonic() - began_s
         self.wait_until(lambda: self.is_settled(name), within_s=WITHIN_S, what="the gang after the restart")
+        cpu_s = self.cpu_s()
         whole_s = max(0.0, (self.checks.started_s(f"default/{name}") or 0.0) - began_s)
         return Kill(
             kill.size,
@@ -160,6 +200,7 @@ class Killing(Site):
             bound,
             round(ready_s, 3),
             round(whole_s, 3),
+            cpu_s,
         )
 
 
@@ -173,7 +214,6 @@ def killing() -> Iterator[Killing]:
         killing.start()
         yield killing
         if REPORT:
-            Path(REPORT).write_text("".join(json.dumps(asdict(kill)) + "\n" for kill in killing.kills))
             print("\n".join(summary(killing.kills)))
 
 
@@ -210,19 +250,27 @@ def test_a_kill_leaves_no_gang_halved(killing: Killing, size: int, calls: str, n
     kill = killing.trial(size, calls, number, point)
     print(kill)
     assert kill.call != Kill.call, "there were fewer calls"
-    assert kill.whole_s - kill.ready_s <= COMPLETE_WITHIN_S
+    assert not kill.is_late
 
 
 @pytest.mark.skipif(not REPORT, reason="make kills")
-@pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("calls", SORTS)
 def test_every_call(killing: Killing, size: int, calls: str) -> None:
     """Every call of a gang, at three points each."""
     last = killing.calls(size)[calls]
-    numbers = range(1, last + 1, STRIDES.get(size, 1))
-    print(f"{size} pods: {last} {calls}, of which {len(numbers)} are killed at, thrice each")
+    numbers = range(1, last + 1, STRIDES.get(f"{size} {calls}", 1))
+    print(f"{size} pods: {last} {calls}, killed at {len(numbers)} of them, thrice each; load {os.getloadavg()[0]:.1f}")
+    wrong: list[str] = []
     for number, point in itertools.product(numbers, Point):
-        kill = killing.trial(size, calls, number, point)
-        print(json.dumps(asdict(kill)), flush=True)
-        if kill.is_partial:
-            assert kill.whole_s <= COMPLETE_WITHIN_S, kill
+        try:
+            kill = killing.trial(size, calls, number, point)
+        except (AssertionError, TimeoutError, ControlPlaneError) as error:  # the other calls are tried all the same
+            wrong.append(f"{number} {point.value}: {error}")
+            print(wrong[-1], flush=True)
+            killing.start()
+            continue
+        with Path(REPORT).open("a") as report:
+            report.write(json.dumps(asdict(kill)) + "\n")
+        wrong += [f"late: {kill}"] * kill.is_late
+    assert wrong == []

@@ -52,7 +52,7 @@ class ControlPlane:
         runtime_config: Sequence[str] = (),
         disable_admission: Sequence[str] | None = None,
         for_load: bool = False,
-        ready_timeout_s: float = 90.0,
+        ready_timeout_s: float = 240.0,
     ) -> None:
         if disable_admission is None:
             disable_admission = ["TaintNodesByCondition", *([] if kcm else ["ServiceAccount"])]
