@@ -70,6 +70,11 @@ e2e: install control-plane ## Run the tests on a real etcd and kube-apiserver
 crashes: install control-plane ## Kill the scheduler after each write of a preemption: CRASH_AFTER=1,2,3
 	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 28)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py
 
+.PHONY: sim
+sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a virtual clock, with faults
+	@$(RUN)python -m tests.sim --seeds $(or $(SEEDS),200) --first $(if $(filter command line,$(origin SEED)),$(SEED),0) \
+	$(if $(SHOW),--show '$(SHOW)')
+
 faults: install control-plane ## Trials through the fault proxy in their long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50
 	@FAULT_SEEDS=$(or $(FAULT_SEEDS),1$(comma)2$(comma)3) FAULT_HITS=$(or $(FAULT_HITS),50) $(RUN)pytest -q -s tests/faults
 

@@ -85,6 +85,10 @@ class Registry:
         if gang_id in self.gangs:
             self._dirty.add(gang_id)
 
+    def is_touched(self, group_id: str) -> bool:
+        """Whether the next refresh looks at the group, because a gang of it changed."""
+        return not self._dirty.isdisjoint(self.groups[group_id].gangs)
+
     def view(self, gang_id: str) -> Gang:
         """The gang as of the last refresh."""
         return self._views[gang_id]

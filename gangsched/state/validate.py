@@ -147,7 +147,10 @@ def _of_claims(state: SchedulingState, members: list[Member]) -> Iterator[str]:
 
 
 def _of_reservations(state: SchedulingState) -> Iterator[str]:
-    """Every reservation is for a group that waits for room, or a plan is due that ends it; the first one says so."""
+    """Every reservation is for a group that waits for room, or a refresh or a plan is due that looks at it.
+
+    The first one says so.
+    """
     kept = state.reservations
     for number, each in enumerate(kept.standing):
         what = f"room is reserved for {each.group}"
@@ -156,7 +159,11 @@ def _of_reservations(state: SchedulingState) -> Iterator[str]:
         if each.group not in state.registry.groups:
             if not kept.has_lost_a_head:
                 yield f"{what}, which is gone, and no plan is due"
-        elif each.group not in kept.waiting and state.queue.part(each.group) == "parked":
+        elif (
+            each.group not in kept.waiting
+            and state.queue.part(each.group) == "parked"
+            and not state.registry.is_touched(each.group)
+        ):
             yield f"{what}, which does not wait for room"
     if len({each.group for each in kept.standing}) < len(kept.standing):
         yield "two reservations are for one group"

@@ -125,6 +125,21 @@ def test_every_wrong_entry_is_complained_of(break_it: Callable[[World], None]) -
     assert validate(world.state)
 
 
+def test_a_reservation_for_a_group_that_was_let_through_in_part_is_looked_at_next() -> None:
+    """A group may be bound in part by the plan that keeps room for the rest of it."""
+    world = World(node("a"), rules=Rules(reservations=ReservationLimits()))
+    world.create(
+        pod("busy", gpus=8, node_name="a", scheduler_name="other", run_time_metadata=((EXPECTED_RUNTIME, "9h"),))
+    )
+    world.create(pod("head", gpus=8))
+    world.settle()
+    (stands,) = world.state.reservations.standing
+    world.state.reservations.waiting.remove(stands.group)
+    assert validate(world.state) == ["room is reserved for pod:ns/head, which does not wait for room"]
+    world.state.registry.touch("pod:ns/head")
+    sound(world)
+
+
 def test_a_reservation_for_a_group_that_is_gone_is_found() -> None:
     """Also one for a group that runs, and a first one that is not called so."""
     world = World(node("a"), rules=Rules(reservations=ReservationLimits()))

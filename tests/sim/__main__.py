@@ -1,0 +1,47 @@
+"""Play histories: `python -m tests.sim --seeds 200 --first 0`, or one with all that happens in it: `--show 17`.
+
+Exit status 1 when something that must hold did not. Hashes of texts have to be the same in every run, so Python is
+started again with PYTHONHASHSEED=0 if it was not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.sim.play import Tally, play
+
+
+def main() -> int:
+    """Parse, play, and tell in one line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many histories")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--show", type=int, help="play one seed and print its trace")
+    parser.add_argument("--twice", action="store_true", help="play each seed twice and compare the traces")
+    parser.add_argument("--batch", type=int, default=25, help="seeds that a process plays before it tells of them")
+    asked = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(
+            sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
+        )
+    if asked.show is not None:
+        return play([asked.show], out=sys.stdout).tell()
+    began_s = time.monotonic()
+    seeds = range(asked.first, asked.first + asked.seeds)
+    batches = [list(seeds[start : start + asked.batch]) for start in range(0, len(seeds), asked.batch)]
+    total = Tally()
+    with ProcessPoolExecutor(asked.workers, max_tasks_per_child=8) as pool:
+        for tally in pool.map(play, batches, [None] * len(batches), [asked.twice] * len(batches)):
+            for line in tally.violations:
+                print(line, flush=True)
+            total += tally
+    return total.tell(time.monotonic() - began_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

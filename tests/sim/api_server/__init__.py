@@ -1,0 +1,1 @@
+"""An in-memory API server: objects, requests and answers, watches."""

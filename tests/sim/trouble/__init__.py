@@ -1,0 +1,1 @@
+"""What goes wrong: the plan of a history, faults of requests, mischief."""

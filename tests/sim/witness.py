@@ -1,0 +1,237 @@
+"""The witness: what must hold after each step, judged by the API server's truth and by what a process could know.
+
+Law: it sees every request when it leaves and when it is carried out, and every line when it arrives. A process answers
+for what it was shown before a request left, and for all that it has done itself, whether it was told or not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from tests.sim.api_server.answers import Answer
+from tests.sim.api_server.server import LEASES, Place, locate
+from tests.sim.api_server.store import ADDED, DELETED, MODIFIED, Change, Object
+from tests.sim.cluster import Amounts, Cluster, fits, offered, requests
+from tests.sim.network import Peer, Sent
+from tests.sim.process import Process
+
+KNOWN_AFTER_S = 0.1
+"""For how long a line may lie in a process that runs before it is known."""
+
+
+class Knowledge:
+    """What one process was shown: since when which pods are on nodes, and what nodes offered from when on."""
+
+    def __init__(self) -> None:
+        self.bound_s: dict[str, float] = {}
+        self.nodes: dict[str, list[tuple[float, Amounts | None, bool]]] = {}
+        self.pages: dict[str, list[Change]] = {}
+        self.binds: dict[str, str] = {}  # uid → node, carried out
+        self.flying: dict[str, dict[int, str]] = {}  # uid → number → node, may yet be carried out
+
+    def node(self, name: str, at_s: float) -> tuple[Amounts | None, bool]:
+        """What the node offered, as far as was known then, and whether it was closed; None for no node."""
+        known: tuple[Amounts | None, bool] = (None, False)
+        for since_s, room, closed in self.nodes.get(name, ()):
+            if since_s <= at_s:
+                known = (room, closed)
+        return known
+
+
+class Witness:
+    """A `network.Witness`. `found` are the violations, the first one first."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.checks: Counter[str] = Counter()
+        self._cluster: Cluster | None = None
+        self._known: dict[str, Knowledge] = {}
+        self._wanted: dict[str, tuple[int, float]] = {}  # uid of a nominated pod → priority, until when it was one
+        self._lease_free_for_all_s = 0.0
+
+    def begin(self, cluster: Cluster) -> None:
+        """Look at this cluster."""
+        self._cluster = cluster
+        cluster.store.listeners.append(self._heard)
+
+    @property
+    def cluster(self) -> Cluster:
+        """What is looked at."""
+        assert self._cluster is not None
+        return self._cluster
+
+    def complain(self, sentence: str) -> None:
+        """Something does not hold."""
+        self.found.append(f"{self.cluster.timeline.now_s:.3f} s: {sentence}")
+
+    def known(self, peer: Peer) -> Knowledge:
+        """What a process was shown so far."""
+        return self._known.setdefault(peer.name, Knowledge())
+
+    # --- what arrives ---------------------------------------------------------------------------------------------
+
+    def shown(self, peer: Peer, answer: Answer) -> None:
+        """A page of a list has arrived; the last one makes the list known."""
+        known, page = self.known(peer), answer.shown
+        assert page is not None
+        pages = known.pages.setdefault(page.resource, [])
+        if not page.token:
+            pages.clear()
+        pages.extend(page.changes)
+        if not page.is_last:
+            return
+        for change in pages:
+            self._learn(peer, change)
+        if page.resource == "nodes":
+            listed = {change.key for change in pages}
+            for name, history in known.nodes.items():
+                if name not in listed and history[-1][1] is not None:
+                    history.append((peer.active_s(), None, False))
+
+    def told(self, peer: Peer, change: Change) -> None:
+        """A line of a watch has arrived."""
+        self._learn(peer, change)
+
+    def _learn(self, peer: Peer, change: Change) -> None:
+        known = self.known(peer)
+        if change.resource == "pods" and change.body["spec"].get("nodeName"):
+            known.bound_s.setdefault(change.body["metadata"]["uid"], peer.active_s())
+        elif change.resource == "nodes":
+            room = None if change.type == DELETED else offered(change.body)
+            closed = bool(change.body["spec"].get("unschedulable"))
+            known.nodes.setdefault(change.key, []).append((peer.active_s(), room, closed))
+
+    # --- what leaves and is carried out ---------------------------------------------------------------------------
+
+    def left(self, sent: Sent) -> None:
+        """A request left: by the holder of the lease, and no second bind elsewhere while one is open."""
+        place = locate(sent.request.path)
+        if place is None or not sent.request.writes or place.resource == "selfsubjectaccessreviews":
+            return
+        self._of_holder(sent, place)
+        if place.subresource in {"binding", "eviction", "status"} and place.resource == "pods":
+            self._has_uid(sent, place)
+        if place.subresource == "binding":
+            self._left_bind(sent, place)
+
+    def carried_out(self, sent: Sent, answer: Answer) -> None:
+        """The server has carried a request out, or refused it."""
+        place = locate(sent.request.path)
+        if place is None or place.resource != "pods" or not sent.request.writes:
+            return
+        if place.subresource == "binding":
+            self._landed(sent)
+            if answer.status < 400:
+                self._bound(sent, place)
+        elif answer.status < 400 and (place.subresource == "eviction" or sent.request.method == "DELETE"):
+            self._evicted(sent, place)
+
+    def lost(self, sent: Sent) -> None:
+        """A request will never be carried out."""
+        place = locate(sent.request.path)
+        if place is not None and place.subresource == "binding":
+            self._landed(sent)
+
+    def _of_holder(self, sent: Sent, place: Place) -> None:
+        process = sent.peer
+        assert isinstance(process, Process)
+        if not process.settings.leader_elect or place.resource == "leases":
+            return
+        self.checks["writes of the holder"] += 1
+        settings = process.settings
+        lease = self.cluster.store.get(LEASES, f"{settings.lease_namespace}/{settings.lease_name}")
+        holder = lease["spec"].get("holderIdentity") if lease is not None else None
+        if lease is not None and holder != settings.identity:
+            self.complain(f"{process.name} sends {sent.request.method} {sent.request.path}, and {holder} has the lease")
+
+    def _has_uid(self, sent: Sent, place: Place) -> None:
+        body: Any = msgspec.json.decode(sent.request.body)
+        options = body.get("deleteOptions", {}).get("preconditions", {})
+        if not (body.get("metadata", {}).get("uid") or options.get("uid")):
+            self.complain(f"{sent.peer.name} sends {sent.request.path} for whatever pod has that name")
+
+    def _left_bind(self, sent: Sent, place: Place) -> None:
+        uid, node = _bind_of(sent)
+        flying = self.known(sent.peer).flying.setdefault(uid, {})
+        others = {other for other in flying.values() if other != node}
+        self.checks["binds that left"] += 1
+        if others:
+            self.complain(
+                f"{sent.peer.name} sends {place.key} to {node}, and may yet bind it to {', '.join(sorted(others))}"
+            )
+        flying[sent.number] = node
+
+    def _landed(self, sent: Sent) -> None:
+        uid, _ = _bind_of(sent)
+        self.known(sent.peer).flying.get(uid, {}).pop(sent.number, None)
+
+    def _bound(self, sent: Sent, place: Place) -> None:
+        """A bind was carried out: the node was open and had room, by all that its process could know."""
+        self.checks["binds"] += 1
+        uid, name = _bind_of(sent)
+        peer, known = sent.peer, self.known(sent.peer)
+        known.binds[uid] = name
+        pod = self.cluster.store.get("pods", place.key)
+        assert pod is not None
+        assert isinstance(peer, Process)
+        by_s = sent.active_s - KNOWN_AFTER_S
+        room, closed = known.node(name, by_s)
+        now_room, now_closed = known.node(name, by_s + 2 * KNOWN_AFTER_S)
+        if room is None and now_room is None:
+            self.complain(f"{peer.name} binds {place.key} to {name}, which it was told is gone")
+            return
+        if closed and now_closed:
+            self.complain(f"{peer.name} binds {place.key} to {name}, which it was told is closed")
+        rooms = [each for each in (room, now_room) if each is not None]
+        total: Amounts = Counter(requests(pod))
+        seen = []
+        for other in self.cluster.on(name):
+            other_uid = other["metadata"]["uid"]
+            if other_uid == uid:
+                continue
+            if other_uid in known.binds or known.bound_s.get(other_uid, float("inf")) <= by_s:
+                total.update(requests(other))
+                seen.append(other["metadata"]["name"])
+        total = Counter({name: total[name] for name in requests(pod)})  # what it does not ask for, it needs not
+        if not any(fits(total, each) for each in rooms):
+            self.complain(
+                f"{peer.name} binds {place.key} to {name}, where {', '.join(seen)} are: together they ask for "
+                f"{dict(total)} of {dict(rooms[-1])}"
+            )
+
+    def _evicted(self, sent: Sent, place: Place) -> None:
+        """An eviction was carried out: somebody of higher priority was nominated lately, and the victim was marked."""
+        self.checks["evictions"] += 1
+        pod = self.cluster.store.get("pods", place.key)
+        if pod is None:
+            return
+        priority = pod["spec"].get("priority", 0)
+        now_s = self.cluster.timeline.now_s
+        if not any(wanted > priority and until_s >= now_s - 60 for wanted, until_s in self._wanted.values()):
+            self.complain(f"{sent.peer.name} evicts {place.key} of priority {priority} for nobody of a higher one")
+
+    def _heard(self, change: Change) -> None:
+        if change.resource != "pods":
+            return
+        uid = change.body["metadata"]["uid"]
+        if change.type in {ADDED, MODIFIED} and change.body["status"].get("nominatedNodeName"):
+            self._wanted[uid] = (change.body["spec"].get("priority", 0), float("inf"))
+        elif uid in self._wanted and self._wanted[uid][1] == float("inf"):
+            self._wanted[uid] = (self._wanted[uid][0], self.cluster.timeline.now_s)
+
+    def over_committed(self) -> list[str]:
+        """The nodes whose pods ask for more than they offer."""
+        store = self.cluster.store
+        return [
+            name
+            for name in (node["metadata"]["name"] for node in store.all("nodes"))
+            if any(amount < 0 for amount in self.cluster.room(name).values())
+        ]
+
+
+def _bind_of(sent: Sent) -> tuple[str, str]:
+    body: Object = msgspec.json.decode(sent.request.body)
+    return body["metadata"].get("uid", ""), body["target"]["name"]
