@@ -14,6 +14,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 from tests.sim.play import Tally, play
 
+TOLD_EVERY = 250
+
 
 def main() -> int:
     """Parse, play, and tell in one line."""
@@ -23,6 +25,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--show", type=int, help="play one seed and print its trace")
     parser.add_argument("--twice", action="store_true", help="play each seed twice and compare the traces")
+    parser.add_argument("--until-first", action="store_true", help="end at the first violation")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end after this time, whatever is played")
     parser.add_argument("--batch", type=int, default=25, help="seeds that a process plays before it tells of them")
     asked = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -40,6 +44,12 @@ def main() -> int:
             for line in tally.violations:
                 print(line, flush=True)
             total += tally
+            if total.seeds % TOLD_EVERY == 0:
+                total.tell_how_far()
+            is_late = time.monotonic() - began_s > asked.minutes * 60
+            if is_late or (asked.until_first and total.violations):
+                pool.shutdown(cancel_futures=True)
+                break
     return total.tell(time.monotonic() - began_s)
 
 

@@ -51,7 +51,9 @@ class Sent:
 
 
 class Witness(Protocol):
-    """Who is told what passes; it judges."""
+    """Who is told what passes; it judges. `disturbances` counts what goes wrong."""
+
+    disturbances: int
 
     def left(self, sent: Sent) -> None:
         """A request left its process."""
@@ -108,6 +110,7 @@ class Network:
         if self.timeline.now_s < wire.peer.cut_off_until_s:
             fate = Fate("cut off", arrives=False, reply=Reply.NEVER)
         if fate.name:
+            self.witness.disturbances += 1
             self.trace.add(f"    fault: {fate.name}, of {wire.peer.name}'s {request.method} {request.target}")
         self.witness.left(sent)
         there_s = self.timeline.now_s + self.latency_s()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -37,6 +38,10 @@ class Tally:
         self.virtual_s += other.virtual_s
         self.cpu_s += other.cpu_s
         return self
+
+    def tell_how_far(self) -> None:
+        """Print how many were played, for those who wait."""
+        print(f"{self.seeds} seeds so far, {len(self.violations)} violations", file=sys.stderr, flush=True)
 
     def tell(self, took_s: float = 0.0) -> int:
         """Print the counts and the summary; the exit status."""

@@ -127,6 +127,7 @@ class Simulation:
         settings = Settings(**{**self.plan.settings, "identity": identity})
         process = Process(identity, settings, self.timeline, self.network, self.rng(f"process {number}"))
         self.trace.add(f"{identity} starts")
+        self.witness.disturbances += 1
         self.processes.append(process)
 
     def _until(self, end_s: float) -> None:
@@ -162,6 +163,7 @@ class Simulation:
 
     def _ended(self, process: Process) -> None:
         self.processes.remove(process)
+        self.witness.disturbances += 1
         self.dead.append(process)
         how = "crashed" if process.has_crashed else f"ended: {process.ended}"
         self.trace.add(f"{process.name} {how}")

@@ -11,13 +11,17 @@ from typing import Any
 
 import msgspec
 
+from gangsched.api.keys import PERMITTED
 from tests.sim.api_server.answers import Answer
 from tests.sim.api_server.server import LEASES, Place, locate
 from tests.sim.api_server.store import ADDED, DELETED, MODIFIED, Change, Object
-from tests.sim.cluster import Amounts, Cluster, fits, offered, requests
+from tests.sim.cluster import Amounts, Cluster, fits, offered, requests, takes_room
 from tests.sim.network import Peer, Sent
 from tests.sim.process import Process
+from tests.sim.workload import Job
 
+WHOLE_WITHIN_S = 3.0
+"""From a gang's first bind to that of the last member it needs."""
 KNOWN_AFTER_S = 0.1
 """For how long a line may lie in a process that runs before it is known."""
 
@@ -50,7 +54,11 @@ class Witness:
         self._cluster: Cluster | None = None
         self._known: dict[str, Knowledge] = {}
         self._wanted: dict[str, tuple[int, float]] = {}  # uid of a nominated pod → priority, until when it was one
-        self._lease_free_for_all_s = 0.0
+        self._holder = ""
+        self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
+        self._ours: dict[str, float] = {}  # uid → when one of us bound it
+        self.disturbances = 0
+        """How much has gone wrong so far; whoever does it counts it."""
 
     def begin(self, cluster: Cluster) -> None:
         """Look at this cluster."""
@@ -174,6 +182,7 @@ class Witness:
         uid, name = _bind_of(sent)
         peer, known = sent.peer, self.known(sent.peer)
         known.binds[uid] = name
+        self._ours[uid] = self.cluster.timeline.now_s
         pod = self.cluster.store.get("pods", place.key)
         assert pod is not None
         assert isinstance(peer, Process)
@@ -192,7 +201,8 @@ class Witness:
             other_uid = other["metadata"]["uid"]
             if other_uid == uid:
                 continue
-            if other_uid in known.binds or known.bound_s.get(other_uid, float("inf")) <= by_s:
+            by_us = self._ours.get(other_uid, float("inf")) < self._acquired_s.get(peer.name, float("-inf"))
+            if by_us or other_uid in known.binds or known.bound_s.get(other_uid, float("inf")) <= by_s:
                 total.update(requests(other))
                 seen.append(other["metadata"]["name"])
         total = Counter({name: total[name] for name in requests(pod)})  # what it does not ask for, it needs not
@@ -214,13 +224,40 @@ class Witness:
             self.complain(f"{sent.peer.name} evicts {place.key} of priority {priority} for nobody of a higher one")
 
     def _heard(self, change: Change) -> None:
+        if change.resource == LEASES:
+            holder = change.body["spec"].get("holderIdentity") or ""
+            if holder != self._holder:
+                self._acquired_s[holder] = self.cluster.timeline.now_s
+            self._holder = holder
         if change.resource != "pods":
             return
+        self._started(change)
         uid = change.body["metadata"]["uid"]
         if change.type in {ADDED, MODIFIED} and change.body["status"].get("nominatedNodeName"):
             self._wanted[uid] = (change.body["spec"].get("priority", 0), float("inf"))
         elif uid in self._wanted and self._wanted[uid][1] == float("inf"):
             self._wanted[uid] = (self._wanted[uid][0], self.cluster.timeline.now_s)
+
+    def _started(self, change: Change) -> None:
+        """A gang that starts is whole in a while, unless something goes wrong meanwhile."""
+        job = self.cluster.job_of(change.body)
+        stamp = change.body["metadata"].get("annotations", {}).get(PERMITTED, "")
+        if job is None or change.type == DELETED or change.body["metadata"].get("deletionTimestamp"):
+            self.disturbances += job is not None
+            return
+        if stamp and change.body["status"].get("phase") == "Pending" and self._bound_of(job) == 1:
+            minimum, so_far = int(stamp.partition("/")[0]), self.disturbances
+            self.cluster.timeline.after(WHOLE_WITHIN_S, lambda: self._is_whole(job, minimum, so_far))
+
+    def _is_whole(self, job: Job, minimum: int, so_far: int) -> None:
+        if self.disturbances == so_far:
+            self.checks["gangs that started"] += 1
+            if (bound := self._bound_of(job)) < minimum:
+                self.complain(f"{job.key} started with {bound} of {minimum} members")
+
+    def _bound_of(self, job: Job) -> int:
+        pods = (self.cluster.store.get("pods", f"{job.namespace}/{name}") for name in job.pods)
+        return sum(pod is not None and takes_room(pod) for pod in pods)
 
     def over_committed(self) -> list[str]:
         """The nodes whose pods ask for more than they offer."""

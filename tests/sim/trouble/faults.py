@@ -61,6 +61,16 @@ WRITES = (
     "504, carried out later",
     "403",
 )
+MOVES = (
+    *WRITES,
+    "request late",
+    "request late",
+    "answer lost",
+    "409 of storage, carried out later",
+    "504, carried out later",
+)
+MORE_OFTEN = 5
+"""Binds and evictions are few, and what they leave open is worth more histories."""
 
 
 class RequestFaults:
@@ -78,9 +88,10 @@ class RequestFaults:
 
     def fate(self, request: Request) -> Fate:
         """What becomes of this one."""
-        if self._rng.random() >= self.rate:
+        is_move = request.writes and request.path.endswith(("/binding", "/eviction"))
+        if self._rng.random() >= self.rate * (MORE_OFTEN if is_move else 1):
             return NORMAL
-        name = self._rng.choice(WRITES if request.writes else READS)
+        name = self._rng.choice(MOVES if is_move else WRITES if request.writes else READS)
         if name not in self._names or (name == "403" and request.path.endswith("reviews")):
             return NORMAL
         self.counts[name] += 1

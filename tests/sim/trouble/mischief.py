@@ -93,7 +93,9 @@ class Mischief:
     def ended(self, process: Process) -> None:
         """A process has ended: another takes its name after a while."""
         name = process.name.rstrip("0123456789")
-        if not self._is_over:
+        if self._is_over:  # it was told to end before
+            self._sim.timeline.after(0.5, partial(self._sim.start, name))
+        else:
             self._sim.timeline.after(self._rng.uniform(0.05, 4), partial(self._restart, name))
 
     def repair(self) -> None:
@@ -125,6 +127,7 @@ class Mischief:
     def _do(self, name: str, deed: Callable[[], bool]) -> None:
         if not self._is_over and deed():
             self.counts[name] += 1
+            self._sim.witness.disturbances += 1
             self._sim.trace.add(f"mischief: {name}")
 
     # --- processes ------------------------------------------------------------------------------------------------
