@@ -10,9 +10,10 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.sim.play import Tally, play
+from tests.sim.play import Manner, Tally, play
 
 TOLD_EVERY = 250
 
@@ -25,6 +26,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--show", type=int, help="play one seed and print its trace")
     parser.add_argument("--twice", action="store_true", help="play each seed twice and compare the traces")
+    parser.add_argument("--only", default="", help="what may go wrong, separated by commas; see trouble/")
+    parser.add_argument("--replicas", type=int, default=0, help="how many instances; else it is drawn")
     parser.add_argument("--until-first", action="store_true", help="end at the first violation")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after this time, whatever is played")
     parser.add_argument("--batch", type=int, default=25, help="seeds that a process plays before it tells of them")
@@ -33,24 +36,36 @@ def main() -> int:
         os.execve(
             sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
         )
+    manner = Manner(asked.twice, frozenset(filter(None, asked.only.split(","))), asked.replicas)
     if asked.show is not None:
-        return play([asked.show], out=sys.stdout).tell()
+        return play([asked.show], manner, sys.stdout).tell()
     began_s = time.monotonic()
     seeds = range(asked.first, asked.first + asked.seeds)
     batches = [list(seeds[start : start + asked.batch]) for start in range(0, len(seeds), asked.batch)]
     total = Tally()
-    with ProcessPoolExecutor(asked.workers, max_tasks_per_child=8) as pool:
-        for tally in pool.map(play, batches, [None] * len(batches), [asked.twice] * len(batches)):
-            for line in tally.violations:
-                print(line, flush=True)
-            total += tally
-            if total.seeds % TOLD_EVERY == 0:
-                total.tell_how_far()
-            is_late = time.monotonic() - began_s > asked.minutes * 60
-            if is_late or (asked.until_first and total.violations):
-                pool.shutdown(cancel_futures=True)
-                break
+    for tally in played(batches, manner, asked.workers):
+        for line in tally.violations:
+            print(line, flush=True)
+        total += tally
+        if total.seeds % TOLD_EVERY == 0:
+            total.tell_how_far()
+        is_late = time.monotonic() - began_s > asked.minutes * 60
+        if is_late or (asked.until_first and total.violations):
+            break
     return total.tell(time.monotonic() - began_s)
+
+
+def played(batches: list[list[int]], manner: Manner, workers: int) -> Iterator[Tally]:
+    """What came of each batch, in order; one worker is this process itself."""
+    if workers == 1:
+        for batch in batches:
+            yield play(batch, manner)
+        return
+    with ProcessPoolExecutor(workers, max_tasks_per_child=8) as pool:
+        try:
+            yield from pool.map(play, batches, [manner] * len(batches))
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 if __name__ == "__main__":

@@ -51,9 +51,10 @@ class Sent:
 
 
 class Witness(Protocol):
-    """Who is told what passes; it judges. `disturbances` counts what goes wrong."""
+    """Who is told what passes; it judges."""
 
-    disturbances: int
+    def disturb(self) -> None:
+        """Something goes wrong now."""
 
     def left(self, sent: Sent) -> None:
         """A request left its process."""
@@ -110,7 +111,7 @@ class Network:
         if self.timeline.now_s < wire.peer.cut_off_until_s:
             fate = Fate("cut off", arrives=False, reply=Reply.NEVER)
         if fate.name:
-            self.witness.disturbances += 1
+            self.witness.disturb()
             self.trace.add(f"    fault: {fate.name}, of {wire.peer.name}'s {request.method} {request.target}")
         self.witness.left(sent)
         there_s = self.timeline.now_s + self.latency_s()

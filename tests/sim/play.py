@@ -56,21 +56,32 @@ class Tally:
         return 1 if self.violations else 0
 
 
-def play(seeds: Sequence[int], out: TextIO | None = None, twice: bool = False) -> Tally:
-    """Play them; `twice` compares two runs of each."""
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How histories are played: `twice` compares two runs of each; for the others see `Plan.draw`."""
+
+    twice: bool = False
+    only: frozenset[str] = frozenset()
+    replicas: int = 0
+
+
+def play(seeds: Sequence[int], manner: Manner, out: TextIO | None = None) -> Tally:
+    """Play them."""
     quiet()
     tally = Tally()
     began_s = time.process_time()
     for number, seed in enumerate(seeds):
-        result = Simulation(seed, out).run()
+        result = Simulation(seed, out, only=manner.only, replicas=manner.replicas).run()
         tally.seeds += 1
         tally.faults += result.faults
         tally.checks += result.checks
         tally.virtual_s += result.virtual_s
         tally.digests.append(result.digest)
         tally.violations += _lines(result)
-        if twice and (again := Simulation(seed).run()).digest != result.digest:
-            tally.violations.append(f"seed {seed}: {result.digest} at first and {again.digest} the second time")
+        if manner.twice:
+            again = Simulation(seed, only=manner.only, replicas=manner.replicas).run()
+            if again.digest != result.digest:
+                tally.violations.append(f"seed {seed}: {result.digest} at first and {again.digest} the second time")
         if number % 10 == 9:
             gc.collect()
     tally.cpu_s = time.process_time() - began_s

@@ -53,9 +53,12 @@ class Result:
 class Simulation:
     """The history of one seed; `run` plays it."""
 
-    def __init__(self, seed: int, out: TextIO | None = None) -> None:
+    def __init__(
+        self, seed: int, out: TextIO | None = None, *, only: frozenset[str] = frozenset(), replicas: int = 0
+    ) -> None:
+        """For `only` and `replicas` see `Plan.draw`."""
         self.seed = seed
-        self.plan = Plan.draw(self.rng("plan"))
+        self.plan = Plan.draw(self.rng("plan"), only, replicas)
         self.timeline = Timeline()
         self.trace = Trace(self.timeline, out)
         self.store = Store(self.timeline)
@@ -127,7 +130,7 @@ class Simulation:
         settings = Settings(**{**self.plan.settings, "identity": identity})
         process = Process(identity, settings, self.timeline, self.network, self.rng(f"process {number}"))
         self.trace.add(f"{identity} starts")
-        self.witness.disturbances += 1
+        self.witness.disturb()
         self.processes.append(process)
 
     def _until(self, end_s: float) -> None:
@@ -163,7 +166,7 @@ class Simulation:
 
     def _ended(self, process: Process) -> None:
         self.processes.remove(process)
-        self.witness.disturbances += 1
+        self.witness.disturb()
         self.dead.append(process)
         how = "crashed" if process.has_crashed else f"ended: {process.ended}"
         self.trace.add(f"{process.name} {how}")

@@ -13,7 +13,7 @@ import msgspec
 
 from gangsched.api.keys import PERMITTED
 from tests.sim.api_server.answers import Answer
-from tests.sim.api_server.server import LEASES, Place, locate
+from tests.sim.api_server.server import ENDED, LEASES, Place, locate
 from tests.sim.api_server.store import ADDED, DELETED, MODIFIED, Change, Object
 from tests.sim.cluster import Amounts, Cluster, fits, offered, requests, takes_room
 from tests.sim.network import Peer, Sent
@@ -57,8 +57,7 @@ class Witness:
         self._holder = ""
         self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
         self._ours: dict[str, float] = {}  # uid → when one of us bound it
-        self.disturbances = 0
-        """How much has gone wrong so far; whoever does it counts it."""
+        self._disturbed_s = float("-inf")
 
     def begin(self, cluster: Cluster) -> None:
         """Look at this cluster."""
@@ -74,6 +73,10 @@ class Witness:
     def complain(self, sentence: str) -> None:
         """Something does not hold."""
         self.found.append(f"{self.cluster.timeline.now_s:.3f} s: {sentence}")
+
+    def disturb(self) -> None:
+        """Something goes wrong now: a gang that starts may be whole later."""
+        self._disturbed_s = self.cluster.timeline.now_s
 
     def known(self, peer: Peer) -> Knowledge:
         """What a process was shown so far."""
@@ -242,15 +245,16 @@ class Witness:
         """A gang that starts is whole in a while, unless something goes wrong meanwhile."""
         job = self.cluster.job_of(change.body)
         stamp = change.body["metadata"].get("annotations", {}).get(PERMITTED, "")
-        if job is None or change.type == DELETED or change.body["metadata"].get("deletionTimestamp"):
-            self.disturbances += job is not None
+        is_leaving = change.type == DELETED or change.body["metadata"].get("deletionTimestamp")
+        if job is None or is_leaving or change.body["status"].get("phase") in ENDED:
+            self.disturb()
             return
         if stamp and change.body["status"].get("phase") == "Pending" and self._bound_of(job) == 1:
-            minimum, so_far = int(stamp.partition("/")[0]), self.disturbances
-            self.cluster.timeline.after(WHOLE_WITHIN_S, lambda: self._is_whole(job, minimum, so_far))
+            minimum, since_s = int(stamp.partition("/")[0]), self.cluster.timeline.now_s
+            self.cluster.timeline.after(WHOLE_WITHIN_S, lambda: self._is_whole(job, minimum, since_s))
 
-    def _is_whole(self, job: Job, minimum: int, so_far: int) -> None:
-        if self.disturbances == so_far:
+    def _is_whole(self, job: Job, minimum: int, since_s: float) -> None:
+        if self._disturbed_s < since_s - 1.0:
             self.checks["gangs that started"] += 1
             if (bound := self._bound_of(job)) < minimum:
                 self.complain(f"{job.key} started with {bound} of {minimum} members")

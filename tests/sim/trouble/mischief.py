@@ -127,7 +127,7 @@ class Mischief:
     def _do(self, name: str, deed: Callable[[], bool]) -> None:
         if not self._is_over and deed():
             self.counts[name] += 1
-            self._sim.witness.disturbances += 1
+            self._sim.witness.disturb()
             self._sim.trace.add(f"mischief: {name}")
 
     # --- processes ------------------------------------------------------------------------------------------------

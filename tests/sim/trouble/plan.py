@@ -6,7 +6,7 @@ histories show what one kind does alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -37,6 +37,7 @@ CLUSTER = (
     "API group goes",
 )
 LEADERS = ("lease deleted",)
+OFTEN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,28 @@ class Plan:
     validate_every_s: float
 
     @staticmethod
-    def draw(rng: Random) -> Plan:
-        """The plan of a seed."""
+    def draw(rng: Random, only: frozenset[str] = frozenset(), replicas: int = 0) -> Plan:
+        """The plan of a seed; with `only` nothing else goes wrong, and that often."""
+        drawn = Plan._any(rng)
+        if replicas:
+            names = ("a", "b", "c")[:replicas]
+            times = {"leader_elect": replicas > 1, "lease_duration_s": 4.0, "lease_renew_s": 2.5}
+            drawn = replace(drawn, names=names, settings=drawn.settings | times)
+        if not only:
+            return drawn
+        unknown = only - {*WRITES, *PROCESS, *WATCH, *CLUSTER, *LEADERS}
+        assert not unknown, f"nothing is called {sorted(unknown)}"
+        return replace(
+            drawn,
+            request_rate=0.1,
+            request_faults=only & set(WRITES),
+            rates={kind: OFTEN for kind in (*PROCESS, *WATCH, *CLUSTER, *LEADERS) if kind in only},
+            repeats=0.0,
+            rejects=0.0,
+        )
+
+    @staticmethod
+    def _any(rng: Random) -> Plan:
         is_calm = rng.random() < 0.05
         names = ("a", "b") if rng.random() < 0.45 else ("a",)
         elects = len(names) > 1 or rng.random() < 0.1
