@@ -1,7 +1,10 @@
 # The daemon's image: the locked dependencies and the package in one virtual environment, no compiler, no uv, no root.
-ARG PYTHON=3.13
+#
+# A tag may be another image tomorrow, so a release gives BASE by digest: `make image` takes nothing else. The default is for
+# a build to try something out.
+ARG BASE=python:3.13-slim
 
-FROM python:${PYTHON}-slim AS build
+FROM ${BASE} AS build
 ARG UV_VERSION=0.13.9
 RUN pip install --no-cache-dir "uv==${UV_VERSION}"
 ENV UV_PROJECT_ENVIRONMENT=/opt/gangsched \
@@ -19,7 +22,7 @@ COPY gangsched gangsched
 RUN uv sync --frozen --no-dev --extra uvloop --no-editable
 
 # The same base as above: the environment's interpreter is a link to this one's.
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 LABEL org.opencontainers.image.title="gangsched" \
       org.opencontainers.image.description="A gang scheduler for Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -12,12 +12,14 @@ SEED ?= 1
 RUNS ?= 3
 MINUTES ?= 600
 OUT ?= docs/performance
+SBOM ?= dist/gangsched.cdx.json
+IMAGE ?= gangsched
 # What gangsched is measured on: the image and distributions build Python with profile-guided optimization, as kube-scheduler
 # is built optimized; pyenv and the like do not, and are about 15 % slower.
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory soak bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight kind-demo lock clean
+.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory soak bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -154,6 +156,18 @@ bench-fight: install control-plane ## Three priorities fight for room, beside ku
 
 bench-fgd: install ## The packing experiment of FGD (ATC'23) on the trace in OPENB=folder; RUNS=10
 	@$(RUN)python -m bench.fgd '$(OPENB)' --seeds $(if $(filter command line,$(origin RUNS)),$(RUNS),10)
+
+sbom: $(UV) ## Write what is in the image as CycloneDX 1.5; SBOM=dist/gangsched.cdx.json
+	@mkdir -p '$(dir $(SBOM))'
+	@$(UV) export --quiet --frozen --no-dev --extra uvloop --format cyclonedx1.5 --output-file '$(SBOM)' >/dev/null
+
+audit: $(UV) ## Look the dependencies of the image up among known vulnerabilities (asks pypi.org)
+	@hack/audit.sh $(UV)
+
+image: ## Build the image from a base by digest: BASE=docker.io/library/python@sha256:… IMAGE=name:tag; needs Docker
+	@grep -Eq '^[^@[:space:]]+@sha256:[0-9a-f]{64}$$' <<<'$(BASE)' || \
+		{ echo 'make image takes its base by digest: BASE=docker.io/library/python@sha256:…' >&2; exit 2; }
+	docker build --build-arg 'BASE=$(BASE)' --tag '$(IMAGE)' .
 
 kind-demo: ## The same scenes on kind; needs Docker, kind and kubectl
 	@hack/kind/demo.sh

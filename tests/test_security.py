@@ -1,0 +1,158 @@
+"""SECURITY.md and what it rests on: files that are there, images by digest, an audit that does not mistake silence."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+ACCOUNT = "system:serviceaccount:gangsched-system:gangsched"
+DIGEST = "docker.io/library/python@sha256:" + "a" * 64
+
+
+def documents(name: str) -> list[Any]:
+    """The objects of a manifest."""
+    return list(yaml.safe_load_all((ROOT / "manifests" / name).read_text()))
+
+
+def test_security_names_what_is_there() -> None:
+    """Every file, folder and make target that SECURITY.md names exists."""
+    page = (ROOT / "SECURITY.md").read_text()
+    paths = set(re.findall(r"`((?:tests|manifests)/[\w./-]+)`", page)) | set(re.findall(r"\]\(([\w./-]+)\)", page))
+    assert paths
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"`make ([a-z-]+)", page))
+    assert {"audit", "sbom", "image", "bench-memory"} <= targets
+    assert [target for target in sorted(targets) if f"\n{target}: " not in makefile] == []
+
+
+def test_every_policy_is_bound_and_for_our_account_only() -> None:
+    """A policy without a binding does nothing, and one without the condition keeps kubelets from writing."""
+    found = documents("admission.yaml")
+    policies = {body["metadata"]["name"]: body["spec"] for body in found if body["kind"] == "ValidatingAdmissionPolicy"}
+    bindings = {
+        body["spec"]["policyName"]: body["spec"]["validationActions"]
+        for body in found
+        if body["kind"] == "ValidatingAdmissionPolicyBinding"
+    }
+    assert bindings == {name: ["Deny"] for name in policies}
+    for spec in policies.values():
+        (condition,) = spec["matchConditions"]
+        assert condition["expression"] == f'request.userInfo.username == "{ACCOUNT}"'
+        assert spec["failurePolicy"] == "Fail"
+
+
+def test_every_write_that_names_fields_has_a_policy() -> None:
+    """What the role lets the daemon write is limited by a policy, but for statuses that are its own."""
+    rules = [rule for body in documents("rbac.yaml") for rule in body.get("rules", ()) if body["kind"] == "ClusterRole"]
+    granted = {
+        f"{group}/{resource}"
+        for rule in rules
+        if {"patch", "create", "update"} & set(rule["verbs"])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    limited = {
+        f"{group}/{resource}"
+        for body in documents("admission.yaml")
+        if body["kind"] == "ValidatingAdmissionPolicy"
+        for rule in body["spec"]["matchConstraints"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    own = {
+        f"{group}/podgroups/status" for group in ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io")
+    }
+    assert granted - limited == own | {"resource.k8s.io/resourceclaims/binding"}  # a right beside that to the status
+    assert limited <= granted
+
+
+def test_the_network_policy_admits_the_health_port_only() -> None:
+    """The port is the container's, by name, and the debug port is not among them."""
+    (policy,) = documents("networkpolicy.yaml")
+    spec = policy["spec"]
+    assert [port["port"] for rule in spec["ingress"] for port in rule["ports"]] == ["http"]
+    (deployment,) = documents("deployment.yaml")
+    template = deployment["spec"]["template"]
+    assert spec["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    assert [port["name"] for port in template["spec"]["containers"][0]["ports"]] == ["http"]
+
+
+def make(*words: str, path: str) -> subprocess.CompletedProcess[str]:
+    """A make target, with these programs first."""
+    environment = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}"}
+    return subprocess.run(
+        ["make", "--no-print-directory", *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def program(folder: Path, name: str, script: str) -> Path:
+    """A shell script that stands in for a program."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/usr/bin/env bash\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("base", ["", "python:3.13-slim", "python@sha256:abc", DIGEST + " x"])
+def test_an_image_is_built_from_a_digest_only(tmp_path: Path, base: str) -> None:
+    """A tag may be another image tomorrow."""
+    program(tmp_path, "docker", "echo built")
+    done = make("image", f"BASE={base}", path=str(tmp_path))
+    assert (done.returncode, "built" in done.stdout) == (2, False)
+    assert "by digest" in done.stderr
+
+
+def test_both_stages_of_the_image_have_the_base_that_is_given(tmp_path: Path) -> None:
+    """The digest reaches the build, and no stage names an image of its own."""
+    program(tmp_path, "docker", 'echo "$@"')
+    done = make("image", f"BASE={DIGEST}", "IMAGE=gangsched:test", path=str(tmp_path))
+    assert f"build --build-arg BASE={DIGEST} --tag gangsched:test ." in done.stdout
+    froms = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert froms == ["${BASE}", "${BASE}"]
+
+
+@pytest.mark.parametrize(
+    ("says", "code", "ends"),
+    [
+        ("No known vulnerabilities found", 0, 0),
+        ("Found 1 known vulnerability in 1 package\naiohttp 3.0 CVE-1", 1, 1),
+        ("aiohttp: Dependency not found on PyPI and could not be audited", 1, 2),
+        ("ConnectionError: pypi.org", 1, 2),
+    ],
+)
+def test_an_audit_that_could_not_look_says_so(tmp_path: Path, says: str, code: int, ends: int) -> None:
+    """No answer is not "no vulnerabilities": one sentence and exit code 2. pip-audit is told to be strict."""
+    uv = program(
+        tmp_path, "uv", f'[ "$1" = export ] && exit\necho "$@" >"{tmp_path}/asked"\necho "{says}"\nexit {code}'
+    )
+    done = subprocess.run([ROOT / "hack/audit.sh", uv], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == ends
+    assert "--strict" in (tmp_path / "asked").read_text()
+    assert says in done.stdout if ends < 2 else done.stderr.startswith("The dependencies cannot be looked up")
+    assert len(done.stderr.splitlines()) == (ends == 2)
+
+
+def test_what_is_in_the_image_is_listed(tmp_path: Path) -> None:
+    """`make sbom` writes CycloneDX with every dependency of the image and none of development."""
+    out = tmp_path / "sbom.json"
+    done = make("sbom", f"SBOM={out}", path=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    listed = {each["name"] for each in json.loads(out.read_text())["components"]}
+    assert {"aiohttp", "kopf", "numpy", "uvloop", "structlog"} <= listed
+    assert listed.isdisjoint({"pytest", "mypy", "hypothesis"})
