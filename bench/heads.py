@@ -19,9 +19,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from bench import plan as bench_plan
 from bench.timing import timed_ms
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
+from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Plan
 from gangsched.model.reservation import NotReserved, Occupant, ReservationLimits, Reserving
 from gangsched.model.snapshot import Snapshot
@@ -30,6 +32,8 @@ from tests import builders
 GIB = 2**30
 LIMITS = ReservationLimits(per_namespace=8)
 WHOLE = builders.shape(cpu_milli=64_000, memory_bytes=512 * GIB, gpus=8)
+WHOLE_OF_POOL = replace(WHOLE, node_selector=(("pool", "full"),))
+SMALL = builders.shape(cpu_milli=1_000, memory_bytes=GIB, gpus=1)
 RUNNING = tuple(builders.shape(cpu_milli=cpu, memory_bytes=64 * GIB, gpus=2) for cpu in (8_000, 4_000))
 
 
@@ -42,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(argv)
     if not asked.json:
         print(f"{'case':46} {'median':>9} {'cpu':>9} {'ratio':>7}   (milliseconds)")
-    for figures in measure(asked.part, asked.repeat):
+    for figures in (*measure(asked.part, asked.repeat), *measure_placing(asked.part, asked.repeat)):
         row = "{case:46} {plan_ms:9.2f} {cpu_ms:9.2f} {ratio:7.2f}"
         print(json.dumps(figures) if asked.json else row.format_map(figures), flush=True)
 
@@ -94,6 +98,33 @@ def measure(part: int, repeat: int) -> list[Mapping[str, Any]]:
     ]
 
 
+def measure_placing(part: int, repeat: int) -> list[Mapping[str, Any]]:
+    """The figures of `bench.plan`'s groups, which are placed: without reservations, and beside 8 heads that stand."""
+    figures: list[Mapping[str, Any]] = []
+    for case in (bench_plan.identical(part), bench_plan.ten_shapes(part), bench_plan.close_together(part)):
+        snapshot, occupants = full_cluster(1_600 // part, labels={"pool": "full"}, others=case.nodes)
+        heads = [waiting(f"head{n}", 100 // part, since_s=n, kind=WHOLE_OF_POOL) for n in range(8)]
+        fields: dict[str, Any] = {"limits": LIMITS, "wall_s": 0.0, "occupants": partial(dict, occupants)}
+        made = plan(snapshot, heads, now_s=0.0, reserving=Reserving(**fields, made_at_most=8)).reservations
+        if made is None or len(made.standing) < 8:
+            raise SystemExit("Every head was to have a reservation.")
+        fields |= {"standing": made.standing, "waiting": tuple(heads), "memo": {}, "occupants": lambda on=occupants: on}
+        times: dict[str, list[tuple[float, float]]] = {"": [], ", 8 heads stand": []}
+        for turn in range(repeat + 1):
+            for name, taken in times.items():
+                now = replace(snapshot, free=snapshot.free.copy())
+                reserving = Reserving(**fields) if name else None
+                took = timed_ms(partial(plan, now, [case.group], now_s=0.0, reserving=reserving))
+                if turn:  # the first one computes what filters say of each node
+                    taken.append(took)
+        plain_ms = max(statistics.median(cpu for _, cpu in times[""]), 1e-6)
+        for name, taken in times.items():
+            wall_ms, cpu_ms = (statistics.median(each) for each in zip(*taken, strict=True))
+            row = {"case": f"{case.name.partition(', ')[0]}{name}", "plan_ms": wall_ms, "cpu_ms": cpu_ms}
+            figures.append({**row, "ratio": cpu_ms / plain_ms})
+    return figures
+
+
 def _causes(made: Plan) -> Mapping[str, NotReserved]:
     """Why groups have no reservation, which the state tells the next plan for as long as it is true."""
     return {} if made.reservations is None else made.reservations.not_reserved
@@ -101,13 +132,17 @@ def _causes(made: Plan) -> Mapping[str, NotReserved]:
 
 def refused() -> list[Group]:
     """Groups that find no room."""
-    return [waiting(f"other{n}", 1, since_s=1_000 + n, gpus=1) for n in range(50)]
+    return [waiting(f"other{n}", 1, since_s=1_000 + n, kind=SMALL) for n in range(50)]
 
 
-def full_cluster(size: int) -> tuple[Snapshot, dict[str, tuple[Occupant, ...]]]:
-    """Nodes of 8 GPUs with four pods of 2 each, one pod in ten of unknown run time."""
+def full_cluster(
+    size: int, *, labels: Mapping[str, str] | None = None, others: Sequence[Node] = ()
+) -> tuple[Snapshot, dict[str, tuple[Occupant, ...]]]:
+    """Nodes of 8 GPUs with four pods of 2 each, one pod in ten of unknown run time; `others` have none."""
     dice = random.Random(1)
-    nodes = [builders.node(f"n{n:04}", cpu_milli=96_000, memory_bytes=768 * GIB, gpus=8) for n in range(size)]
+    nodes = [
+        builders.node(f"n{n:04}", cpu_milli=96_000, memory_bytes=768 * GIB, gpus=8, labels=labels) for n in range(size)
+    ]
     occupants = {}
     for number, node in enumerate(nodes):
         pods = [builders.running(builders.pods(f"on{number}-{n}", RUNNING[n % 2], 1)[0], node.name) for n in range(4)]
@@ -116,12 +151,11 @@ def full_cluster(size: int) -> tuple[Snapshot, dict[str, tuple[Occupant, ...]]]:
             Occupant(pod, node.name, -1.0, end_s) for pod, end_s in zip(pods, ends_s, strict=True)
         )
     there = [(each.pod, each.node) for on_node in occupants.values() for each in on_node]
-    return builders.snapshot(nodes, there), occupants
+    return builders.snapshot([*nodes, *others], there), occupants
 
 
-def waiting(name: str, pods: int, *, since_s: int, gpus: int = 8) -> Group:
+def waiting(name: str, pods: int, *, since_s: int, kind: Shape = WHOLE) -> Group:
     """A gang that waits since then; those of whole nodes are heads, the others are too young."""
-    kind = WHOLE if gpus == 8 else builders.shape(cpu_milli=1_000, memory_bytes=GIB, gpus=gpus)
     return builders.group(builders.gang(f"{name}/g", builders.pods(name, kind, pods)), creation_s=since_s)
 
 

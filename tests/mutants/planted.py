@@ -359,8 +359,8 @@ MUTANTS = (
         "spare room is not asked for again at the reservation's time",
         "H8",
         "core/reservations/backfill.py",
-        "most[kept.nodes] = np.minimum(most[kept.nodes], there)",
-        "most[kept.nodes] = np.minimum(most[kept.nodes], there if kept.fence else PLENTY)",
+        "np.minimum.at(most, binding.nodes, room(shape, free, self._ledger.resources))",
+        "np.minimum.at(most, binding.nodes, PLENTY + 0 * free[0])",
         CORE,
     ),
     Mutant(

@@ -56,9 +56,27 @@ class _Cap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Binding:
-    """The `numbers` of the reservations that keep a group off; one object until their room changes."""
+    """The `numbers` of the reservations that keep a group off; one object until their room changes.
+
+    `nodes` and `change` are those of all of them, one after the other, but for the nodes of fences, which are `fenced`.
+    """
 
     numbers: tuple[int, ...]
+    nodes: Ints
+    change: Ints
+    fenced: Ints
+
+    @classmethod
+    def of(cls, kept: Sequence[Kept], numbers: tuple[int, ...], resources: int) -> _Binding:
+        """That of some of those `kept`."""
+        nothing: Ints = np.zeros((resources, 0), dtype=np.int64)
+        timed = [kept[number] for number in numbers if not kept[number].fence]
+        return cls(
+            numbers,
+            np.concatenate([nothing[0], *(each.nodes for each in timed)]),
+            np.concatenate([nothing, *(each.change for each in timed)], axis=1),
+            np.concatenate([nothing[0], *(kept[number].nodes for number in numbers if kept[number].fence)]),
+        )
 
 
 class Backfill:
@@ -74,7 +92,7 @@ class Backfill:
             self._reserved[each.nodes] = True
         self._caps: dict[tuple[_Binding, Shape], _Cap] = {}
         self._binds: dict[Hashable, _Binding] = {}
-        self._asked: tuple[Group | None, _Binding] = (None, _Binding(()))
+        self._asked: tuple[Group | None, _Binding] = (None, _Binding.of((), (), 1))
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
         """`room[n]` left to `group` of the `free[n]` pods of `shape` that node `n` takes now; `free` is not changed."""
@@ -99,7 +117,9 @@ class Backfill:
         before = [self._kept[number] for number in self._before(group)]
         if not before:
             return None
-        placed = list(nodes)
+        placed = np.array(list(nodes), dtype=np.int64)
+        if not self._reserved[placed].any():
+            return How.BESIDE
         there = [each for each in before if np.isin(each.nodes, placed).any()]
         if not there:
             return How.BESIDE
@@ -112,7 +132,7 @@ class Backfill:
         if not over_by_then:
             return
         self._binds.clear()
-        self._asked = (None, _Binding(()))
+        self._asked = (None, _Binding.of((), (), 1))
         self._caps.clear()
         where = [(self._ledger.table.index[each.node], each.pod.shape) for each in placements]
         for kept in over_by_then:
@@ -141,7 +161,7 @@ class Backfill:
         ends_s = self._ends_s(group)
         numbers = tuple(number for number in self._before(group) if self._kept[number].outlived_by(ends_s))
         known = (each for each in self._binds.values() if each.numbers == numbers)
-        found = self._binds[key] = next(known, None) or _Binding(numbers)
+        found = self._binds[key] = next(known, None) or _Binding.of(self._kept, numbers, len(self._ledger.resources))
         return found
 
     def _cap(self, binding: _Binding, shape: Shape) -> Ints:
@@ -153,11 +173,9 @@ class Backfill:
             if not any(self._reserved[nodes].any() for nodes in touched):
                 return known.most
         most = np.full(len(self._reserved), PLENTY)
-        for kept in (self._kept[number] for number in binding.numbers):
-            there: Ints = np.zeros(len(kept.nodes), dtype=np.int64)
-            if not kept.fence:
-                there = room(shape, self._ledger.free[:, kept.nodes] + kept.change, self._ledger.resources)
-            most[kept.nodes] = np.minimum(most[kept.nodes], there)
+        free = self._ledger.free[:, binding.nodes] + binding.change
+        np.minimum.at(most, binding.nodes, room(shape, free, self._ledger.resources))
+        most[binding.fenced] = 0
         self._caps[binding, shape] = _Cap(most, self._ledger.version)
         return most
 

@@ -312,4 +312,5 @@ def _waits_for_room(verdict: Verdict) -> bool:
 def _newly_placed(group: Group, verdict: Verdict) -> tuple[Placement, ...]:
     """What this verdict takes room for that had none before."""
     had = {each.pod.uid for gang in group.gangs for each in (*gang.held, *gang.kept)}
-    return tuple(each for each in (*verdict.binds, *verdict.holds) if each.pod.uid not in had)
+    placed = *verdict.binds, *verdict.holds
+    return tuple(each for each in placed if each.pod.uid not in had) if had else placed

@@ -10,6 +10,6 @@ def test_plans_beside_reservations_are_timed(capsys: pytest.CaptureFixture[str])
     """The first case is what the ratios are to."""
     heads.main(["--part", "50", "--repeat", "1", "--json"])
     found = figures(capsys)
-    assert len(found) == 7
+    assert len(found) == 13
     assert found[0]["ratio"] == 1.0
     assert all(row["plan_ms"] > 0 for row in found)
