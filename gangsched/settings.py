@@ -199,6 +199,12 @@ class Settings(BaseSettings):
     preempt_min_run_s: int = Field(
         default=0, ge=0, le=86_400, description="Pods that started less than this ago are not evicted (V5)."
     )
+    preempt_hold_back_s: int = Field(
+        default=60,
+        ge=0,
+        le=3_600,
+        description="How long lower groups are held back where one waits that would preempt them; 0 never (V27).",
+    )
     preempt_pdb: BudgetRule = Field(
         default=BudgetRule.RESPECT,
         description="respect: PodDisruptionBudgets are kept; last_resort: broken where nothing else helps (V7).",

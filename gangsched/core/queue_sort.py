@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from gangsched.model.gang import Group
+from gangsched.model.gang import Group, Rank
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import CPU, MEMORY, is_accelerator
 
 
-def group_key(group: Group) -> tuple[int, bool, int, str]:
+def group_key(group: Group) -> Rank:
     """Priority, among equals the broken first, then age, then id (Q1, Q2); smaller sorts first."""
     return (-group.priority, not group.broken, group.creation_s, group.id)
 

@@ -82,6 +82,7 @@ class Ledger:
         self.scope = Scope()
         self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.kept: RoomKept | None = None  # reservations that bind those who come after them
+        self.held_back: dict[str, tuple[int, Bools]] = {}  # for whom lower groups are held back: right, nodes (V27)
         self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
         self.occupancy = Occupancy(
             snapshot.table,

@@ -27,6 +27,7 @@ from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable, Refused
 
 AVOIDED = "node(s) rejected a member lately"
+HELD_BACK = "node(s) are left for a moment to a group of higher priority that waits for room"
 SHARED = "node(s) share their GPUs between pods, which a gang must ask for"
 
 PREFERRED_TRIES = 2
@@ -122,6 +123,8 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:
         stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, ledger.table)
         named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), ledger.table)
         yield from (Refused(SHARED, mask) for mask in (stated, named) if mask is not None)
+    for nodes in _held_back(group, ledger):
+        yield Refused(HELD_BACK, nodes)
     inside = ledger.scope.accelerated if accelerated else ledger.scope.others
     if inside is not None:
         yield Refused(ledger.scope.text, ~inside)
@@ -132,7 +135,13 @@ def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
     scope = ledger.scope
     everywhere = scope.accelerated is None and scope.others is None
     kept = None if ledger.kept is None else ledger.kept.standing(group)
-    return group.avoid, _may_share(group, shape), None if everywhere else scope, kept
+    held_back = tuple(sorted(each for each, (right, _) in ledger.held_back.items() if right > group.priority))
+    return group.avoid, _may_share(group, shape), None if everywhere else scope, kept, held_back
+
+
+def _held_back(group: Group, ledger: Ledger) -> Iterator[Bools]:
+    """The nodes on which groups of its priority do not start, for each group that waits for room there (V27)."""
+    return (nodes for right, nodes in ledger.held_back.values() if right > group.priority)
 
 
 def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools | None:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Selection
+
+Rank: TypeAlias = tuple[int, bool, int, str]
+"""Where a group stands among all that wait (Q1, Q2); smaller goes first."""
 
 
 class Mode(StrEnum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from gangsched.model.gang import Placement, Refusal
+from gangsched.model.gang import Placement, Rank, Refusal
 from gangsched.model.objects import Pod
 
 SYSTEM_CRITICAL = 2_000_000_000
@@ -41,7 +41,8 @@ class PreemptionSettings:
     """The administrator's settings; `names` are our scheduler names.
 
     Pods that run for less than `min_run_s` are spared. Work older than `work_cap_s` counts as saved. A plan makes at
-    most `per_cycle` nominations of at most `max_pods` victims each (V15).
+    most `per_cycle` nominations of at most `max_pods` victims each (V15). Lower groups are held back for a group that
+    waits for at most `hold_back_s` (V27).
     """
 
     scope: VictimScope = VictimScope.OWN
@@ -50,6 +51,7 @@ class PreemptionSettings:
     work_cap_s: int = 3_600
     per_cycle: int = 4
     max_pods: int = 500
+    hold_back_s: int = 60
     names: frozenset[str] = frozenset({"gangsched"})
 
 
@@ -202,6 +204,9 @@ class NotHelpful:
     them; of BUDGET `allowed` of `needed` evictions; of TOO_YOUNG `pods` counts gangs and plain pods, `seconds` is the
     setting; of OTHER_SCHEDULERS `amount` of `name` is in use; of BACK_OFF `seconds` are left; of TOO_MANY `pods` would
     have to go, and `needed` are allowed. Of LATER, `resume` and `tested` let the next plan go on from there.
+
+    `wanted` are the nodes that the members may use, if the group could start were nothing else on them: groups of a
+    priority below `right` are held back there (V27).
     """
 
     why: Obstacle
@@ -214,6 +219,16 @@ class NotHelpful:
     name: str = ""
     resume: tuple[str, ...] = ()
     tested: int = 0
+    wanted: tuple[str, ...] = ()
+    right: int = 0
+
+
+class HeldBack(NamedTuple):
+    """Nodes on which groups of a priority below `right` do not start, because `group` waits for room there (V27)."""
+
+    group: str
+    right: int
+    nodes: tuple[str, ...]
 
 
 # --- what a plan is given -------------------------------------------------------------------------------------------
@@ -231,6 +246,8 @@ class PreemptionInput:
     `retry_at_s` the monotonic second before which the group makes none (V12); `known` what was found when the group was
     last examined, while nothing that it rests on has changed, so that it is not examined again (V25). `overdue` are the
     uids of pods that may be taken for it, whole groups, because they overran what let them onto its room (H11).
+    `held_back` is where lower groups are held back for a group that waits, None for nowhere. `first_waiting` is the
+    rank of the first that waits so; for none behind it are others held back, and not for it without `held_back` (V27).
     `forbidden` names the right that is missing, without which nobody is evicted and that is told (V26).
     """
 
@@ -242,4 +259,6 @@ class PreemptionInput:
     retry_at_s: Mapping[str, float] = field(default_factory=dict)
     known: Mapping[str, NotHelpful] = field(default_factory=dict)
     overdue: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    held_back: HeldBack | None = None
+    first_waiting: Rank | None = None
     forbidden: str = ""

@@ -147,6 +147,10 @@ class Cluster:
             self._snapshot = None
             self._grown.update(each.node for each in (old, nomination) if each is not None)
 
+    def open(self, nodes: Iterable[str]) -> None:
+        """Groups that were kept off these nodes are not any more."""
+        self._grown.update(self._nodes.keys() & set(nodes))
+
     def residents(self, node: str) -> Residents:
         """The pods that take room on a node, by uid."""
         return self._residents.get(node, NOBODY)

@@ -200,6 +200,7 @@ class SchedulingState:
             self.reports.note(group_id, now_s)
         self.reservations.changed(refreshed.changed)
         self.reservations.gone(refreshed.gone)
+        self.preemptions.holding_back.look(now_s)
         grown, stirred = self.cluster.take_grown(), self.cluster.take_stirred()
         if grown or (stirred and self.queue.minds_pods()):
             heads = frozenset(each.group for each in self.reservations.standing)

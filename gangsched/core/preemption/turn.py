@@ -17,10 +17,12 @@ from gangsched.core import messages
 from gangsched.core.preemption import sentences
 from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.holding_back import wanted
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
+from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import standing
-from gangsched.model.gang import Group, Refusal
+from gangsched.model.gang import Group, Rank, Refusal
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.preemption import (
     STUCK_S,
@@ -55,6 +57,7 @@ class Preemptions:
     decide: Decide
     made: int = 0
     gave: dict[str, Verdict] = field(default_factory=dict)
+    _first: Rank | None = None
     _columns: Columns | None = None
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
 
@@ -63,10 +66,13 @@ class Preemptions:
         """None where preemption is off."""
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
-        return cls(given, ledger, now_s, decide)
+        if (held_back := given.held_back) is not None:
+            ledger.held_back[held_back.group] = held_back.right, ledger.table.having(held_back.nodes)
+        return cls(given, ledger, now_s, decide, _first=given.first_waiting)
 
     def turn(self, group: Group, verdict: Verdict, holders: Sequence[Group]) -> dict[str, Verdict]:
         """The group's verdict once it has had its chance, and those of `holders` that give up their holds for it."""
+        self.ledger.held_back.pop(group.id, None)
         if not refused_for_room(verdict):
             return {group.id: verdict}
         holders = [each for each in holders if each.id != group.id and _priority(each) < group.priority]
@@ -84,7 +90,7 @@ class Preemptions:
         promises = [each for each in holders if _priority(each) < preemptor.right]
         found = self._excused(preemptor, promises) or self._attempt(preemptor, promises)
         if isinstance(found, NotHelpful):
-            return {group.id: _in_vain(verdict, found, preemptor.group)}
+            return {group.id: _in_vain(verdict, self._held_back(preemptor, found), preemptor.group)}
         if not found.awaited:
             return self._at_once(group, verdict, found)
         return self._nominated(preemptor, verdict, found)
@@ -97,6 +103,17 @@ class Preemptions:
         if self.given.retry_at_s.get(preemptor.group.id, self.now_s) > self.now_s:
             return None
         return Attempt(preemptor, self.columns, self.ledger, self.given.settings, ()).take_overdue(uids)
+
+    def _held_back(self, preemptor: Preemptor, found: NotHelpful) -> NotHelpful:
+        """`found`, with the nodes where groups of lower priority are held back, from now on in this plan (V27)."""
+        given, group, rank = self.given, preemptor.group, group_key(preemptor.group)
+        is_known = given.held_back is not None and given.held_back.group == group.id
+        if given.settings.hold_back_s and not found.wanted and (nodes := wanted(found, preemptor, self.ledger)):
+            found = replace(found, wanted=nodes, right=preemptor.right)
+        if found.wanted and (is_known or self._first is None or rank < self._first):
+            self._first = rank
+            self.ledger.held_back = {group.id: (preemptor.right, self.ledger.table.having(found.wanted))}
+        return found
 
     def _excused(self, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
         """Why nobody looks for victims; None if somebody should."""

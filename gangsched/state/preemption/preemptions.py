@@ -6,8 +6,10 @@ PodDisruptionBudgets cannot be read: who cannot see a budget breaks it.
 
 from __future__ import annotations
 
+from gangsched.core.queue_sort import group_key
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import (
+    HeldBack,
     NotHelpful,
     Obstacle,
     Preemption,
@@ -30,6 +32,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.preemption.disruption_budgets import Budgets, DisruptionBudgets
+from gangsched.state.preemption.holding_back import HoldingBack
 from gangsched.state.preemption.nominations import Nominations
 from gangsched.state.preemption.restore import restore
 from gangsched.state.preemption.running import RunningPods
@@ -60,6 +63,7 @@ class Preemptions:
     ) -> None:
         self.nominations = Nominations(members, cluster, registry, queue, reports, avoid_s=avoid_s)
         self.running = RunningPods(members, registry)
+        self.holding_back = HoldingBack(cluster, hold_back_s=settings.hold_back_s)
         self.forbidden = ""
         self._members = members
         self._cluster = cluster
@@ -106,6 +110,8 @@ class Preemptions:
             nominated=self.nominations.told(),
             retry_at_s=self.nominations.back_off.retry_at_s(),
             known=self._known,
+            held_back=self.holding_back.now(),
+            first_waiting=self.holding_back.first(),
             forbidden=self.forbidden,
         )
 
@@ -119,6 +125,7 @@ class Preemptions:
         for group_id in group_ids:
             self._known.pop(group_id, None)
             self.nominations.back_off.reset(group_id)
+            self.holding_back.end(group_id, started=True)
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """A verdict on the group is committed."""
@@ -127,6 +134,12 @@ class Preemptions:
             self.nominations.journal.attempt("nominated")
         elif found is not None and self._known.get(group.id) is not found:
             self._note(group.id, found, now_s)
+        if isinstance(found, NotHelpful) and found.wanted:
+            rank = group_key(self._registry.group(group.id, now_s))
+            self.holding_back.wait(rank, HeldBack(group.id, found.right, found.wanted))
+        else:
+            self.holding_back.end(group.id, started=bool(verdict.binds))
+        self.holding_back.look(now_s)
         return self.nominations.planned(group, verdict, now_s)
 
     def _note(self, group_id: str, found: NotHelpful, now_s: float) -> None:
@@ -160,4 +173,5 @@ class Preemptions:
 
     def next_deadline_s(self) -> float | None:
         """When `due` must be called even if no message comes."""
-        return self.nominations.next_deadline_s()
+        due = (self.nominations.next_deadline_s(), self.holding_back.next_deadline_s())
+        return min((each for each in due if each is not None), default=None)

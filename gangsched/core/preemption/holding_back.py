@@ -1,0 +1,32 @@
+"""Where groups of lower priority are held back for one that waits for room which it may preempt (V27).
+
+Law: what would start there now would be evicted as soon as the group can start. So nobody is held back for a group that
+the nodes could not hold if they were empty, nor for one that preemption is not allowed for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.preemption.sums import Sums
+from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import required_scopes
+from gangsched.model.preemption import NotHelpful, Obstacle
+
+SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF})
+"""Why a group does not preempt now that does so later, when others end or its time has come."""
+
+
+def wanted(found: NotHelpful, preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
+    """The nodes that could hold members if they were empty; none where all of them together could not."""
+    sums = Sums.of(preemptor, ledger) if found.why in SOON else None
+    if sums is None:
+        return ()
+    offered = ledger.allocatable[[ledger.resources[name] for name in sums.names]]
+    nodes = np.zeros(len(ledger.table), dtype=np.bool_)
+    for scope in required_scopes(preemptor.group, ledger):
+        part = sums.within(scope)
+        if part.enough(offered):
+            nodes |= np.logical_or.reduce([ask.rooms(offered) > 0 for ask in part.asks])
+    return tuple(ledger.table.names[n] for n in np.flatnonzero(nodes).tolist())

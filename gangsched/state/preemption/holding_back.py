@@ -1,0 +1,55 @@
+"""For whom groups of lower priority are held back, from one plan to the next (semantics V27).
+
+Law: for one group at a time, the first in rank of those that wait for room which they may preempt; and for that one for
+`hold_back_s` once a wait. Then for nobody, until it has started or is gone. What is opened again is told to the
+cluster, so that groups that wait for room there are looked at.
+"""
+
+from __future__ import annotations
+
+from gangsched.model.gang import Rank
+from gangsched.model.preemption import HeldBack
+from gangsched.state.cluster import Cluster
+
+
+class HoldingBack:
+    """Changes nothing in `cluster` but what it says to have grown. Times are monotonic seconds."""
+
+    def __init__(self, cluster: Cluster, *, hold_back_s: float) -> None:
+        self._cluster = cluster
+        self._hold_back_s = hold_back_s
+        self._waiting: dict[str, tuple[Rank, HeldBack]] = {}
+        self._until_s: dict[str, float] = {}  # of each that has been the first
+        self._shown: HeldBack | None = None
+
+    def look(self, now_s: float) -> None:
+        """See for whom lower groups are held back now."""
+        first = min(self._waiting.values(), default=None)
+        shown = None
+        if first is not None and now_s < self._until_s.setdefault(first[1].group, now_s + self._hold_back_s):
+            shown = first[1]
+        if self._shown is not None and (left := {*self._shown.nodes} - {*(shown.nodes if shown else ())}):
+            self._cluster.open(left)
+        self._shown = shown
+
+    def now(self) -> HeldBack | None:
+        """Where lower groups are held back, and for whom."""
+        return self._shown
+
+    def first(self) -> Rank | None:
+        """The rank of the first that waits, whether others are held back for it or not any more."""
+        return min((rank for rank, _ in self._waiting.values()), default=None)
+
+    def wait(self, rank: Rank, where: HeldBack) -> None:
+        """A group waits for room for which it may preempt."""
+        self._waiting[where.group] = rank, where
+
+    def end(self, group_id: str, *, started: bool = False) -> None:
+        """The group does not wait for such room now; if it `started` or is gone, its next wait is another one."""
+        self._waiting.pop(group_id, None)
+        if started:
+            self._until_s.pop(group_id, None)
+
+    def next_deadline_s(self) -> float | None:
+        """When `look` must be called even if no message comes."""
+        return self._until_s[self._shown.group] if self._shown is not None else None

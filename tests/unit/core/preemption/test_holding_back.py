@@ -1,0 +1,99 @@
+"""Groups of lower priority are held back for one that waits for room which it may preempt (V27)."""
+
+from __future__ import annotations
+
+import pytest
+
+from gangsched.core.queue_sort import group_key
+from gangsched.model.gang import Group
+from gangsched.model.preemption import HeldBack, NotHelpful
+from tests.builders import node, shape
+from tests.running_cluster import RunningCluster, full_of_low, high
+
+
+def crowded() -> RunningCluster:
+    """Three nodes: one has a pod of high priority, one a pod of low priority, one is free."""
+    cluster = RunningCluster([node("a"), node("b"), node("c")])
+    cluster.run("peer", "a", gpus=8, priority=1000)
+    cluster.run("low", "b", gpus=8, priority=1)
+    return cluster
+
+
+def late(priority: int = 1) -> Group:
+    """A pod that would fit on the free node."""
+    return high("ns/late", priority=priority)
+
+
+def test_lower_group_does_not_start_where_it_would_be_evicted_soon() -> None:
+    """V27: of three nodes that the gang needs one is still in use; what would take another one now waits."""
+    verdicts = crowded().verdicts(high(number=3, gpus=8), late())
+    found = verdicts["ns/high"].preemption
+    assert isinstance(found, NotHelpful)
+    assert (found.wanted, found.right) == (("a", "b", "c"), 1000)
+    assert verdicts["ns/late"].binds == ()
+    assert "left for a moment to a group of higher priority" in verdicts["ns/late"].told.now
+
+
+@pytest.mark.parametrize("priority", [1000, 2000])
+def test_equal_and_higher_priority_is_not_held_back(priority: int) -> None:
+    """V27: only what the group may preempt is held back."""
+    assert crowded().verdicts(high(number=3, gpus=8), late(priority))["ns/late"].binds
+
+
+def test_nobody_is_held_back_for_a_group_that_is_too_large() -> None:
+    """V27: on empty nodes there would be no room for it either."""
+    cluster = crowded()
+    assert cluster.verdicts(high(number=4, gpus=8), late())["ns/late"].binds
+
+
+def test_nobody_is_held_back_for_a_group_that_never_preempts() -> None:
+    """V27: who preempts nobody takes nobody's room."""
+    assert crowded().verdicts(high(number=3, gpus=8, never_preempts=True), late())["ns/late"].binds
+
+
+def test_off_holds_nobody_back() -> None:
+    """V27: with `preempt_hold_back_s: 0` all is as without the rule."""
+    assert crowded().verdicts(high(number=3, gpus=8), late(), hold_back_s=0)["ns/late"].binds
+
+
+def test_group_that_is_not_in_the_plan_is_remembered() -> None:
+    """V27: the state says where others are held back for a group that nothing woke, and for whom not any more."""
+    waiting, where = high(number=3, gpus=8), HeldBack("ns/high", 1000, ("c",))
+    rank = group_key(waiting)
+    assert not crowded().verdicts(late(), held_back=where, first_waiting=rank)["ns/late"].binds
+    assert crowded().verdicts(waiting, late(), first_waiting=rank)["ns/late"].binds
+
+
+def test_only_the_first_that_waits_holds_others_back() -> None:
+    """V27: else groups that come one after the other would hold others back for ever."""
+    second = high("ns/second", 3, gpus=8, priority=900)
+    first = group_key(high(number=3, gpus=8))
+    assert crowded().verdicts(second, late(), first_waiting=first)["ns/late"].binds
+
+
+def test_who_starts_holds_nobody_back() -> None:
+    """V27: a gang that fits leaves the rest to others in the same plan."""
+    verdicts = crowded().verdicts(high(gpus=4), late(), held_back=HeldBack("ns/high", 1000, ("c",)))
+    assert verdicts["ns/high"].binds
+    assert verdicts["ns/late"].binds
+
+
+def test_group_that_backs_off_holds_others_back() -> None:
+    """V27: its next attempt would evict what starts until then."""
+    cluster = full_of_low()
+    cluster.pods.pop()
+    cluster.gangs.clear()
+    verdicts = cluster.verdicts(high(number=2, gpus=8), late(), retry_at_s={"ns/high": 29.5})
+    assert verdicts["ns/late"].binds == ()
+
+
+def test_nodes_that_the_group_may_not_use_are_open() -> None:
+    """V27: a node of another pool is nothing to it."""
+    cluster = RunningCluster([node("a", labels={"pool": "x"}), node("b", labels={"pool": "x"}), node("c")])
+    cluster.run("peer", "a", gpus=8, priority=1000)
+    cluster.run("low", "b", gpus=8, priority=1)
+    verdicts = cluster.verdicts(high(number=2, of=shape(8, node_selector=(("pool", "x"),))), late())
+    found = verdicts["ns/high"].preemption
+    assert isinstance(found, NotHelpful)
+    assert found.wanted == ("a", "b")
+    assert [each.node for each in verdicts["ns/late"].binds] == ["c"]
