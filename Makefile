@@ -19,7 +19,7 @@ IMAGE ?= gangsched
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory soak bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
+.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory soak bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -41,6 +41,11 @@ install: .venv/.installed ## Install the project, editable, with its tools into 
 control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler and kwok into .cache (minutes, once)
 	@hack/ensure-python.sh $(PYTHON)
 	@$(PYTHON) hack/control-plane/build.py
+
+prometheus: .cache/prometheus/bin/promtool ## Put prometheus and promtool into .cache: those of PATH, else of Debian's package
+
+.cache/prometheus/bin/promtool:
+	@hack/ensure-prometheus.sh
 
 lint: install ## Check style and format (ruff)
 	@$(RUN)ruff check .
@@ -66,7 +71,7 @@ mutants: install ## Plant known bugs one by one and see that the tests find each
 parity: install control-plane ## Compare N generated pods of SEED with the real kube-scheduler
 	@$(RUN)python -m tests.parity --number $(N) --seed $(SEED)
 
-e2e: install control-plane ## Run the tests on a real etcd and kube-apiserver
+e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-apiserver
 	@$(RUN)pytest -q -m e2e
 
 crashes: install control-plane ## Kill the scheduler after each write of a preemption: CRASH_AFTER=1,2,3
