@@ -9,6 +9,7 @@ from __future__ import annotations
 from gangsched.core.queue_sort import group_key
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import (
+    BudgetRule,
     HeldBack,
     NotHelpful,
     Obstacle,
@@ -85,8 +86,21 @@ class Preemptions:
             self._blocked.clear()
         if not self._is_restored:
             self._is_restored = True
-            actions += restore(self.nominations, self._members, self._cluster, self._registry, now_s, wall_s)
+            actions += restore(
+                self.nominations,
+                self._members,
+                self._cluster,
+                self._registry,
+                now_s,
+                wall_s,
+                breakable=self._breakable(),
+            )
         return actions
+
+    def _breakable(self) -> Budgets:
+        """The PodDisruptionBudgets that may be broken where nothing else helps (V7)."""
+        may_break = self._settings.budgets is BudgetRule.LAST_RESORT
+        return (self._budgets.snapshot() or {}) if may_break else {}
 
     def input(self, wall_s: float) -> PreemptionInput | None:
         """What the next plan is given; None if preemption is off."""

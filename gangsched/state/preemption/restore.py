@@ -8,28 +8,40 @@ cleared, and all is decided anew.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gangsched.core.queue_sort import group_key
 from gangsched.model.gang import Placement
-from gangsched.model.objects import Pod
-from gangsched.model.preemption import STUCK_S, Preemption, UnitKind, Victim
+from gangsched.model.objects import Phase, Pod
+from gangsched.model.preemption import STUCK_S, Harm, Preemption, UnitKind, Victim
 from gangsched.model.protocol import Action, CancelPreemption
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, Member, State
 from gangsched.state.preemption import seats
+from gangsched.state.preemption.disruption_budgets import Budgets
 from gangsched.state.preemption.nomination import nominated
 from gangsched.state.preemption.nominations import Nominations
 from gangsched.state.preemption.room import Room
 
 
 def restore(
-    nominations: Nominations, members: MemberStore, cluster: Cluster, registry: Registry, now_s: float, wall_s: float
+    nominations: Nominations,
+    members: MemberStore,
+    cluster: Cluster,
+    registry: Registry,
+    now_s: float,
+    wall_s: float,
+    *,
+    breakable: Budgets,
 ) -> list[Action]:
-    """Take up nominations, those of the highest rank first, and clear what is left of others."""
-    left = _Left(members, cluster, registry, wall_s)
+    """Take up nominations, those of the highest rank first, and clear what is left of others.
+
+    `breakable` are the PodDisruptionBudgets that may be broken, as the setting `last_resort` says. That a set of
+    victims breaks one is stored nowhere. It is so where more of them are left than the budget allows now.
+    """
+    left = _Left(members, cluster, registry, wall_s, breakable)
     groups = [group for group in registry.groups.values() if left.nominated(group)]
     actions: list[Action] = []
     for group in sorted(groups, key=lambda each: group_key(registry.group(each.id, now_s))):
@@ -45,11 +57,14 @@ def restore(
 class _Left:
     """What the API objects say of nominations."""
 
-    def __init__(self, members: MemberStore, cluster: Cluster, registry: Registry, wall_s: float) -> None:
+    def __init__(
+        self, members: MemberStore, cluster: Cluster, registry: Registry, wall_s: float, breakable: Budgets
+    ) -> None:
         self._members = members
         self._cluster = cluster
         self._registry = registry
         self._wall_s = wall_s
+        self._breakable = breakable
 
     def nominated(self, group: GroupRecord) -> list[Placement]:
         """The waiting members that carry a node."""
@@ -73,8 +88,18 @@ class _Left:
             placements=tuple(placements),
             victims=victims,
             awaited=tuple(member.pod.uid for member in awaited),
+            harm=self._harm(victims),
             deadline_s=max(ends, default=int(self._wall_s)) + STUCK_S,
         )
+
+    def _harm(self, victims: Sequence[Victim]) -> Harm | None:
+        """Which budgets the victims break; None if they break none. What else was lost was counted before."""
+        pods = [self._members[victim.uid].pod for victim in victims]
+        pods = [pod for pod in pods if pod.phase is not Phase.PENDING]
+        listed = (budget for budgets in self._breakable.values() for budget in budgets)
+        broken = sum(sum(map(budget.covers, pods)) > budget.allowed for budget in listed)
+        highest = max((victim.priority for victim in victims), default=0)
+        return Harm(broken, highest, 0, 0, len(victims), 0) if broken else None
 
     def _needed(self, group: GroupRecord) -> list[Placement]:
         """As many of the nominated members as each gang needs; empty if one has fewer."""

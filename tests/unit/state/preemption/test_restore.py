@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Pod
-from gangsched.model.preemption import UnitKind
-from gangsched.model.protocol import Evict, PreparePreemption
-from tests.builders import members, node, pod, stamped
+from gangsched.model.preemption import BudgetRule, PreemptionSettings, UnitKind
+from gangsched.model.protocol import Evict, PreparePreemption, Replaced
+from tests.builders import NAMESPACE, members, node, pod, stamped
 from tests.unit.state.preemption.decided import DecidedWorld
 from tests.unit.state.preemption.test_nominations import HIGH, decide, full
 
@@ -44,6 +46,28 @@ def test_a_preemption_is_finished_after_a_crash(evictions: int) -> None:
     world.advance(30)
     assert world.bound() == {"high-0": "a", "high-1": "b"}
     assert world.events("NominationLost") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed", "deletes"),
+    [(BudgetRule.LAST_RESORT, 1, True), (BudgetRule.LAST_RESORT, 2, False), (BudgetRule.RESPECT, 1, False)],
+)
+def test_victims_beyond_a_budget_are_deleted_after_a_crash_too(rule: BudgetRule, allowed: int, deletes: bool) -> None:
+    """V7, V24: nothing stores that a set breaks a budget; it does if more victims are left than the budget allows."""
+    world, low, high = full()
+    bind(world, low)
+    world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
+    decide(world, high, low)
+    world.settle()
+    world.rules = replace(world.rules, preemption=PreemptionSettings(budgets=rule))
+    world.restart()
+    budget = PodDisruptionBudget(namespace=NAMESPACE, name="b", selector=(), allowed=allowed)
+    world.say(Replaced(PodDisruptionBudget, (budget,)))
+    world.ordered.clear()
+    world.settle()
+    orders = [order for order in world.ordered if isinstance(order, Evict)]
+    assert [order.name for order in orders] == ["low-0", "low-1"]
+    assert {order.delete for order in orders} == {deletes}
 
 
 def test_nothing_is_left_of_a_nomination_of_which_only_some_members_were_written() -> None:
