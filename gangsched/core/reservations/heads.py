@@ -119,8 +119,11 @@ def _not_by_number(
 
 
 def needed(group: Group) -> tuple[Gang, ...]:
-    """What of the group waits for room, as gangs: those below their minimum, else its oldest pod that goes alone."""
-    below = tuple(_its_minimum(gang, lack) for gang in group.gangs if (lack := missing(gang, 0)))
+    """What of the group waits for room, as gangs: those below their minimum, else its oldest pod that goes alone.
+
+    Pods whose bind failed go alone (B3), so a gang that has no others is not below its minimum.
+    """
+    below = tuple(_its_minimum(gang, lack) for gang in group.gangs if gang.pending and (lack := missing(gang, 0)))
     if below:
         return below
     alone = min((pod for gang in group.gangs for pod in (*gang.retry, *gang.pending)), key=_age, default=None)

@@ -37,6 +37,15 @@ def found(groups: list[Group], nodes: list[Node] | None = None, limits: Reservat
     return [head.group.id for head in find_heads(heads_of(groups), empty, limits, wall_s=NOW_S)[0]]
 
 
+def test_a_pod_whose_bind_failed_waits_alone() -> None:
+    """B3: also the only member of a gang that is not satisfied, which then has no pending one."""
+    again = pod("again", gpus=8, creation_s=9_000)
+    head = head_of(group(gang("ns/g", min_member=1, retry=(again,))))
+    assert head is not None
+    assert [each.pending for each in head.gangs] == [(again,)]
+    assert head.since_s == 9_000
+
+
 def test_whole_nodes_at_once() -> None:
     """A pod of a whole node, or more than a node's worth, is entitled at once."""
     whole, several = waiting("whole", 1, 8), waiting("several", 3, 4)
