@@ -7,6 +7,7 @@ from tests.mutants.planted_backfill import BACKFILL
 from tests.mutants.planted_evictions import EVICTIONS
 from tests.mutants.planted_lease import LEADER_ELECTION
 from tests.mutants.planted_nominations import NOMINATIONS
+from tests.mutants.planted_pools import POOLS
 from tests.mutants.planted_preemption import PREEMPTION
 
 MUTANTS = (
@@ -15,6 +16,7 @@ MUTANTS = (
     *EVICTIONS,
     *LEADER_ELECTION,
     *NOMINATIONS,
+    *POOLS,
     Mutant(
         "rollback forgets one resource",
         "R2",

@@ -1,7 +1,8 @@
 """Plant each bug in a copy of the package and see that a test fails: `python -m tests.mutants.run [WORD]`.
 
 Exit status 1 when a mutant survives or no longer applies, or when the tests fail without any. With WORD only mutants
-whose name contains it. The checkout itself is never changed.
+whose name contains it. A run of all of them writes the table of README.md, which says by what kind of test each was
+found; nothing else of the checkout is changed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +24,16 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.planted import MUTANTS
 
 ROOT = Path(__file__).parent.parent.parent
+PAGE = Path(__file__).with_name("README.md")
+KINDS = {
+    "tests/unit/state/test_validate.py": "validate",
+    "tests/unit/simulate": "simulation",
+    "tests/unit": "unit",
+    "tests/properties": "properties",
+    "tests/scenarios": "scenario",
+    "tests/faults": "faults",
+}
+"""What kind of test a mutant was found by; the first entry that begins the test's path counts."""
 LONGEST_S = 120.0
 
 
@@ -29,8 +42,8 @@ def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     chosen = [mutant for mutant in MUTANTS if wanted in mutant.name]
     console = Console(width=150)
-    table = Table("rule", "planted bug", "found by", "s", title=f"{len(chosen)} planted bugs")
-    survived = []
+    table = Table("rule", "planted bug", "kind", "found by", "s", title=f"{len(chosen)} planted bugs")
+    survived, rows = [], []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder)
         copy_checkout(copy)
@@ -43,11 +56,35 @@ def main() -> int:
             found = caught_by(mutant, copy)
             if found is None:
                 survived.append(mutant.name)
-            table.add_row(mutant.rule, mutant.name, found or "[red]nothing[/]", f"{time.monotonic() - began_s:.1f}")
+            kind, test = (kind_of(found), found.split("::", 1)[-1]) if found else ("", "nothing")
+            rows.append((mutant.rule, mutant.name, kind, test))
+            table.add_row(*rows[-1], f"{time.monotonic() - began_s:.1f}")
+            console.print(f"{len(rows)} of {len(chosen)}: {mutant.name}: {test}")
     console.print(table)
+    if len(chosen) == len(MUTANTS):
+        PAGE.write_text(page(rows))
     for name in survived:
         console.print(f"[red]survived: {name}[/]")
     return 1 if survived else 0
+
+
+def kind_of(test: str) -> str:
+    """The kind of a test by its path: unit, properties, scenario, …"""
+    return next((kind for start, kind in KINDS.items() if test.startswith(start)), "other")
+
+
+def page(rows: Sequence[tuple[str, str, str, str]]) -> str:
+    """The page with the table of rule, planted bug, kind of test and test."""
+    kinds = Counter(kind for _, _, kind, _ in rows if kind)
+    found = ", ".join(f"{number} by {kind}" for kind, number in kinds.most_common())
+    lines = [f"| {rule} | {name} | {kind} | {f'`{test}`' if kind else 'nothing'} |" for rule, name, kind, test in rows]
+    return (
+        "# Planted bugs\n\n"
+        "`make mutants` plants each bug in a copy of the package, one at a time, and writes this table: the first\n"
+        "test that fails. A bug is looked for only where it must be found, so that others may find it as well.\n\n"
+        f"{sum(kinds.values())} of {len(rows)} are found: {found}.\n\n"
+        "| rule | planted bug | kind | found by |\n|---|---|---|---|\n" + "\n".join(lines) + "\n"
+    )
 
 
 def copy_checkout(copy: Path) -> None:
@@ -83,13 +120,13 @@ def first_failure(copy: Path, tests: str) -> str | None:
             command, cwd=copy, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return "(did not end)"
+        return f"{tests}::(did not end)"
     if ended.returncode == 0:
         return None
     lines = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if not lines:
         sys.exit(f"The tests did not run: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
-    return lines[0].split("::", 1)[-1].split(" - ")[0]
+    return lines[0].split(maxsplit=1)[1].split(" - ")[0]
 
 
 if __name__ == "__main__":
