@@ -8,6 +8,7 @@ ends with a traceback in the log and code 1; ctrl-C is quiet, 130. Not done here
 from __future__ import annotations
 
 import gc
+import inspect
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import Annotated
 import typer
 
 from gangsched import __version__
-from gangsched.settings import LogFormat, LogLevel, SettingsError
+from gangsched.options import Output, effective, with_settings
+from gangsched.settings import SettingsError, load
 
 EXIT_BUG = 1
 EXIT_MISCONFIGURED = 2
@@ -34,45 +36,46 @@ cli = typer.Typer(
 )
 
 
-@cli.command()
-def run(
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gangsched {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def root(
     *,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="Kubeconfig to use; without it the pod's service account, then KUBECONFIG, ~/.kube/config."),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings; flags and GANGSCHED_* win.")] = None,
-    scheduler_name: Annotated[
-        list[str] | None, typer.Option(help="Serve pods with this spec.schedulerName; may be repeated.")
-    ] = None,
-    node_selector: Annotated[
-        str | None, typer.Option(help="Use only nodes with these labels, as for kubectl -l; others do not exist.")
-    ] = None,
-    health_port: Annotated[
-        int | None, typer.Option(help="Port of /livez, /readyz and /metrics; 0 is off.  [default: 8080]")
-    ] = None,
-    leader_elect: Annotated[
-        bool | None,
-        typer.Option("--leader-elect/--no-leader-elect", help="Plan only while holding a Lease.  [default: off]"),
-    ] = None,
-    log_format: Annotated[
-        LogFormat | None, typer.Option(help="JSON lines, or text for people.  [default: json]")
-    ] = None,
-    log_level: Annotated[
-        LogLevel | None, typer.Option(help="The least important lines to write.  [default: info]")
-    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
 ) -> None:
+    """A gang scheduler for Kubernetes that runs beside the cluster's own scheduler."""
+
+
+def _run(config: Path | None, overrides: dict[str, object]) -> int:
     """Schedule gangs until told to stop (SIGTERM or ctrl-C)."""
-    overrides: dict[str, object] = {
-        "kubeconfig": kubeconfig,
-        "scheduler_names": tuple(scheduler_name) if scheduler_name else None,
-        "node_selector": node_selector,
-        "health_port": health_port,
-        "leader_elect": leader_elect,
-        "log_format": log_format,
-        "log_level": log_level,
-    }
-    raise typer.Exit(guarded(lambda: _run(config, overrides)))
+    return guarded(lambda: _schedule(config, overrides))
+
+
+def _config(config: Path | None, overrides: dict[str, object]) -> int:
+    """Print the settings that `run` with the same flags would have, and where each comes from."""
+    output = Output(str(overrides.pop("output")))
+
+    def work() -> int:
+        typer.echo(effective(load(config, overrides), output))
+        return 0
+
+    return guarded(work)
+
+
+OUTPUT = inspect.Parameter(
+    "output",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=Output.TABLE,
+    annotation=Annotated[Output, typer.Option("--output", "-o", help="table or json.")],
+)
+cli.command("run")(with_settings(_run))
+cli.command("config")(with_settings(_config, OUTPUT))
 
 
 @cli.command()
@@ -157,7 +160,7 @@ def _mendable(error: Exception) -> Exception | None:
     return inner[0] if all(inner) else None
 
 
-def _run(config: Path | None, overrides: dict[str, object]) -> int:
+def _schedule(config: Path | None, overrides: dict[str, object]) -> int:
     from gangsched.settings import load_settings
     from gangsched.telemetry.logs import configure_logging
 

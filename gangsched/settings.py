@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -294,22 +295,35 @@ class Settings(BaseSettings):
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings, and where the value of each comes from, in words."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
 def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Settings:
+    """The settings of `load`."""
+    return load(config, overrides).settings
+
+
+def load(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
     """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags), the last one winning.
 
     Overrides that are None count as not given. Raises SettingsError with one sentence that names each setting that is
     wrong, its value, its bound and its source. Variables that name no setting are ignored: Kubernetes itself sets
     GANGSCHED_SERVICE_HOST and the like in pods beside a Service called gangsched.
     """
-    file = f"the file {config}"
     layers: list[tuple[str, Mapping[str, object]]] = [
-        (file, _read_file(config) if config is not None else {}),
+        (f"the file {config}", _read_file(config) if config is not None else {}),
         ("the environment", _read_environment()),
         ("the flags", {name: value for name, value in overrides.items() if value is not None}),
     ]
     merged: dict[str, Any] = {name: value for _, values in layers for name, value in values.items()}
+    stated = {name: _source(origin, name) for origin, values in layers for name in values}
     try:
-        return Settings(**merged)
+        return Loaded(Settings(**merged), {name: stated.get(name, "default") for name in Settings.model_fields})
     except ValidationError as error:
         found: dict[str, str] = {}  # one complaint a setting: of a bad list, what is wrong with its first bad entry
         for detail in error.errors():
@@ -365,6 +379,13 @@ def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object
     if origin == "the environment":
         origin = f"the environment variable {ENV_PREFIX}{name.upper()}"
     return f"{name} is {_shown(value)} in {origin}: {said}"
+
+
+def _source(origin: str, name: str) -> str:
+    """Where a setting comes from, by the layer that has it."""
+    if origin == "the environment":
+        return f"environment variable {ENV_PREFIX}{name.upper()}"
+    return f"flag --{name.replace('_', '-')}" if origin == "the flags" else origin.removeprefix("the ")
 
 
 def _nearest(name: str) -> str | None:

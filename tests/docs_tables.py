@@ -1,7 +1,8 @@
 """The tables of the manual that are made from the code: `make docs-tables` writes them, `test_docs_tables` checks.
 
-Law: a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, and nothing between these is written by
-hand. What a row says is said in the code: descriptions of settings, the HELP of metrics.
+Law: a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, or comments of YAML that say the same;
+nothing between these is written by hand. What a row says is said in the code: descriptions of settings, the HELP of
+metrics.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import cast
 
+import yaml
 from prometheus_client.metrics_core import Metric
 
 from gangsched.daemon import Daemon
@@ -22,19 +25,50 @@ from gangsched.kube.lease.candidate import Timing
 from gangsched.kube.lease.leadership import lead_by_lease
 from gangsched.kube.ports import Runtime, silent
 from gangsched.kube.read.informers import Informers
+from gangsched.options import written
 from gangsched.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("gangsched_", "leader_election_")
 MOST_VALUES = 6
 """A label with more values than this is named without them."""
-_MARKED = re.compile(r"(?s)(<!-- table: ([a-z-]+) -->\n).*?(\n<!-- end of table -->)")
+_MARKED = re.compile(r"(?s)((?:<!--|    #) table: ([a-z-]+)[^\n]*\n).*?(\n(?:<!--|    #) end of table)")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |".replace("| --- ", "|---").replace("--- |", "---|") for cells in lines)
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+def settings() -> str:
+    """Every setting with its default and its meaning."""
+    rows = [
+        (f"`{name}`", f"`{written(field.default)}`" if written(field.default) else "none", field.description or "")
+        for name, field in Settings.model_fields.items()
+    ]
+    return table(("setting", "default", "meaning"), rows)
+
+
+def config_map() -> str:
+    """Every setting at its default, as a file of which nothing is in effect yet."""
+    lines = []
+    for name, field in Settings.model_fields.items():
+        value = (
+            "" if field.default is None else yaml.safe_dump(_plain(field.default), default_flow_style=True, width=999)
+        )
+        lines += [f"    # {field.description}", f"    # {name}: {value}".splitlines()[0].rstrip(), ""]
+    return "\n".join(lines[:-1])
+
+
+def _plain(value: object) -> object:
+    """As JSON has it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return written(value) if isinstance(value, Enum) else value
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------
@@ -97,8 +131,13 @@ def counters() -> str:
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
-TABLES: dict[str, Callable[[], str]] = {"metrics": metrics, "counters": counters}
-FILES = ("docs/operations.md",)
+TABLES: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "metrics": metrics,
+    "counters": counters,
+    "config-map": config_map,
+}
+FILES = ("docs/operations.md", "manifests/config.yaml")
 
 
 def with_tables(text: str) -> str:

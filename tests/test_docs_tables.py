@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from pathlib import Path
 
+import pytest
+import yaml
+from control_plane.applying import load_yaml
+
+from gangsched.api import keys
+from gangsched.settings import Settings
 from tests.docs_tables import FILES, ROOT, TABLES, marked, with_tables
 
 
@@ -28,3 +35,53 @@ def test_a_table_that_differs_is_seen() -> None:
     for edited in (text.replace(row, row.replace("cycles", "turns")), text.replace(f"{row}\n", "")):
         assert edited != text
         assert with_tables(edited) == text
+
+
+def test_the_config_map_has_every_setting_as_its_default() -> None:
+    """With every comment taken away it is a settings file that changes nothing; as it stands it sets nothing."""
+    (body,) = load_yaml(ROOT / "manifests" / "config.yaml")
+    text = body["data"]["config.yaml"]
+    assert yaml.safe_load(text) is None
+    lines = [line.removeprefix("# ") for line in text.splitlines()]
+    stated = yaml.safe_load("\n".join(line for line in lines if line.partition(":")[0] in Settings.model_fields))
+    assert stated.keys() == Settings.model_fields.keys()
+    assert Settings(**{name: value for name, value in stated.items() if value is not None}) == Settings()
+
+
+def test_the_deployment_reads_the_config_map() -> None:
+    """The file that --config names is the key of the ConfigMap that is mounted there."""
+    (body,) = load_yaml(ROOT / "manifests" / "config.yaml")
+    (deployment,) = load_yaml(ROOT / "manifests" / "deployment.yaml")
+    spec = deployment["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    config = Path(container["args"][container["args"].index("--config") + 1])
+    (mount,) = [each for each in container["volumeMounts"] if each["mountPath"] == str(config.parent)]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    assert volume["configMap"]["name"] == body["metadata"]["name"]
+    assert list(body["data"]) == [config.name]
+    assert body["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+
+
+def test_the_table_of_keys_is_that_of_the_code() -> None:
+    """I3: each value's keys, in their order of precedence; the marks of I2 likewise."""
+    text = (ROOT / "docs" / "semantics.md").read_text().replace("`K/", f"`{keys.K}")
+    section = text.split("**I3. Values", 1)[1].split("**I4.", 1)[0]
+    told: dict[str, tuple[str, ...]] = {}
+    for name, cell in re.findall(r"(?m)^\| ([^|]+) \| ([^|]*)", section):
+        if found := tuple(key for key in re.findall(r"`([^`]+)`", cell) if key in keys.VALUE_KEYS):
+            told.setdefault(name, found)
+    assert told == {
+        "min": keys.MIN,
+        "total": keys.TOTAL,
+        "mode": keys.MODE,
+        "wait time": keys.WAIT_TIME,
+        "groups": keys.GROUPS,
+        "match policy": keys.MATCH_POLICY,
+        "topology": keys.TOPOLOGY,
+        "GPU product": keys.GPU_PRODUCT,
+        "shared GPUs": keys.ALLOW_SHARED_GPUS,
+    }
+    marks = text.split("**I2.", 1)[1].split("**I3.", 1)[0]
+    known = {identity.key for identity in keys.IDENTITIES}
+    named = [key for key in re.findall(r"`([^`]+)`", marks) if key in known]
+    assert tuple(dict.fromkeys(named)) == tuple(identity.key for identity in keys.IDENTITIES)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from enum import Enum
 from pathlib import Path
 
 import pytest
 import yaml
-from pydantic.fields import FieldInfo
 
 from gangsched.kube.http import permissions
 from gangsched.model.disruption import DISRUPTION_TARGET
@@ -34,36 +32,6 @@ def rows(heading: str) -> list[list[str]]:
         elif found:
             break
     return found[2:]
-
-
-def default_of(field: FieldInfo) -> str:
-    """A default as the table shows it."""
-    value = field.default
-    if isinstance(value, Enum):
-        value = value.value
-    if isinstance(value, tuple):
-        value = ",".join(value)
-    if isinstance(value, bool):
-        value = str(value).lower()
-    if value is None or value == "":
-        return "none"
-    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
-
-
-def setting_row(name: str, field: FieldInfo) -> str:
-    """The line of the settings table for one field."""
-    return f"| `{name}` | {default_of(field)} | {field.description} |"
-
-
-@pytest.mark.parametrize("name", Settings.model_fields)
-def test_every_setting_is_in_the_table_as_it_is(name: str) -> None:
-    """Name, default and meaning of every setting are those of settings.py; the failure shows the line to write."""
-    assert setting_row(name, Settings.model_fields[name]) in TEXT
-
-
-def test_the_table_has_no_setting_that_is_gone() -> None:
-    """No row outlives its setting."""
-    assert {row[0].strip("`") for row in rows("Settings")} == set(Settings.model_fields)
 
 
 @pytest.mark.parametrize("reason", [*Reason, *EventReason], ids=lambda each: f"{type(each).__name__}.{each}")

@@ -1,0 +1,99 @@
+"""Settings on the command line: an option for each, and what is in effect as text.
+
+Law: an option is made from the field of `Settings` and adds nothing of its own. Its value is a text that `settings`
+reads and judges, as it does those of the environment. No setting is a secret: credentials are in the kubeconfig, of
+which only the path is known here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from enum import Enum, StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+
+from gangsched.settings import Loaded, Settings
+
+
+class Output(StrEnum):
+    """The form of `gangsched config`: a table, or JSON."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class Command(Protocol):
+    """A command that takes the settings file and what the flags say."""
+
+    def __call__(self, config: Path | None, overrides: dict[str, object], /) -> int:
+        """The exit code."""
+
+
+def with_settings(command: Command, *more: inspect.Parameter) -> Callable[..., None]:
+    """A function for typer: `command` with the option --config, one for each setting, and those of `more`.
+
+    The values of `more` are overrides, too, for the command to take out.
+    """
+
+    def called(**given: Any) -> None:
+        config, one_by_one = given.pop("config"), given.pop("scheduler_name")
+        if one_by_one:
+            given["scheduler_names"] = tuple(one_by_one)
+        raise typer.Exit(command(config, given))
+
+    config = Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file with settings; flags and GANGSCHED_* win.")
+    ]
+    name = Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Serve pods with this spec.schedulerName; may be repeated.")
+    ]
+    parameters = [_option("config", config), _option("scheduler_name", name)]
+    parameters += [_option(name, _typed(name)) for name in Settings.model_fields]
+    called.__signature__ = inspect.Signature([*parameters, *more])  # type: ignore[attr-defined]
+    called.__doc__ = command.__doc__
+    return called
+
+
+def _option(name: str, annotation: object) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _typed(name: str) -> object:
+    """The annotation of a setting's option: --name-with-dashes, or --name and --no-name."""
+    field = Settings.model_fields[name]
+    flag = f"--{name.replace('_', '-')}"
+    is_switch = isinstance(field.default, bool)
+    shown = written(field.default)
+    text = f"{field.description}  [default: {shown or 'none'}]"
+    if is_switch:
+        return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=text, show_default=False)]
+    return Annotated[str | None, typer.Option(flag, help=text, metavar="VALUE", show_default=False)]
+
+
+def written(value: object) -> str:
+    """A setting's value as the environment and flags have it; "" for none."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Enum):
+        return str(value.value)
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def effective(loaded: Loaded, output: Output) -> str:
+    """Every setting with its value and where that comes from, as a table or as JSON."""
+    values = loaded.settings.model_dump(mode="json")
+    if output is Output.JSON:
+        told: Mapping[str, object] = {
+            name: {"value": value, "source": loaded.sources[name]} for name, value in values.items()
+        }
+        return json.dumps(told, indent=2)
+    rows = [("SETTING", "VALUE", "SOURCE")]
+    rows += [(name, written(getattr(loaded.settings, name)) or "-", loaded.sources[name]) for name in values]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "\n".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}" for name, value, source in rows)
