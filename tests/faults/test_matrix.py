@@ -81,15 +81,17 @@ def test_a_gang_starts_as_a_whole(site: Site, times: dict[tuple[str, str], str],
         if cast.before:
             site.expect({f"default/{name}-victim": len(cast.before) - 1})
             site.create(cast.before)
-            site.wait_until(lambda: site.is_whole(f"default/{name}-victim"), within_s=30.0, what="the start before")
-        site.wait_until(site.hears_pod_groups, within_s=30.0, what="watches of PodGroups")
+            site.wait_until(lambda: site.is_whole(f"default/{name}-victim"), within_s=WITHIN_S, what="the start before")
+        site.wait_until(site.hears_pod_groups, within_s=WITHIN_S, what="watches of PodGroups")
         site.quiet_for(0.2)
         met = ROWS[row](site)
         site.proxy.rules[:] = met.rules
         reopened = met.reopens
         if reopened:
             site.proxy.cut_watches()
-            site.wait_until(lambda: site.have_struck(met.rules[:1]), within_s=60.0, what="watches to be opened again")
+            site.wait_until(
+                lambda: site.have_struck(met.rules[:1]), within_s=WITHIN_S, what="watches to be opened again"
+            )
         began_s = time.monotonic()
         site.create([*cast.gang, *rival])
         met.then(site)
@@ -101,7 +103,7 @@ def test_a_gang_starts_as_a_whole(site: Site, times: dict[tuple[str, str], str],
             what="everybody to be told",
         )
         told_s = time.monotonic() - began_s
-        site.wait_until(lambda: site.have_struck(met.rules), within_s=30.0, what="the faults to strike")
+        site.wait_until(lambda: site.have_struck(met.rules), within_s=WITHIN_S, what="the faults to strike")
         assert site.wrongs() == []
         assert site.checks.bound(f"default/{name}-rival") == 0
         assert not cast.before or site.bound_now(f"{name}-victim-") == 0
