@@ -71,10 +71,7 @@ class Credentials:
                 )
             self.tls = _tls(settings)
         except Exception as error:  # YAML, files, TLS and exec plugins each raise their own
-            # What a file of another shape ends in is a programmer's sentence.
-            is_odd = isinstance(error, AttributeError | KeyError | TypeError)
-            why = "it is not a kubeconfig" if is_odd else " ".join(str(error).split()) or type(error).__name__
-            raise Misconfigured(f"Cannot use {self.name}: {why.rstrip('.')}.") from error
+            raise Misconfigured(f"Cannot use {self.name}: {_why(error).rstrip('.')}.") from error
         self.settings = settings
         self.server = str(settings.host).rstrip("/")
         self.proxy = settings.proxy
@@ -101,6 +98,16 @@ class Credentials:
     def _take_token(self) -> None:
         self.authorization = str(self.settings.api_key.get("BearerToken", "")).strip()
         self._renewed_s = self._now()
+
+
+def _why(error: Exception) -> str:
+    """What is wrong, as part of a sentence that an administrator understands."""
+    if isinstance(error, AttributeError | KeyError | TypeError):  # what a file of another shape ends in
+        return "it is not a kubeconfig"
+    if isinstance(error, FileNotFoundError) and error.filename:
+        is_file = os.sep in str(error.filename)
+        return f"{error.filename} {'does not exist' if is_file else 'is its exec plugin, and is not in PATH'}"
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 class _NamedContext(ssl.SSLContext):

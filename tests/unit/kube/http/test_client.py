@@ -327,3 +327,29 @@ async def test_service_account_inside_a_pod(
         at_s = 61.0
         await api.credentials.renew()
         assert api.credentials.authorization == "Bearer two"
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        (
+            "exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-authenticator}",
+            "no-such-authenticator is its exec plugin, and is not in PATH",
+        ),
+        (
+            "exec: {apiVersion: client.authentication.k8s.io/v1, command: /opt/no-such/plugin}",
+            "/opt/no-such/plugin does not exist",
+        ),
+        ("tokenFile: /no/such/token", "/no/such/token does not exist"),
+    ],
+)
+async def test_a_missing_exec_plugin_or_token_file_is_named(tmp_path: Path, user: str, said: str) -> None:
+    """In one sentence, with the kubeconfig that asks for it."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        f"clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'}}}}]\nusers:\n- name: u\n  user: {{{user}}}\n"
+    )
+    with pytest.raises(Misconfigured) as caught:
+        await connect(path)
+    assert str(caught.value) == f"Cannot use kubeconfig {path}: {said}."
