@@ -19,7 +19,7 @@ IMAGE ?= gangsched
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory soak bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
+.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -129,6 +129,9 @@ bench-plan: .cache/bench/.installed ## Time plans on large clusters, beside a na
 
 bench-memory: install ## Count what is left in memory of thousands of pods that are gone; fails above 20 MiB
 	@$(RUN)python -m bench.memory
+
+bench-pools: install control-plane ## One backlog for one instance, and for two instances with a node pool each; RUNS=3 of both, in turns
+	@$(RUN)python -m bench.pools --rounds $(RUNS)
 
 soak: install control-plane ## Gangs of every kind come and go: MINUTES=30 RATE=50 (pods a second) OUT_CSV=; fails if memory grows 2 MB an hour
 	@$(RUN)python -m bench.soak --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),30) --rate $(or $(RATE),50) \
