@@ -19,7 +19,7 @@ IMAGE ?= gangsched
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
+.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -139,6 +139,9 @@ soak: install control-plane ## Gangs of every kind come and go: MINUTES=30 RATE=
 
 bench-writes: install control-plane ## Count the conditions and statuses of gangs that wait; CODE=folder of another checkout
 	@$(RUN)python -m bench.writes $(if $(CODE),--code '$(CODE)')
+
+bench-tenants: install control-plane ## Wait of one namespace's gangs without and with a hostile tenant; GANGS=10000 SAMPLES=30
+	@$(RUN)python -m bench.tenants $(if $(GANGS),--gangs $(GANGS)) $(if $(SAMPLES),--samples $(SAMPLES))
 
 bench-holders: install control-plane ## Bind young plain pods while NonStrict gangs hold and wait; CODE=folder of another checkout
 	@$(RUN)python -m bench.holders $(if $(CODE),--code '$(CODE)')
