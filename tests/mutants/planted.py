@@ -9,6 +9,7 @@ from tests.mutants.planted_lease import LEADER_ELECTION
 from tests.mutants.planted_nominations import NOMINATIONS
 from tests.mutants.planted_pools import POOLS
 from tests.mutants.planted_preemption import PREEMPTION
+from tests.mutants.planted_sim import IN_HISTORIES
 
 MUTANTS = (
     *BACKFILL,
@@ -17,6 +18,7 @@ MUTANTS = (
     *LEADER_ELECTION,
     *NOMINATIONS,
     *POOLS,
+    *IN_HISTORIES,
     Mutant(
         "rollback forgets one resource",
         "R2",

@@ -32,6 +32,7 @@ KINDS = {
     "tests/properties": "properties",
     "tests/scenarios": "scenario",
     "tests/faults": "faults",
+    "tests/sim": "histories",
 }
 """What kind of test a mutant was found by; the first entry that begins the test's path counts."""
 LONGEST_S = 120.0

@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--show", type=int, help="play one seed and print its trace")
     parser.add_argument("--twice", action="store_true", help="play each seed twice and compare the traces")
-    parser.add_argument("--only", default="", help="what may go wrong, separated by commas; see trouble/")
+    parser.add_argument("--only", action="append", default=[], help="what may go wrong, and nothing else; see trouble/")
     parser.add_argument("--replicas", type=int, default=0, help="how many instances; else it is drawn")
     parser.add_argument("--until-first", action="store_true", help="end at the first violation")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="end after this time, whatever is played")
@@ -36,7 +36,7 @@ def main() -> int:
         os.execve(
             sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"}
         )
-    manner = Manner(asked.twice, frozenset(filter(None, asked.only.split(","))), asked.replicas)
+    manner = Manner(asked.twice, frozenset(asked.only), asked.replicas)
     if asked.show is not None:
         return play([asked.show], manner, sys.stdout).tell()
     began_s = time.monotonic()
