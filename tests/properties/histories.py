@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from gangsched.api import keys
 from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.objects import Phase, Pod
+from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.protocol import Bind, Evict, PreemptionOrder
+from gangsched.state.scheduling import Rules
 from tests.builders import GPU, NAMESPACE, gang_metadata, node, pod, pod_group
 from tests.world import World
 
@@ -70,13 +72,17 @@ steps: st.SearchStrategy[Step] = st.one_of(
 )
 
 
+RULES = Rules(preemption=PreemptionSettings(hold_back_s=2))
+"""Less time than it takes until all that wait are looked at anyway, so that who is held back must be woken by its end."""
+
+
 @dataclass(slots=True)
 class History:
     """A world, and which gangs were meddled with so that all-or-nothing may not hold for them any more."""
 
     kinds: list[dict[str, Any]]
     partners: dict[int, int]
-    world: World = field(default_factory=lambda: World(preempts=True))
+    world: World = field(default_factory=lambda: World(rules=RULES, preempts=True))
     blemished: set[str] = field(default_factory=set)
     serial: int = 0
     dice: random.Random = field(default_factory=lambda: random.Random(1))

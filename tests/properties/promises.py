@@ -120,8 +120,14 @@ def everyone_was_told(world: World) -> None:
 
 
 def nobody_sleeps_wrongly(world: World) -> None:
-    """Looking at every group again, those that back off aside, changes nothing: what could go on was woken at once."""
+    """Looking at every group again, those that back off aside, changes nothing: what could go on was woken at once.
+
+    Those for whom others are held back have their time first (V27).
+    """
     world.settle()
+    for _ in world.state.registry.groups:
+        if (until_s := world.state.preemptions.holding_back.next_deadline_s()) is not None:
+            world.advance(until_s - world.now_s)
     state = world.state
     groups = [
         group
