@@ -73,7 +73,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
 
 
 RULES = Rules(preemption=PreemptionSettings(hold_back_s=2))
-"""Less time than it takes until all that wait are looked at anyway, so that who is held back must be woken by its end."""
+"""Nobody is held back for as long as it takes until all are looked at anyway: its end must wake who was held back."""
 
 
 @dataclass(slots=True)
