@@ -58,8 +58,8 @@ class Reserved:
     It is for pods of `namespaces`, binds groups of `priority` or lower, and starts at `at_s`, `math.inf` for a fence,
     which keeps `nodes` whole. The group waits since `since_s` (H4) and is expected to run for `run_time_s` seconds.
     `placements` are the places of the pods that it needs, none for a fence. The `first` of the queue is a promise:
-    `promised_s` is what was told when it became that. `empty` nodes of a fence have no pod. `waits_for` are those whose
-    pods must end on these nodes, the last to end first.
+    `promised_s` is what was told when it became that, `math.inf` until its time is certain. `empty` nodes of a fence
+    have no pod. `waits_for` are those whose pods must end on these nodes, the last to end first.
     """
 
     group: str
@@ -79,6 +79,11 @@ class Reserved:
     def is_fence(self) -> bool:
         """Whether it has no time."""
         return self.at_s == math.inf
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether the group was told that it starts at its time at the latest."""
+        return self.first and self.promised_s < math.inf
 
 
 class How(StrEnum):

@@ -37,7 +37,7 @@ class Promises:
         """These reservations stand now, in this room."""
         self.standing = tuple(standing)
         for each in self.standing:
-            if each.first:
+            if each.is_promised or (each.first and each.is_fence):
                 self.told_s.setdefault(each.group, each.promised_s)
         self.idle_gpus = idle_gpus(self.standing, snapshot) if self.standing else 0
 

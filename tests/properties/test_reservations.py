@@ -89,6 +89,15 @@ def test_promises_hold_beside_jobs_that_state_nothing() -> None:
     print(f"{seed} cases, {promises} promises, none late")
 
 
+@pytest.mark.parametrize("seed", [5, 35, 95, 128])
+def test_no_time_is_promised_that_was_found_before_an_older_group_started(seed: int) -> None:
+    """A plan that made the reservation of a later head, and then started an earlier one there, promised that time."""
+    dice = random.Random(seed)
+    simulator = Simulator(cluster(4), jobs(dice, known=0.7), EVERY_KIND[seed % len(EVERY_KIND)])
+    errors = promise_errors_s(simulator.promises.told_s, simulator.run())
+    assert max(errors) <= 0
+
+
 class Watched(Simulator):
     """Counts for the first fence which nodes have been empty since it stood."""
 

@@ -74,11 +74,13 @@ class Records:
         rows = [ledger.resources[name] for name in _asked(each.placements) if name in ledger.resources]
         return kept.change, np.array(rows, dtype=np.int64)
 
-    def write(self, each: Reservation, old: Reserved | None, *, first: bool) -> Reserved:
-        """What the next plan is given of it: the `old` one if it is still the same."""
+    def write(self, each: Reservation, old: Reserved | None, *, first: bool, stale: bool) -> Reserved:
+        """What the next plan is given of it: the `old` one if it is still the same. Nothing `stale` is promised."""
         promised_s = math.inf
-        if first:
-            promised_s = old.promised_s if old is not None and old.first else each.at_s
+        if first and old is not None and old.is_promised:
+            promised_s = old.promised_s
+        elif first and not stale:
+            promised_s = each.at_s
         facts = (*self._facts(each), self._ledger.free[:, each.nodes].tobytes(), first, promised_s)
         return self._recall("written", each.head.group.id, facts, lambda: self._write(each, old, first, promised_s))
 

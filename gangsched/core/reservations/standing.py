@@ -299,7 +299,8 @@ class Standing:
         return Reservations(standing=standing, stale=frozenset(self._stale & stays), not_reserved=said)
 
     def _write(self, each: Reservation, *, first: bool) -> Reserved:
-        return self._records.write(each, self._before.get(each.head.group.id), first=first)
+        group_id = each.head.group.id
+        return self._records.write(each, self._before.get(group_id), first=first, stale=group_id in self._stale)
 
 
 def _waits_for_room(verdict: Verdict) -> bool:

@@ -63,13 +63,13 @@ class Told:
             more = "one more" if left == 1 else f"{left} more"
             return f"{kept}; waiting for {more} to empty: their pods state no run time" if left else kept
         at = moment(reserved.at_s, wall_s=self.wall_s)
-        start = f"starts at {at} at the latest" if reserved.first else f"expected at about {at}"
+        start = f"starts at {at} at the latest" if reserved.is_promised else f"expected at about {at}"
         when = _when(reserved.waits_for, namespace)
         return f"room on {counted(count, 'node')} ({_some(reserved.nodes)}) is reserved; {start}{when}"
 
 
 def _what(reserved: Reserved) -> tuple[object, ...]:
-    return reserved.is_fence, reserved.first, frozenset(reserved.nodes), reserved.empty
+    return reserved.is_fence, reserved.is_promised, frozenset(reserved.nodes), reserved.empty
 
 
 def kept_for(kept: KeptFor, *, wall_s: float) -> str:

@@ -38,6 +38,7 @@ def reserved(**fields: Any) -> Reserved:
         "since_s": 0,
         "run_time_s": math.inf,
         "at_s": T_S,
+        "promised_s": T_S,
         "nodes": ("n1", "n2"),
         "first": True,
         "waits_for": (Blocker("ns/old", "ns"),),

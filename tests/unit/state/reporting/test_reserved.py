@@ -34,6 +34,7 @@ def reserved(**fields: Any) -> Reserved:
         "at_s": AT_S,
         "nodes": ("gpu-22", "gpu-07", "gpu-15", "gpu-01"),
         "first": True,
+        "promised_s": AT_S,
         "waits_for": blockers("ml/a", "other/secret", "ml/c"),
     }
     return Reserved(**{**given, **fields})
@@ -56,6 +57,7 @@ def test_an_estimate() -> None:
     """H13: the others are told an estimate, in words that promise nothing."""
     assert "expected at about 2026-11-22T14:05Z, when" in said(first=False)
     assert "latest" not in said(first=False)
+    assert "latest" not in said(promised_s=math.inf)
 
 
 @pytest.mark.parametrize(
