@@ -190,6 +190,12 @@ class Nominations:
             return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
         return self._evict(record, now_s) if record.stage is Stage.PREPARED else []
 
+    def _was_evicted(self, record: NominationRecord, uid: str) -> bool:
+        """Whether we evicted the victim; the watch may show that it goes before the eviction is answered."""
+        fate = record.fates[uid]
+        is_there = uid in self._members.uids()
+        return fate is Fate.EVICTED or (fate is Fate.ORDERED and is_there and self._members[uid].pod.deleting)
+
     def _look_at(self, record: NominationRecord, now_s: float) -> list[Action]:
         group = self._registry.groups.get(record.group)
         if group is None or not seats.waiting(group, self._registry):
@@ -251,10 +257,11 @@ class Nominations:
         del self._of_group[record.group], self._of_id[record.id]
         members = record.members
         self._keep(record, {})
+        evicted = {uid for uid in record.victims if self._was_evicted(record, uid)}
         for uid, victim in record.victims.items():
-            if record.fates[uid] is not Fate.EVICTED:
+            if uid not in evicted:
                 self.taken.give_back(victim.group, uid)
-        in_vain = len(record.of(Fate.EVICTED)) if result is not Result.STARTED else 0
+        in_vain = len(evicted) if result is not Result.STARTED else 0
         self.journal.ended(record, result, now_s - record.began_s, in_vain)
         unbound = tuple(each for each in members if not self._members.node_of(each.uid))
         actions: list[Action] = [CancelPreemption(record.id, unbound)]

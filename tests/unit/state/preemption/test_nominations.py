@@ -175,6 +175,18 @@ def test_a_nomination_is_lost_with_its_node(what: str) -> None:
     assert "2 pods were evicted in vain" in told[2]
 
 
+def test_who_is_seen_to_go_was_evicted_also_before_the_eviction_is_answered() -> None:
+    """V12: the watch may be ahead of the answer; of two evictions under way one has been carried out."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
+    world.settle()
+    world.update(low[0], deleting=True)
+    world.add_nodes(node("b", 8, unschedulable=True))
+    world.settle()
+    assert "1 pod was evicted in vain" in world.events("NominationLost")[0][2]
+
+
 def test_the_next_nomination_comes_after_30_s_and_then_after_twice_that() -> None:
     """V12: 30 s, doubling; a start resets it."""
     world, low, high = full()
