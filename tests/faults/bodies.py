@@ -34,8 +34,8 @@ class Trickle:
         await passed.prepare(exchange.request)
         size = -(-len(answer.body) // PIECES)
         for number in range(PIECES // 2 if self.cut else PIECES):
-            await passed.write(answer.body[number * size : (number + 1) * size])
             await asyncio.sleep(self.seconds / PIECES)
+            await passed.write(answer.body[number * size : (number + 1) * size])
         if self.cut:
             raise Cut
         return passed
