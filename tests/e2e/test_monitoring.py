@@ -142,9 +142,13 @@ def test_the_alerts_that_fire_are_those_of_this_cluster(prometheus: Prometheus) 
 
 
 def test_prometheus_took_all_rules(prometheus: Prometheus) -> None:
-    """It evaluates them itself, and knows those that hold as pending or firing."""
-    known = {labels["alertname"] for labels, _ in prometheus.query("ALERTS")}
-    assert known - SLOW_MACHINE == FIRE
+    """It evaluates them itself, a moment after the scrape, and knows those that hold as pending or firing."""
+
+    def known() -> set[str]:
+        return {labels["alertname"] for labels, _ in prometheus.query("ALERTS")} - SLOW_MACHINE
+
+    prometheus.wait_for(lambda: known() >= FIRE, within_s=WITHIN_S, what=f"the alerts {sorted(FIRE)}")
+    assert known() == FIRE
 
 
 def test_the_numbers_are_those_of_the_cluster(prometheus: Prometheus, plane: ControlPlane) -> None:

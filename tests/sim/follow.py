@@ -6,19 +6,19 @@ Law: as kopf, it lists, then watches, lists again after a 410, and ends on any o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any
 
 import msgspec
 
 from gangsched.kube.http.backoff import Pace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import GONE, ApiFault, Unreachable
+from gangsched.kube.read.podgroup_informer import Handler
 from gangsched.kube.read.reflector import LineSplitter
 
 SILENCE_S = 180.0
-Handler = Callable[[str | None, Mapping[str, Any]], None]
+"""As kopf's, in `kopf_watch`."""
 
 
 async def follow(

@@ -19,9 +19,8 @@ import kopf
 from gangsched.kube.http.backoff import Pace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import Fault, Unreachable, said
+from gangsched.kube.read.podgroup_informer import Handler
 
-Handler = Callable[[str | None, Mapping[str, Any]], None]
-"""Gets the type (None for an object listed at the start, ADDED, MODIFIED, DELETED) and the object."""
 SILENCE_S = 180.0
 """A quiet watch's first bookmark may take two minutes."""
 

@@ -51,6 +51,10 @@ def release_signals() -> None:
             loop.remove_signal_handler(number)
 
 
+Handler = Callable[[str | None, Mapping[str, Any]], None]
+"""Gets the type (None for an object listed at the start, ADDED, MODIFIED, DELETED) and the object."""
+
+
 class Follow(Protocol):
     """What brings the events of one API version: `kopf_watch.follow`."""
 
@@ -59,7 +63,7 @@ class Follow(Protocol):
         client: ApiClient,
         api_group: str,
         version: str,
-        on_event: Callable[[str | None, Mapping[str, Any]], None],
+        on_event: Handler,
         /,
         *,
         pace: Pace,
