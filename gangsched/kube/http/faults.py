@@ -76,6 +76,12 @@ class ApiFault(Fault):
         self.causes = causes
 
 
+def is_replaced(fault: ApiFault) -> bool:
+    """Whether the object under this name has another uid than the write names: a failed precondition, or immutable."""
+    precondition = fault.status == CONFLICT and "UID in precondition" in fault.message  # no object's name has capitals
+    return precondition or any(cause.field == "metadata.uid" for cause in fault.causes)
+
+
 def is_away(fault: Fault) -> bool:
     """Whether the server may be starting, restarting or overloaded."""
     if isinstance(fault, ApiFault):

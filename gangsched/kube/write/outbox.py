@@ -17,16 +17,7 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import (
-    BAD_REQUEST,
-    CONFLICT,
-    FORBIDDEN,
-    NOT_FOUND,
-    UNPROCESSABLE,
-    ApiFault,
-    Fault,
-    Fenced,
-)
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault, Fenced, is_replaced
 from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.fair_queue import FairQueue
@@ -302,6 +293,5 @@ def _is_gone(fault: Fault) -> bool:
     """Whether the object is gone, replaced under its name, or in a terminating namespace, so that the write is void."""
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return False
-    if fault.status in {BAD_REQUEST, CONFLICT, UNPROCESSABLE}:
-        return "uid" in fault.message.lower()
-    return fault.status == NOT_FOUND or (fault.status == FORBIDDEN and "being terminated" in fault.message)
+    terminating = fault.status == FORBIDDEN and "being terminated" in fault.message
+    return fault.status == NOT_FOUND or terminating or is_replaced(fault)

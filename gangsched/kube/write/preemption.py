@@ -28,6 +28,7 @@ from gangsched.kube.http.faults import (
     ApiFault,
     Fault,
     Fenced,
+    is_replaced,
 )
 from gangsched.kube.http.permissions import may_evict
 from gangsched.kube.ports import RestClient, Runtime, Sink
@@ -317,7 +318,7 @@ def _is_gone(fault: Fault) -> bool:
     """Whether a pod is not there any more; of one recreated under its name the server says that a uid is immutable."""
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return False
-    return fault.status in {NOT_FOUND, CONFLICT} or any(cause.field == "metadata.uid" for cause in fault.causes)
+    return fault.status in {NOT_FOUND, CONFLICT} or is_replaced(fault)
 
 
 async def _in_turn(before: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:

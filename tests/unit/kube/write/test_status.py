@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
-from gangsched.kube.http.faults import ApiFault, Unreachable
+from gangsched.kube.http.faults import ApiFault, Cause, Unreachable
 from gangsched.kube.write.binder import Fate
 from gangsched.kube.write.status import StatusWriter, merge_conditions
 from gangsched.model.protocol import BindFailed, Bound, MarkTimedOut, SetPodCondition, SetPodGroupStatus
@@ -251,7 +251,12 @@ async def test_retried_until_done() -> None:
     [
         ApiFault(404, "NotFound", "gone"),
         ApiFault(409, "Conflict", "Precondition failed: UID in precondition: u1, UID in object meta: u2"),
-        ApiFault(422, "Invalid", "metadata.uid: Invalid value: field is immutable"),
+        ApiFault(
+            422,
+            "Invalid",
+            'Pod "p" is invalid: metadata.uid: Invalid value: "u1": field is immutable',
+            causes=(Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),),
+        ),
     ],
 )
 async def test_dropped_when_the_pod_is_gone(fault: ApiFault) -> None:
@@ -262,6 +267,17 @@ async def test_dropped_when_the_pod_is_gone(fault: ApiFault) -> None:
         assert await desk.writer.drain(1) == 0
         assert len(desk.api.sent) == 2
         assert desk.warnings == []
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_refusal_that_names_a_squid_is_told(status: int) -> None:
+    """A pod whose name contains "uid" is not taken for one that is gone."""
+    async with at_work(lambda sent: ApiFault(status, "Invalid", 'Pod "squid-0" is invalid: status: Forbidden')) as desk:
+        desk.writer.put(word("one"))
+        await desk.time.advance(1)
+        assert desk.warnings == [
+            'Cannot write pod conditions: Pod "squid-0" is invalid: status: Forbidden; giving up on it.'
+        ]
 
 
 async def test_conflict_is_retried_and_refusal_told() -> None:
