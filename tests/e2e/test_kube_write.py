@@ -151,5 +151,5 @@ async def test_pod_group_status(control_plane: ControlPlane, subresource: bool) 
         assert (found["status"]["phase"], found["status"]["scheduled"]) == ("Pending", 2)
         assert found["status"]["conditions"][0]["message"] == "m"
         assert found["spec"] == {"minMember": 2}
-        await ports.until(lambda: ports.pod_groups(SIGS)["g"].status.get("scheduled") == 2)
+        await ports.until(lambda: "g" in (known := ports.pod_groups(SIGS)) and known["g"].status.get("scheduled") == 2)
         assert ports.reports == []
