@@ -135,8 +135,10 @@ def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
     scope = ledger.scope
     everywhere = scope.accelerated is None and scope.others is None
     kept = None if ledger.kept is None else ledger.kept.standing(group)
-    held_back = tuple(sorted(each for each, (right, _) in ledger.held_back.items() if right > group.priority))
-    return group.avoid, _may_share(group, shape), None if everywhere else scope, kept, held_back
+    held_back = ledger.held_back and sorted(
+        each for each, (right, _) in ledger.held_back.items() if right > group.priority
+    )
+    return group.avoid, _may_share(group, shape), None if everywhere else scope, kept, tuple(held_back)
 
 
 def _held_back(group: Group, ledger: Ledger) -> Iterator[Bools]:
