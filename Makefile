@@ -38,7 +38,7 @@ $(UV):
 
 install: .venv/.installed ## Install the project, editable, with its tools into .venv from uv.lock
 
-control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler and kwok into .cache (minutes, once)
+control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, kubectl and kwok into .cache (minutes, once)
 	@hack/ensure-python.sh $(PYTHON)
 	@$(PYTHON) hack/control-plane/build.py
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Build etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok from the Go modules beside this file.
+"""Build the control plane and kubectl from the Go modules beside this file.
 
 Law: the committed versions are built. Versions come from the go.mod files, checksums from the go.sum files
 (`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is complete. It runs before there is
@@ -87,6 +87,7 @@ TARGETS = (
     Target(
         "kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"
     ),
+    Target("kubectl", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
 )
 
 
@@ -304,8 +305,8 @@ def on_sigterm(_signum: int, _frame: FrameType | None) -> None:
 def main() -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description="Build the control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok) "
-        "into .cache/control-plane/bin. What is up to date stays as it is.",
+        description="Build the control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok) and "
+        "kubectl into .cache/control-plane/bin. What is up to date stays as it is.",
         epilog="$KUBEBUILDER_ASSETS: a directory with ready-made binaries; those it holds are linked, not built.",
     )
     known = {target.name: target for target in TARGETS}

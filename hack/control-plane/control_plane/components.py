@@ -17,6 +17,8 @@ STAGES = Path(__file__).with_name("stages.yaml")
 
 ETCD, APISERVER = "etcd", "kube-apiserver"
 KCM, SCHEDULER, KWOK = "kube-controller-manager", "kube-scheduler", "kwok"
+#: Of the same release as the API server.
+KUBECTL = BIN / "kubectl"
 
 #: Independent of the port, so that a token outlives a restart of the API server.
 ISSUER = "https://kubernetes.default.svc"

@@ -47,6 +47,7 @@ def test_the_versions_come_from_go_mod(build: ModuleType) -> None:
         "kube-apiserver": "v1.36.3",
         "kube-controller-manager": "v1.36.3",
         "kube-scheduler": "v1.36.3",
+        "kubectl": "v1.36.3",
         "kwok": "v0.8.0",
     }
     assert "version.gitVersion=v1.36.3" in targets["kube-apiserver"].ldflags
