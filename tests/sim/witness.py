@@ -22,8 +22,12 @@ from tests.sim.workload import Job
 
 WHOLE_WITHIN_S = 3.0
 """From a gang's first bind to that of the last member it needs."""
-KNOWN_AFTER_S = 0.1
-"""For how long a line may lie in a process that runs before it is known."""
+KNOWN_AFTER_S = 0.02
+"""For how long a line may lie in a process that runs before it is known: two turns of the loop."""
+SAME_S = 1e-6
+"""How far two sums of the same pauses may be apart."""
+View = tuple[Amounts | None, bool]
+"""What a node offers, None when there is none, and whether it is closed."""
 
 
 class Knowledge:
@@ -33,16 +37,18 @@ class Knowledge:
         self.bound_s: dict[str, float] = {}
         self.nodes: dict[str, list[tuple[float, Amounts | None, bool]]] = {}
         self.pages: dict[str, list[Change]] = {}
-        self.binds: dict[str, str] = {}  # uid → node, carried out
+        self.binds: dict[str, float] = {}  # uid → when the bind left that was carried out
         self.flying: dict[str, dict[int, str]] = {}  # uid → number → node, may yet be carried out
 
-    def node(self, name: str, at_s: float) -> tuple[Amounts | None, bool]:
-        """What the node offered, as far as was known then, and whether it was closed; None for no node."""
-        known: tuple[Amounts | None, bool] = (None, False)
-        for since_s, room, closed in self.nodes.get(name, ()):
-            if since_s <= at_s:
-                known = (room, closed)
-        return known
+    def views(self, name: str, since_s: float, until_s: float) -> list[View]:
+        """What may have been known of a node between two moments: what was at the first, and all that came after it."""
+        found: list[View] = [(None, False)]
+        for at_s, room, closed in self.nodes.get(name, ()):
+            if at_s <= since_s:
+                found = [(room, closed)]
+            elif at_s <= until_s:
+                found.append((room, closed))
+        return found
 
 
 class Witness:
@@ -184,35 +190,42 @@ class Witness:
         self.checks["binds"] += 1
         uid, name = _bind_of(sent)
         peer, known = sent.peer, self.known(sent.peer)
-        known.binds[uid] = name
+        known.binds[uid] = sent.active_s
         self._ours[uid] = self.cluster.timeline.now_s
         pod = self.cluster.store.get("pods", place.key)
         assert pod is not None
         assert isinstance(peer, Process)
         by_s = sent.active_s - KNOWN_AFTER_S
-        room, closed = known.node(name, by_s)
-        now_room, now_closed = known.node(name, by_s + 2 * KNOWN_AFTER_S)
-        if room is None and now_room is None:
+        views = [view for view in known.views(name, by_s, sent.active_s + SAME_S) if view[0] is not None]
+        if not views:
             self.complain(f"{peer.name} binds {place.key} to {name}, which it was told is gone")
-            return
-        if closed and now_closed:
+        elif all(closed for _, closed in views):
             self.complain(f"{peer.name} binds {place.key} to {name}, which it was told is closed")
-        rooms = [each for each in (room, now_room) if each is not None]
+        else:
+            self._fits(sent, pod, name)
+
+    def _fits(self, sent: Sent, pod: Object, name: str) -> None:
+        """What its process could know of is not too much for the node as it was when the last of these binds left."""
+        peer, known, uid = sent.peer, self.known(sent.peer), pod["metadata"]["uid"]
         total: Amounts = Counter(requests(pod))
-        seen = []
+        seen, last_s = [], sent.active_s
         for other in self.cluster.on(name):
             other_uid = other["metadata"]["uid"]
             if other_uid == uid:
                 continue
             by_us = self._ours.get(other_uid, float("inf")) < self._acquired_s.get(peer.name, float("-inf"))
-            if by_us or other_uid in known.binds or known.bound_s.get(other_uid, float("inf")) <= by_s:
+            is_known = known.bound_s.get(other_uid, float("inf")) <= sent.active_s - KNOWN_AFTER_S
+            if by_us or other_uid in known.binds or is_known:
                 total.update(requests(other))
                 seen.append(other["metadata"]["name"])
+                last_s = max(last_s, known.binds.get(other_uid, last_s))
         total = Counter({name: total[name] for name in requests(pod)})  # what it does not ask for, it needs not
+        views = known.views(name, sent.active_s - KNOWN_AFTER_S, last_s + SAME_S)
+        rooms = [room for room, _ in views if room is not None]
         if not any(fits(total, each) for each in rooms):
             self.complain(
-                f"{peer.name} binds {place.key} to {name}, where {', '.join(seen)} are: together they ask for "
-                f"{dict(total)} of {dict(rooms[-1])}"
+                f"{peer.name} binds {pod['metadata']['namespace']}/{pod['metadata']['name']} to {name}, where "
+                f"{', '.join(seen)} are: together they ask for {dict(total)} of {dict(rooms[-1])}"
             )
 
     def _evicted(self, sent: Sent, place: Place) -> None:
