@@ -10,11 +10,13 @@ minimum at rest. It takes everything away that was created through it.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from http import HTTPStatus
 from types import TracebackType
 from typing import Self
 
@@ -145,6 +147,11 @@ class Site:
         """Whether the daemon watches both kinds of PodGroups; a moment after its start it only lists them."""
         asked = self.proxy.asked[self._started_at :]
         return sum(each.verb == "watch" and each.resource == "podgroups" for each in asked) >= API_GROUPS
+
+    def knows(self, name: str) -> bool:
+        """Whether the daemon has heard of this PodGroup of the default namespace."""
+        status, told = self.daemon.http(f"/debug/gangs/default/{name}", port=self.daemon.debug_port)
+        return status == HTTPStatus.OK and json.loads(told)["podGroup"] is not None
 
     def have_struck(self, rules: Sequence[Rule]) -> bool:
         """Whether each rule has given a fault."""

@@ -146,7 +146,9 @@ class Killing(Site):
                 self._start_to_die(hurt)
             else:
                 if gang is not known:
-                    self.wait_until(self.hears_pod_groups, within_s=WITHIN_S, what="watches of PodGroups")
+                    make.create_all(self.api, gang.pod_groups)
+                names = [each["metadata"]["name"] for each in gang.pod_groups]  # else the rival may be heard of first
+                self.wait_until(lambda: all(map(self.knows, names)), within_s=WITHIN_S, what="news of PodGroups")
                 self.proxy.rules[:] = rules
                 self._create(gang)
             kill = self._after(Kill(size, calls, number, point.value), gang.name, hurt)
