@@ -19,7 +19,7 @@ IMAGE ?= gangsched
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
+.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables demo trace bench bench-ingest bench-page bench-start bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -119,6 +119,9 @@ bench-ingest: .cache/bench/.installed control-plane ## Start on 50,000 pods and 
 
 bench-page: .cache/bench/.installed ## Put the figures of OUT=docs/performance into docs/performance.md, and draw the plot
 	@$(BENCH)python -m bench.gangs.page --figures '$(OUT)'
+
+bench-start: install control-plane ## Measure how long gangs wait that are created soon after the start; TRIALS=5
+	@$(RUN)python -m bench.start $(if $(TRIALS),--trials $(TRIALS))
 
 bench-wakeup: .cache/bench/.installed control-plane ## Measure from a pod's deletion to the last bind of the gang that waited for its room
 	@$(BENCH)python -m bench.wakeup

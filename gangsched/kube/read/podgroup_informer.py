@@ -1,8 +1,9 @@
 """The PodGroup informer: every API group, whether it is served yet or not.
 
-Law: kopf brings the events (`kopf_watch`), a full LIST now and then corrects what it missed, and `podgroup_store` keeps
-the newer of the two. An absent API group is looked for again every few seconds; one that disappears takes its PodGroups
-along. It does *not* decide what a PodGroup means (`api.podgroup` does) or write one (`status` does).
+Law: kopf brings the events (`kopf_watch`), a plain watch brings them until kopf listens (`_watch`), a full LIST now
+and then corrects what both missed, and `podgroup_store` keeps the newest of all. An absent API group is looked for
+again every few seconds; one that stays away takes its PodGroups along. It does *not* decide what a PodGroup means
+(`api.podgroup` does) or write one (`status` does).
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import random
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Protocol, cast
+
+import msgspec
 
 from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.http.backoff import Backoff, Pace
@@ -24,6 +27,7 @@ from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.kube.ports import Now, Sink, Sleep, Warn
 from gangsched.kube.read.podgroup_store import PodGroupStore
+from gangsched.kube.read.reflector import SILENCE_S, LineSplitter
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Message
@@ -34,10 +38,25 @@ SLICE = 50
 SWEEP_EVERY_S = 60.0
 LISTEN_WITHIN_S = 3.0
 """kopf takes 200 ms of CPU to import and start: it waits for the binds of a backlog, but not for longer than that."""
+WATCH_FOR_S = 300
+CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+
+
+class _Line(msgspec.Struct):
+    """A line of a watch."""
+
+    type: str
+    object: dict[str, Any]
+
+
+_line = msgspec.json.Decoder(_Line)
 FIRST_SWEEP_AFTER_S = 3.0
 """kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
 STOP_WITHIN_S = 5.0
 TRY_AT_MOST_EVERY_S = 1.0
+GONE_AFTER_S = 5.0
+"""PodGroups are dropped once their API group was absent for so long: a server that just started may say 404."""
+LOOK_AGAIN_AFTER_S = 1.0
 
 
 def release_signals() -> None:
@@ -159,6 +178,7 @@ class _ApiGroup:
         self._backoff = Backoff(0.5, 30.0, rng=informer.rng)
         self._pace = Pace(TRY_AT_MOST_EVERY_S, now=informer.now, sleep=informer.sleep)
         self._trouble: str | None = None
+        self._absent_since_s: float | None = None
 
     async def run(self) -> None:
         """Follow the API group until cancelled."""
@@ -167,9 +187,13 @@ class _ApiGroup:
             try:
                 version = await self._served_version()
                 if version is not None:
-                    await self._sweep(version)
+                    self._absent_since_s = None
+                    resource_version = await self._sweep(version)
                     self._absent.reset()
-                    await self._listen(version)
+                    await self._listen(version, resource_version)
+                    continue
+                if self._may_come_back():
+                    await self._sleep(LOOK_AGAIN_AFTER_S)
                     continue
                 self.store.replace_with_none()
                 self.heard_s = self._now()
@@ -179,10 +203,17 @@ class _ApiGroup:
             except Fault as fault:
                 if self._now() - began_s > self._informer.sweep_every_s:
                     self._backoff.reset()
+                self._absent_since_s = None
                 self._counts.faults += 1
                 self._complain(fault)
                 delay_s = self._backoff.next_s(fault)
             await self._sleep(delay_s)
+
+    def _may_come_back(self) -> bool:
+        """Whether its PodGroups are known, and no look found it for a few seconds only."""
+        if self._absent_since_s is None:
+            self._absent_since_s = self._now()
+        return len(self.store) > 0 and self._now() - self._absent_since_s < GONE_AFTER_S
 
     async def catch_up(self) -> None:
         """List once more, if the API group is served."""
@@ -203,8 +234,11 @@ class _ApiGroup:
                 raise
         return None
 
-    async def _sweep(self, version: str) -> None:
-        """List everything and replace what is known; a native API group we may not read counts as absent."""
+    async def _sweep(self, version: str) -> str:
+        """List everything and replace what is known; the list's resourceVersion.
+
+        A native API group that we may not read counts as absent. Raises Fault.
+        """
         try:
             pod_groups, resource_version = await self._list(version)
         except ApiFault as fault:
@@ -219,6 +253,7 @@ class _ApiGroup:
         self.heard_s = self._now()
         self.listed.set()
         self._trouble = None
+        return resource_version
 
     async def _list(self, version: str) -> tuple[list[PodGroup], str]:
         pod_groups: list[PodGroup] = []
@@ -237,12 +272,36 @@ class _ApiGroup:
             if not token:
                 return pod_groups, str(metadata.get("resourceVersion", ""))
 
-    async def _listen(self, version: str) -> None:
-        """Run kopf's operator and list now and then; ends with the fault that ended either."""
-        informer = self._informer
-        if informer.backlog_bound is not None:
-            await wait_for_event(informer.backlog_bound, LISTEN_WITHIN_S, sleep=self._sleep)
+    async def _listen(self, version: str, resource_version: str) -> None:
+        """Hear what happened since a list: by a watch first, by kopf later. Ends with the fault that ended kopf."""
+        watching = asyncio.create_task(self._watch(version, resource_version), name=f"watch of {self.api_group}")
+        try:
+            informer = self._informer
+            if informer.backlog_bound is not None:
+                await wait_for_event(informer.backlog_bound, LISTEN_WITHIN_S, sleep=self._sleep)
+            await self._run_kopf(version, live=watching.cancel)
+        finally:
+            watching.cancel()
+            await asyncio.wait((watching,))
+
+    async def _watch(self, version: str, resource_version: str) -> None:
+        """Watch what happened since a list, until the stream ends or breaks: the next list tells of the rest."""
+        await self._pace.turn("watch")
+        query = f"watch=true&resourceVersion={resource_version}&timeoutSeconds={WATCH_FOR_S}"
+        path = f"/apis/{self.api_group}/{version}/podgroups?{query}"
+        splitter = LineSplitter()
+        with suppress(Fault, msgspec.DecodeError):
+            async with aclosing(self._client.chunks(path, silence_s=SILENCE_S)) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    for line in filter(None, splitter.feed(chunk)):
+                        event = _line.decode(line)
+                        if event.type in CHANGES:
+                            self._heard(version, event.type, event.object)
+
+    async def _run_kopf(self, version: str, *, live: Callable[[], object]) -> None:
+        """Run kopf's operator and list now and then; after the first of these lists nothing can be missed: `live`."""
         self.is_live = False
+        informer = self._informer
         follow = informer.follow or await _kopf()
         self._counts.starts += 1
         stop = asyncio.Event()
@@ -263,6 +322,7 @@ class _ApiGroup:
             while not await wait_for_event(ended, pause_s, sleep=self._sleep):
                 await self._sweep(version)
                 self.is_live = not ended.is_set()
+                live()
                 pause_s = informer.sweep_every_s
             await listening
         finally:

@@ -1,0 +1,204 @@
+"""The PodGroup informer: what it hears before kopf listens, and when it believes that an API group is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from gangsched.kube.http.backoff import Pace
+from gangsched.kube.http.client import ApiClient
+from gangsched.kube.http.faults import ApiFault, Unreachable
+from gangsched.kube.ports import silent
+from gangsched.kube.read.podgroup_informer import GONE_AFTER_S, LISTEN_WITHIN_S, Handler, PodGroupInformer
+from gangsched.model.objects import PodGroup
+from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
+from tests.unit.kube.fakes import FakeTime, compact, line, settle
+
+GROUP = "scheduling.x-k8s.io"
+API = f"/apis/{GROUP}"
+ABSENT = ApiFault(404, "NotFound", "the server could not find the requested resource")
+SERVED: dict[str, Any] = {
+    API: {"versions": [{"version": "v1alpha1"}]},
+    f"{API}/v1alpha1": {"resources": [{"name": "podgroups"}]},
+}
+
+
+def pod_group(name: str, rv: int) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", "resourceVersion": str(rv)}
+    return {"metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"minMember": 2}}
+
+
+class Server:
+    """An API server that lists one PodGroup at version 5, whose watch says what a test puts into `lines`."""
+
+    def __init__(self) -> None:
+        self.is_served = True
+        self.lists = 0
+        self.watches: list[str] = []
+        self.open_watches = 0
+        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    async def request_json(self, method: str, path: str) -> Any:
+        assert method == "GET"
+        if not self.is_served:
+            raise ABSENT
+        if path in SERVED:
+            return SERVED[path]
+        self.lists += 1
+        return {"metadata": {"resourceVersion": "5"}, "items": [pod_group("old", 4)]}
+
+    async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
+        assert silence_s > 0
+        self.watches.append(path)
+        self.open_watches += 1
+        try:
+            while (said := await self.lines.get()) is not None:
+                yield said
+        finally:
+            self.open_watches -= 1
+
+    def says(self, kind: str, body: dict[str, Any]) -> None:
+        self.lines.put_nowait(compact(line(kind, body)) + b"\n")
+
+
+class Kopf:
+    """In kopf's place: started, it hears nothing by itself, and ends when told to."""
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        self.fails = asyncio.Event()
+
+    async def follow(
+        self,
+        client: ApiClient,
+        api_group: str,
+        version: str,
+        on_event: Handler,
+        /,
+        *,
+        pace: Pace,
+        stop: asyncio.Event,
+        restore_signals: Callable[[], None],
+    ) -> None:
+        self.handler = on_event
+        waits = [asyncio.create_task(self.fails.wait()), asyncio.create_task(stop.wait())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        self.handler = None
+        for wait in waits:
+            wait.cancel()
+        if self.fails.is_set():
+            self.fails.clear()
+            raise Unreachable("The API server went.")
+
+
+class Following:
+    """An informer at work on a virtual clock, and what it told."""
+
+    def __init__(self) -> None:
+        self.server, self.kopf, self.time = Server(), Kopf(), FakeTime()
+        self.messages: list[Message] = []
+        self.informer = PodGroupInformer(
+            cast(ApiClient, self.server),
+            self.messages.append,
+            warn=silent,
+            api_groups=(GROUP,),
+            backlog_bound=asyncio.Event(),
+            follow=self.kopf.follow,
+            now=self.time.now,
+            sleep=self.time.sleep,
+        )
+
+    def names(self) -> set[str]:
+        """The PodGroups as somebody knows them who heard every message."""
+        known: dict[str, str] = {}
+        for message in self.messages:
+            match message:
+                case Replaced(items=items):
+                    known = {found.uid: found.name for found in items if isinstance(found, PodGroup)}
+                case Applied(item=PodGroup() as found):
+                    known[found.uid] = found.name
+                case Gone(uid=uid):
+                    known.pop(uid, None)
+                case Unread():
+                    known = {}
+        return set(known.values())
+
+
+@asynccontextmanager
+async def following() -> AsyncIterator[Following]:
+    """An informer that has listed and waits before it starts kopf."""
+    parts = Following()
+    running = asyncio.create_task(parts.informer.run())
+    await settle()
+    yield parts
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_changes_are_heard_before_kopf_listens() -> None:
+    """A PodGroup that is created, changed or deleted right after the list is known at once, without time passing."""
+    async with following() as parts:
+        assert parts.informer.synced.is_set()
+        assert parts.kopf.handler is None
+        assert ["resourceVersion=5" in path for path in parts.server.watches] == [True]
+        parts.server.says("ADDED", pod_group("new", 6))
+        parts.server.says("BOOKMARK", {"metadata": {"resourceVersion": "7"}})
+        parts.server.says("ADDED", pod_group("brief", 8))
+        await settle()
+        assert parts.names() == {"old", "new", "brief"}
+        parts.server.says("DELETED", pod_group("brief", 9))
+        await settle()
+        assert parts.names() == {"old", "new"}
+
+
+async def test_the_watch_goes_on_until_kopf_has_been_listening_and_a_list_was_read() -> None:
+    """There is no moment at which nobody listens; afterwards kopf alone does."""
+    async with following() as parts:
+        await parts.time.advance(LISTEN_WITHIN_S)
+        assert parts.kopf.handler is not None
+        assert (parts.server.open_watches, parts.informer.is_live()) == (1, False)
+        await parts.time.advance(10.0)
+        assert parts.server.lists == 2
+        assert (parts.server.open_watches, parts.informer.is_live()) == (0, True)
+        parts.kopf.handler("ADDED", {**pod_group("later", 12)})
+        assert "later" in parts.names()
+
+
+async def test_a_watch_that_breaks_or_talks_nonsense_is_made_up_for_by_the_next_list() -> None:
+    """Nothing ends because of it; kopf is started all the same."""
+    for said in (None, b"<html>\n", json.dumps([1]).encode() + b"\n", b'{"type":"ERROR","object":{"code":410}}\n'):
+        async with following() as parts:
+            parts.server.lines.put_nowait(said)
+            await parts.time.advance(10.0)
+            assert parts.kopf.handler is not None, said
+            assert parts.informer.is_live(), said
+
+
+async def test_an_api_group_that_is_absent_for_a_moment_keeps_its_podgroups() -> None:
+    """An API server that just started may not serve definitions yet: nothing is dropped."""
+    async with following() as parts:
+        await parts.time.advance(10.0)
+        parts.server.is_served = False
+        parts.kopf.fails.set()
+        await parts.time.advance(GONE_AFTER_S - 2.0)
+        assert parts.names() == {"old"}
+        parts.server.is_served = True
+        await parts.time.advance(2.0)
+        assert parts.kopf.handler is None  # it waits, and a watch listens
+        assert parts.server.open_watches == 1
+        await parts.time.advance(10.0)
+        assert not any(isinstance(message, Unread) for message in parts.messages)
+
+
+async def test_an_api_group_that_stays_away_takes_its_podgroups_along() -> None:
+    """A definition that was removed while nobody listened."""
+    async with following() as parts:
+        await parts.time.advance(10.0)
+        parts.server.is_served = False
+        parts.kopf.fails.set()
+        await parts.time.advance(GONE_AFTER_S + 2.0)
+        assert parts.names() == set()
+        assert parts.messages[-1] == Unread(PodGroup, GROUP)
