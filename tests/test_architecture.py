@@ -63,6 +63,8 @@ PLANTS = (
     ("telemetry/logs.py", "from gangsched.kube.http import faults", "gangsched.kube.http.faults"),
     ("app.py", "import gangsched.cli", "gangsched.cli"),
     ("daemon.py", "import gangsched.app", "gangsched.app"),
+    ("daemon.py", "from gangsched.kubectl import session", "gangsched.kubectl.session"),
+    ("kubectl/why.py", "from gangsched import daemon", "gangsched.daemon"),
     ("kube/read/informers.py", "import gangsched.daemon", "gangsched.daemon"),
     ("helpers.py", '"""A module without a layer."""', ""),
 )

@@ -18,12 +18,12 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from gangsched.kube.http.answers import fault_of
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.credentials import Credentials, in_cluster, kubeconfig_path
+from gangsched.kube.http.credentials import Credentials
 from gangsched.kube.http.faults import (
     UNAUTHORIZED,
     ApiFault,
-    Cause,
     Fault,
     Malformed,
     Misconfigured,
@@ -33,6 +33,7 @@ from gangsched.kube.http.faults import (
     said,
 )
 from gangsched.kube.http.fence import Fence
+from gangsched.kube.http.location import in_cluster, kubeconfig_path
 from gangsched.kube.http.permissions import VOLUMES, Lease, Permission, check_permissions
 from gangsched.kube.http.sockets import open_socket
 from gangsched.kube.ports import Now, Sleep, Warn, silent
@@ -46,30 +47,6 @@ CONNECT_TIMEOUT_S = 10.0
 HEADERS_TIMEOUT_S = 25.0
 """An answer begins within this time, whatever its body may take: a watch's may last for minutes."""
 RELOAD_AT_MOST_EVERY_S = 1.0
-
-
-class _Cause(msgspec.Struct):
-    reason: str = ""
-    message: str = ""
-    field: str = ""
-
-
-class _Details(msgspec.Struct, rename="camel"):
-    retry_after_seconds: float = 0
-    causes: list[_Cause] | None = None
-
-
-class _Status(msgspec.Struct):
-    """The API's Status object, as far as faults need it."""
-
-    kind: str = ""
-    reason: str = ""
-    message: str = ""
-    code: int = 0
-    details: _Details | None = None
-
-
-_status_decoder = msgspec.json.Decoder(_Status)
 
 
 class ApiClient:
@@ -311,21 +288,6 @@ async def _expect_headers(request: aiohttp.ClientRequest, handler: aiohttp.Clien
     """Fail a request whose answer does not begin in time."""
     async with asyncio.timeout(HEADERS_TIMEOUT_S):
         return await handler(request)
-
-
-def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
-    """The fault of an error answer; a body that is no Status (a proxy's page) is quoted in short."""
-    try:
-        said = _status_decoder.decode(body)
-    except msgspec.DecodeError:
-        said = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
-    details = said.details or _Details()
-    after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
-    is_status = said.kind == "Status"
-    causes = tuple(Cause(cause.reason, cause.message, cause.field) for cause in details.causes or ())
-    return ApiFault(
-        status, said.reason, said.message, is_status=is_status, retry_after_s=after_s or None, causes=causes
-    )
 
 
 def _cause(fault: Fault) -> str:

@@ -16,7 +16,8 @@ import asyncio
 from typing import cast
 from urllib.parse import urlsplit
 
-from gangsched.kube.http.client import CONNECT_TIMEOUT_S, JSON, ApiClient, fault_of
+from gangsched.kube.http.answers import fault_of
+from gangsched.kube.http.client import CONNECT_TIMEOUT_S, JSON, ApiClient
 from gangsched.kube.http.faults import UNAUTHORIZED, Malformed, Unreachable, said
 from gangsched.kube.http.fence import Fence
 from gangsched.kube.http.sockets import keep_transport_alive

@@ -10,41 +10,22 @@ import os
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from gangsched.kube.http import sdk
 from gangsched.kube.http.faults import Misconfigured
+from gangsched.kube.http.tls import tls_context
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 RENEW_EVERY_S = 60.0
-
-
-def in_cluster() -> bool:
-    """Whether this process runs in a pod with a service-account token."""
-    return "KUBERNETES_SERVICE_HOST" in os.environ and (SERVICE_ACCOUNT / "token").is_file()
-
-
-def kubeconfig_path(given: Path | None) -> str:
-    """The kubeconfig to use: the given one, else $KUBECONFIG (which may join several), else ~/.kube/config.
-
-    Raises Misconfigured when none of its files exists.
-    """
-    text = str(given) if given is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
-    paths = [text] if given is not None else text.split(os.pathsep)
-    if not any(path and Path(path).expanduser().is_file() for path in paths):
-        raise Misconfigured(
-            f"There is no kubeconfig at {text}: pass --kubeconfig with a file that exists, or set KUBECONFIG."
-        )
-    return text
 
 
 class Credentials:
     """Address and credentials of one API server; `load` before use, `renew` now and then, `load` again after a 401."""
 
-    def __init__(self, kubeconfig: str | None, *, now: Callable[[], float]) -> None:
-        """`kubeconfig` is None for the pod's own service account."""
+    def __init__(self, kubeconfig: str | None, *, now: Callable[[], float], context: str | None = None) -> None:
+        """`kubeconfig` is None for the pod's own service account; `context` is one of its contexts, not the current."""
         self.kubeconfig = kubeconfig
+        self._context = context
         self.server = ""
         self.authorization = ""
         self.tls: ssl.SSLContext | None = None
@@ -67,7 +48,10 @@ class Credentials:
                 sdk.config.load_incluster_config(client_configuration=settings)
             else:
                 self._loader = await sdk.config.load_kube_config(
-                    config_file=self.kubeconfig, client_configuration=settings, persist_config=False
+                    config_file=self.kubeconfig,
+                    context=self._context,
+                    client_configuration=settings,
+                    persist_config=False,
                 )
             self.tls = _tls(settings)
         except Exception as error:  # YAML, files, TLS and exec plugins each raise their own
@@ -110,38 +94,14 @@ def _why(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-class _NamedContext(ssl.SSLContext):
-    """A TLS context that checks for a given name whatever the address: the kubeconfig's `tls-server-name`."""
-
-    name: str | None = None
-
-    def wrap_bio(
-        self,
-        incoming: ssl.MemoryBIO,
-        outgoing: ssl.MemoryBIO,
-        server_side: bool = False,
-        server_hostname: str | bytes | None = None,
-        session: ssl.SSLSession | None = None,
-    ) -> ssl.SSLObject:
-        """As asyncio calls it for a new connection."""
-        return super().wrap_bio(incoming, outgoing, server_side, self.name or server_hostname, session)
-
-
 def _tls(settings: Any) -> ssl.SSLContext | None:
     """The TLS context of a loaded configuration; None for plain http."""
     if not str(settings.host).startswith("https"):
         return None
-    # Unlike create_default_context this does not ask for VERIFY_X509_STRICT, for whose extensions many running
-    # clusters have CAs that are too old.
-    context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.name = settings.tls_server_name
-    if settings.ssl_ca_cert:
-        context.load_verify_locations(cafile=settings.ssl_ca_cert)
-    else:
-        context.load_default_certs()
-    if settings.cert_file:
-        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
-    if not settings.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+    return tls_context(
+        server_name=settings.tls_server_name,
+        authority=settings.ssl_ca_cert,
+        certificate=settings.cert_file,
+        key=settings.key_file,
+        verify=settings.verify_ssl,
+    )

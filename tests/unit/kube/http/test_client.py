@@ -14,7 +14,7 @@ from aiohttp import ClientConnectorCertificateError, ClientConnectorError, Serve
 from aiohttp.client_reqrep import ConnectionKey
 
 from gangsched.api.keys import SIGS, X_K8S
-from gangsched.kube.http import client, credentials
+from gangsched.kube.http import client, credentials, location
 from gangsched.kube.http.client import connect
 from gangsched.kube.http.faults import ApiFault, Malformed, Misconfigured, Unreachable, said
 from gangsched.kube.http.permissions import LAST_RESORT, PATH, PERMISSIONS, PREEMPTION, VOLUMES, Lease, warnings
@@ -311,7 +311,7 @@ async def test_service_account_inside_a_pod(
     ca = tmp_path / "ca.crt"
     ca.write_text("not a certificate")
     (tmp_path / "token").write_text("one\n")
-    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
+    monkeypatch.setattr(location, "SERVICE_ACCOUNT", tmp_path)
     library = "kubernetes_asyncio.config.incluster_config"
     monkeypatch.setattr(f"{library}.SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(f"{library}.SERVICE_CERT_FILENAME", str(ca))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gangsched.kube.http.client import fault_of
+from gangsched.kube.http.answers import fault_of
 from gangsched.kube.http.faults import Fault, Fenced, Unreachable
 from gangsched.kube.write.eviction import Said, after, disruption_target, evict_request, read_back
 from gangsched.model.protocol import Evict, EvictionResult

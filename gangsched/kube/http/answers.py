@@ -1,0 +1,49 @@
+"""Answers of the API server that are refusals, as faults.
+
+Law: whatever the body is, an error answer becomes an `ApiFault`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gangsched.kube.http.faults import ApiFault, Cause
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: float = 0
+    causes: list[_Cause] | None = None
+
+
+class _Status(msgspec.Struct):
+    """The API's Status object, as far as faults need it."""
+
+    kind: str = ""
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+_status_decoder = msgspec.json.Decoder(_Status)
+
+
+def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
+    """The fault of an error answer; a body that is no Status (a proxy's page) is quoted in short."""
+    try:
+        said = _status_decoder.decode(body)
+    except msgspec.DecodeError:
+        said = _Status(message=" ".join(body[:200].decode(errors="replace").split()))
+    details = said.details or _Details()
+    after_s = float(retry_after) if retry_after and retry_after.isdigit() else details.retry_after_seconds
+    is_status = said.kind == "Status"
+    causes = tuple(Cause(cause.reason, cause.message, cause.field) for cause in details.causes or ())
+    return ApiFault(
+        status, said.reason, said.message, is_status=is_status, retry_after_s=after_s or None, causes=causes
+    )

@@ -1,0 +1,29 @@
+"""Where the configuration of a client is: a kubeconfig, or the files of the pod's service account."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gangsched.kube.http.faults import Misconfigured
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def in_cluster() -> bool:
+    """Whether this process runs in a pod with a service-account token."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ and (SERVICE_ACCOUNT / "token").is_file()
+
+
+def kubeconfig_path(given: Path | None) -> str:
+    """The kubeconfig to use: the given one, else $KUBECONFIG (which may join several), else ~/.kube/config.
+
+    Raises Misconfigured when none of its files exists.
+    """
+    text = str(given) if given is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    paths = [text] if given is not None else text.split(os.pathsep)
+    if not any(path and Path(path).expanduser().is_file() for path in paths):
+        raise Misconfigured(
+            f"There is no kubeconfig at {text}: pass --kubeconfig with a file that exists, or set KUBECONFIG."
+        )
+    return text

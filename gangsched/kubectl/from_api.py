@@ -1,0 +1,67 @@
+"""A gang as the gangs API tells of it (`visibility.gangsched.dev`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kubectl.session import GANGS
+from gangsched.kubectl.story import GangStory
+
+SOURCE = "the gangs API"
+
+
+def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory:
+    """The gang. Raises Fault: ApiFault 404 if there is none or the API is not served (`session.is_unserved`)."""
+    return story(client.get(f"{GANGS}/namespaces/{quote(namespace)}/gangs/{quote(name, safe='')}"))
+
+
+def waiting(client: BlockingClient, namespace: str | None) -> list[Mapping[str, Any]]:
+    """The gangs with a place in the queue, in its order; of one namespace, or of all. Raises Fault."""
+    scope = f"/namespaces/{quote(namespace)}" if namespace else ""
+    gangs = [item for item in client.items(f"{GANGS}{scope}/gangs") if item.get("status", {}).get("position")]
+    return sorted(gangs, key=lambda gang: int(gang["status"]["position"]))
+
+
+def story(gang: Mapping[str, Any]) -> GangStory:
+    """What the object says."""
+    metadata, spec, status = gang["metadata"], gang.get("spec") or {}, gang.get("status") or {}
+    members = status.get("members") or {}
+    return GangStory(
+        str(metadata.get("namespace") or ""),
+        str(metadata["name"]),
+        source=SOURCE,
+        min_member=spec.get("min"),
+        by_state={str(state): int(number) for state, number in (members.get("byState") or {}).items()},
+        phase=str(status.get("phase") or ""),
+        reason=str(status.get("reason") or ""),
+        message=str(status.get("message") or ""),
+        nodes=[str(node) for node in status.get("nodes") or ()],
+        problems=[str(problem) for problem in status.get("problems") or ()],
+        extra=_extra(spec, status),
+        declared=True,
+    )
+
+
+def _extra(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, str]:
+    """What only the scheduler knows, in words."""
+    lacks, reserved = status.get("lacks") or {}, status.get("reserved") or {}
+    position, before = status.get("position"), status.get("before")
+    facts = {
+        "Declared by": spec.get("declaredBy"),
+        "Group": ", ".join(map(str, spec.get("group") or ())) if len(spec.get("group") or ()) > 1 else "",
+        "Queue": f"{status.get('queue') or 'waiting'}, number {position} ({before or 0} before it)" if position else "",
+        "Waits since": status.get("waitingSince"),
+        "Decided": f"{status['lastDecisionAgeSeconds']} s ago" if "lastDecisionAgeSeconds" in status else "",
+        "Lacks": f"{lacks.get('amount')} of {lacks.get('resource')}; the largest hole is {lacks.get('largestHole')}"
+        if lacks
+        else "",
+        "Reserved": (f"from {reserved['startTime']}" if reserved.get("startTime") else str(reserved.get("kind")))
+        if reserved
+        else "",
+        "Yields": status.get("yields"),
+        "Preemptions": status.get("preemptions"),
+    }
+    return {name: str(value) for name, value in facts.items() if value}

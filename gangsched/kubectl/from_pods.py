@@ -1,0 +1,230 @@
+"""A gang as its pods, its PodGroup and their Events tell of it, for clusters that do not serve the gangs API.
+
+Law: what the scheduler writes for users is read back as written (docs/semantics.md, E1-E3); who may list pods in their
+namespace needs no other right. PodGroups and Events that may not be read are left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from gangsched.api import keys
+from gangsched.api.gang_spec import GangDefaults, gang_id, gang_spec
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
+from gangsched.kube.read.decode import decode_pod
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.wire import Page, WirePod
+from gangsched.kubectl.story import BOUND, GATED, Condition, GangStory, PodStory
+from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup
+
+EVENTS_TOLD = 5
+SCHEDULED = ("Scheduled", "PodGroupScheduled", "PodGroupInitiallyScheduled")
+"""Conditions of PodGroups that say whether the gang has its nodes."""
+
+_pods = msgspec.json.Decoder(Page[WirePod])
+_pod = msgspec.json.Decoder(WirePod)
+_shapes = ShapeTable()
+
+
+def pod_named(client: BlockingClient, namespace: str, name: str) -> PodStory | None:
+    """The pod, or None if there is none. Raises Fault."""
+    try:
+        raw = client.request("GET", f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name, safe='')}")
+    except ApiFault as fault:
+        if fault.status == NOT_FOUND:
+            return None
+        raise
+    body: Mapping[str, Any] = msgspec.json.decode(raw)
+    gates = tuple(str(gate.get("name")) for gate in body["spec"].get("schedulingGates") or ())
+    wire = _pod.decode(raw)
+    pod = decode_pod(wire, _shapes)
+    if pod is None:  # ended, and of no gang
+        spec, phase = wire.spec, wire.status.phase
+        return PodStory(namespace, name, phase.lower(), phase, spec.scheduler_name, node=spec.node_name)
+    story = _story_of(pod, time.time())
+    story.gates = gates
+    return story
+
+
+def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory | None:
+    """The gang with all its members, or None if nothing declares it. Raises Fault if pods may not be listed."""
+    pods = _members(client, namespace, name)
+    pod_group = _pod_group(client, namespace, name, native=any(pod.native_group == name for pod in pods))
+    if not pods and pod_group is None:
+        return None
+    return _gang(client, namespace, name, pods, pod_group)
+
+
+def similar(client: BlockingClient, namespace: str, name: str) -> list[str]:
+    """Names of gangs and pods of the namespace that are nearly this one, the nearest first. Raises Fault."""
+    from difflib import get_close_matches
+
+    pods = list(_listed(client, namespace))
+    gangs = {ref.id.partition("/")[2] for pod in pods if (ref := gang_id(pod)) is not None}
+    return get_close_matches(name, sorted(gangs | {pod.name for pod in pods}), n=3)
+
+
+def _members(client: BlockingClient, namespace: str, name: str) -> list[Pod]:
+    """Its pods; those that carry labels are asked for by them, which is cheap in a large namespace."""
+    wanted = f"{namespace}/{name}"
+    labels = [identity.key for identity in keys.IDENTITIES if identity.label]
+    with ThreadPoolExecutor(len(labels)) as pool:
+        found = list(pool.map(lambda key: list(_listed(client, namespace, f"{key}={name}")), labels))
+    pods = {pod.uid: pod for some in found for pod in some} or {pod.uid: pod for pod in _listed(client, namespace)}
+    return [pod for pod in pods.values() if (ref := gang_id(pod)) is not None and ref.id == wanted]
+
+
+def _listed(client: BlockingClient, namespace: str, label_selector: str = "") -> Iterable[Pod]:
+    selected = {"labelSelector": label_selector} if label_selector else {}
+    try:
+        for page in client.pages(f"/api/v1/namespaces/{quote(namespace)}/pods", **selected):
+            yield from (
+                pod for wire in _pods.decode(page).items or () if (pod := decode_pod(wire, _shapes)) is not None
+            )
+    except ApiFault as fault:
+        if fault.status != 400 or not label_selector:  # a name that no label can have
+            raise
+
+
+def _pod_group(client: BlockingClient, namespace: str, name: str, *, native: bool) -> Mapping[str, Any] | None:
+    versions = [f"{api_group}/v1alpha1" for api_group in (keys.X_K8S, keys.SIGS)]
+    if native:
+        (served,) = client.gets([f"/apis/{keys.NATIVE}"])
+        versions = [] if isinstance(served, Fault) else [each["groupVersion"] for each in served.get("versions", ())]
+    paths = [f"/apis/{version}/namespaces/{quote(namespace)}/podgroups/{quote(name, safe='')}" for version in versions]
+    return next((found for found in client.gets(paths) if not isinstance(found, Fault)), None) if paths else None
+
+
+def _gang(
+    client: BlockingClient, namespace: str, name: str, pods: list[Pod], body: Mapping[str, Any] | None
+) -> GangStory:
+    pods.sort(key=lambda pod: (pod.creation_s, pod.name, pod.uid))
+    now = time.time()
+    members = [_story_of(pod, now) for pod in pods]
+    oldest_each = list({pod.gang_metadata: pod for pod in reversed(pods)}.values())
+    spec = gang_spec(
+        f"{namespace}/{name}",
+        oldest_each,
+        _understood(body) if body is not None else None,
+        needs_pod_group=any(ref.needs_pod_group for pod in pods if (ref := gang_id(pod)) is not None),
+        defaults=GangDefaults(),
+    )
+    gang = GangStory(
+        namespace,
+        name,
+        source="the conditions of its pods" + (", its PodGroup" if body is not None else "") + " and Events",
+        min_member=spec.min_member,
+        by_state=dict(Counter(member.state for member in members).most_common()),
+        members=members,
+        nodes=sorted({member.node for member in members if member.node}),
+        problems=[problem.text for problem in spec.problems],
+        declared=body is not None,
+    )
+    if body is not None:
+        status = body.get("status") or {}
+        gang.phase = str(status.get("phase") or "")
+        gang.conditions = [_condition(entry) for entry in status.get("conditions") or ()]
+    _say_why(gang)
+    gang.events = _events(client, namespace, _uid_of_events(body, pods))
+    return gang
+
+
+def _say_why(gang: GangStory) -> None:
+    """Its reason and message: the PodGroup's condition, else its oldest waiting pod's (semantics E1)."""
+    of_group = next((each for each in gang.conditions if each.type in SCHEDULED and each.status != "True"), None)
+    waiting = [member for member in gang.members if member.message and not member.node]
+    of_pod = waiting[0] if waiting else None
+    if of_group is not None and of_group.message:
+        gang.reason, gang.message = of_group.reason, of_group.message
+    elif of_pod is not None:
+        gang.reason, gang.message = of_pod.reason, of_pod.message
+
+
+def _story_of(pod: Pod, now: float) -> PodStory:
+    ref = gang_id(pod)
+    condition = pod.condition if pod.condition is not None and pod.condition.status == "False" else None
+    return PodStory(
+        pod.namespace,
+        pod.name,
+        _state(pod),
+        str(pod.phase),
+        pod.scheduler_name,
+        gang=ref.id if ref is not None else "",
+        node=pod.node_name,
+        reason=condition.reason if condition is not None else "",
+        message=condition.message if condition is not None else "",
+        age_s=round(now - pod.creation_s, 1),
+    )
+
+
+def _state(pod: Pod) -> str:
+    if pod.phase in TERMINAL:
+        return "succeeded" if pod.phase is Phase.SUCCEEDED else "failed"
+    if pod.deleting:
+        return "terminating"
+    if pod.node_name:
+        return BOUND
+    return GATED if pod.gated else "pending"
+
+
+def _understood(body: Mapping[str, Any]) -> PodGroup:
+    """What of a PodGroup counts here, without the library that checks the whole of it."""
+    api_group, _, version = str(body["apiVersion"]).rpartition("/")
+    metadata, spec = body["metadata"], body.get("spec") or {}
+    policy = (spec.get("schedulingPolicy") or {}).get("gang") or {}
+    minimum = policy.get("minCount") if api_group == keys.NATIVE else spec.get("minMember")
+    return PodGroup(
+        api_group=api_group,
+        version=version,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        creation_s=0,
+        gang_metadata=keys.pod_group_metadata(metadata.get("annotations") or {}),
+        min_member=minimum if isinstance(minimum, int) else None,
+    )
+
+
+def _condition(entry: Mapping[str, Any]) -> Condition:
+    return Condition(*(str(entry.get(key) or "") for key in ("type", "status", "reason", "message")))
+
+
+def _uid_of_events(body: Mapping[str, Any] | None, pods: list[Pod]) -> str:
+    """The object that the gang's Events are on (semantics E2)."""
+    return str(body["metadata"]["uid"]) if body is not None else pods[0].uid
+
+
+def _events(client: BlockingClient, namespace: str, uid: str) -> list[Condition]:
+    query = urlencode({"fieldSelector": f"involvedObject.uid={uid}", "limit": "500"})
+    (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace)}/events?{query}"])
+    if isinstance(found, Fault):
+        return []
+    events = sorted(found.get("items") or (), key=_last_seen)
+    return [
+        Condition(
+            str(event.get("type") or ""),
+            _last_seen(event),
+            str(event.get("reason") or ""),
+            str(event.get("message") or ""),
+        )
+        for event in events[-EVENTS_TOLD:]
+    ]
+
+
+def _last_seen(event: Mapping[str, Any]) -> str:
+    series = event.get("series") or {}
+    stamps = (
+        series.get("lastObservedTime"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    )
+    return str(next((stamp for stamp in stamps if stamp), ""))[:19].replace("T", " ")

@@ -1,0 +1,180 @@
+"""`map`: nodes and who uses their accelerators, one character for each.
+
+Law: it shows what pods request on nodes, as schedulers count it, and not what they do with it. It needs the right to
+list nodes and the pods of all namespaces. Capacity of nodes that take no new pods is shown, and does not count as free.
+"""
+
+from __future__ import annotations
+
+import string
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from gangsched.api.gang_spec import gang_id
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kube.http.faults import FORBIDDEN, ApiFault
+from gangsched.kube.read.decode import decode_node, decode_pod
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.wire import Page, WireNode, WirePod
+from gangsched.kubectl.session import DONE, CannotAnswer, Session, lacking
+from gangsched.kubectl.terminal import Cell, Line, Output, columns, write, write_json
+from gangsched.model.gpu_policy import PRODUCT_LABEL
+from gangsched.model.objects import Node, Pod
+from gangsched.model.resources import is_accelerator
+from gangsched.model.text import counted
+
+LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
+OTHER, FREE, CLOSED = "+", ".", "x"
+WIDEST = 64
+"""More units of a node than this are not drawn one by one."""
+COLOURS = ("cyan", "magenta", "yellow", "blue", "green", "red", "bright_cyan", "bright_magenta", "bright_blue")
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class NodeUse:
+    """One node's units of one resource: how many there are, and how many each user (a gang or a pod) has."""
+
+    node: Node
+    total: int
+    users: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def free(self) -> int:
+        """Units that a new pod could get here."""
+        return 0 if self.node.unschedulable else max(0, self.total - self.users.total())
+
+
+def show(session: Session, resource: str | None, selector: str, output: Output) -> int:
+    """Draw the map; the exit code. Raises Fault and CannotAnswer."""
+    nodes, pods = _read(session.client, selector)
+    resources = (
+        [resource]
+        if resource
+        else sorted({name for node in nodes for name, _ in node.allocatable if is_accelerator(name)})
+    )
+    if not resources:
+        raise CannotAnswer(
+            f"No accelerators are known on the {counted(len(nodes), 'node')}: name a resource with --resource."
+        )
+    maps = {name: use(nodes, pods, name) for name in resources}
+    if output is Output.JSON:
+        write_json({name: [_as_json(each) for each in of] for name, of in maps.items()})
+    else:
+        write(
+            line for place, (name, of) in enumerate(maps.items()) for line in ([""] if place else []) + drawn(name, of)
+        )
+    return DONE
+
+
+def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str) -> list[NodeUse]:
+    """The nodes that have the resource, by name, and who uses it there."""
+    uses = {
+        node.name: NodeUse(node, amount)
+        for node in sorted(nodes, key=lambda node: node.name)
+        if (amount := dict(node.allocatable).get(resource, 0))
+    }
+    for pod in pods:
+        on = uses.get(pod.node_name)
+        if on is not None and pod.live and (amount := dict(pod.shape.requests).get(resource, 0)):
+            ref = gang_id(pod)
+            on.users[ref.id if ref is not None else pod.key] += amount
+    return list(uses.values())
+
+
+def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
+    """The map of one resource: what is free, the nodes, and who is who."""
+    free, total = sum(each.free for each in uses), sum(each.total for each in uses)
+    hole = max((each.free for each in uses), default=0)
+    largest = f"; the largest hole on one node is {hole}" if free else ""
+    lines: list[Line | str] = [
+        [Cell(f"{free} of {total} {resource} are free on {counted(len(uses), 'node')}{largest}.", "bold"), ""]
+    ]
+    users: Counter[str] = Counter()
+    on_nodes: dict[str, int] = defaultdict(int)
+    for each in uses:
+        users.update(each.users)
+        for user in each.users:
+            on_nodes[user] += 1
+    letters = dict(
+        zip((user for user, _ in sorted(users.items(), key=lambda item: (-item[1], item[0]))), LETTERS, strict=False)
+    )
+    styles = {letter: COLOURS[place % len(COLOURS)] for place, letter in enumerate(LETTERS)}
+    width = max((len(each.node.name) for each in uses), default=4)
+    products = {each.node.labels.get(PRODUCT_LABEL, "") for each in uses}
+    wide = max(map(len, products))
+    for each in uses:
+        product = f"{each.node.labels.get(PRODUCT_LABEL, '') or '-':{wide}}  " if len(products) > 1 else ""
+        head = f"{each.node.name:{width}}  {product}{each.free:>3} free of {each.total:<3}  "
+        note = "  (takes no new pods)" if each.node.unschedulable else ""
+        lines.append([head, *_units(each, letters, styles), note])
+    if users:
+        rows = [
+            (Cell(letter, styles[letter]), user, str(users[user]), str(on_nodes[user]))
+            for user, letter in letters.items()
+        ]
+        lines += ["", *columns(("", "GANG OR POD", "HAS", "NODES"), rows)]
+        if left := len(users) - len(letters):
+            lines.append(f"{OTHER}  {left} more")
+    return lines
+
+
+def _units(of: NodeUse, letters: Mapping[str, str], styles: Mapping[str, str]) -> list[Cell]:
+    """One character a unit; of a node that is too wide, how many each user has."""
+    taken = sorted(of.users.items(), key=lambda item: (letters.get(item[0], "~"), item[0]))
+    left = max(0, of.total - of.users.total())
+    if of.total > WIDEST:
+        return [
+            Cell(f"{letters.get(user, OTHER)}×{number} ", styles.get(letters.get(user, ""), ""))
+            for user, number in taken
+        ]
+    cells = [Cell(letters.get(user, OTHER) * number, styles.get(letters.get(user, ""), "")) for user, number in taken]
+    return [*cells, Cell((CLOSED if of.node.unschedulable else FREE) * left, "dim")]
+
+
+def _as_json(of: NodeUse) -> dict[str, object]:
+    return {
+        "node": of.node.name,
+        "product": of.node.labels.get(PRODUCT_LABEL, ""),
+        "total": of.total,
+        "free": of.free,
+        "unschedulable": of.node.unschedulable,
+        "users": dict(of.users),
+    }
+
+
+def _read(client: BlockingClient, selector: str) -> tuple[list[Node], list[Pod]]:
+    shapes = ShapeTable()
+    selected = {"labelSelector": selector} if selector else {}
+
+    def nodes() -> list[Node]:
+        decoder = msgspec.json.Decoder(Page[WireNode])
+        pages = client.pages("/api/v1/nodes", **selected)
+        return [decode_node(wire) for page in pages for wire in decoder.decode(page).items or ()]
+
+    def pods() -> list[Pod]:
+        decoder = msgspec.json.Decoder(Page[WirePod])
+        pages = client.pages("/api/v1/pods", fieldSelector="spec.nodeName!=")
+        wires = (wire for page in pages for wire in decoder.decode(page).items or ())
+        return [pod for wire in wires if (pod := decode_pod(wire, shapes)) is not None]
+
+    with ThreadPoolExecutor(2) as pool:
+        futures = pool.submit(_needed, nodes), pool.submit(_needed, pods)
+        return futures[0].result(), futures[1].result()
+
+
+def _needed(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except ApiFault as fault:
+        if fault.status != FORBIDDEN:
+            raise
+        raise CannotAnswer(
+            f"{lacking(fault)}, and the map is made of that; `why` needs no more than your namespace."
+        ) from fault

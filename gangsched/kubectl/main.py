@@ -1,0 +1,86 @@
+"""The command line of `kubectl gangsched`: flags in, exit code out.
+
+Law: a command is imported when it is called. Exit codes: 0 there is an answer; 1 the answer is no, or something was
+found; 2 there is no answer (misuse, no rights, no API server, nothing of that name); 3 a bug; 130 ctrl-C.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gangsched import __version__
+from gangsched.kubectl.session import Session, guarded
+from gangsched.kubectl.terminal import Output
+
+cli = typer.Typer(
+    name="kubectl-gangsched",
+    help="Ask a cluster about its gangs. Exit codes: 0 answered, 1 no or findings, 2 no answer, 3 a bug.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="The namespace; else that of the kubeconfig's context.")
+]
+Kubeconfig = Annotated[Path | None, typer.Option(metavar="FILE", help="Else $KUBECONFIG, else ~/.kube/config.")]
+Context = Annotated[str | None, typer.Option(help="A context of the kubeconfig; else the current one.")]
+Form = Annotated[Output, typer.Option("--output", "-o", help="text or json.")]
+
+
+@cli.callback()
+def root() -> None:
+    """Ask a cluster about its gangs. Exit codes: 0 answered, 1 no or findings, 2 no answer, 3 a bug."""
+
+
+@cli.command()
+def why(
+    target: Annotated[str, typer.Argument(metavar="POD|GANG", help="NAME, pod/NAME or gang/NAME.")],
+    *,
+    namespace: Namespace = None,
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say why a pod or a gang waits, or where it is."""
+
+    def work() -> int:
+        from gangsched.kubectl.why import why as ask
+
+        return ask(Session(namespace, kubeconfig, context), target, output)
+
+    raise typer.Exit(guarded(work))
+
+
+@cli.command("map")
+def gpu_map(
+    *,
+    resource: Annotated[str | None, typer.Option(help="The resource to count; else the accelerators found.")] = None,
+    selector: Annotated[str | None, typer.Option("--selector", "-l", help="Only nodes with these labels.")] = None,
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show which gang uses which GPUs, node by node; you must be allowed to list nodes and pods."""
+
+    def work() -> int:
+        from gangsched.kubectl.gpu_map import show
+
+        return show(Session(None, kubeconfig, context), resource, selector or "", output)
+
+    raise typer.Exit(guarded(work))
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"kubectl-gangsched {__version__}")
+
+
+def main() -> None:
+    """Run the console script; ends the process with the command's exit code."""
+    cli(prog_name="kubectl-gangsched")

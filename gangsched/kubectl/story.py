@@ -1,0 +1,166 @@
+"""What is known of one gang and of one pod, from wherever it comes, and the one sentence that says it.
+
+Law: pure. A story has the words of the scheduler as they were written; nothing is guessed here but what is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangsched.kubectl.terminal import sentence
+from gangsched.model.text import counted
+
+WAITING = frozenset({"pending", "held", "waiting for claims", "binding", "kept", "retry"})
+"""Words of `state.debug_view.MEMBER_STATES` for members that have no node yet, and may get one."""
+BOUND = "bound"
+GATED = "gated"
+
+
+@dataclass(slots=True)
+class Condition:
+    """One condition of a pod or PodGroup, or an Event (`status` is its age then)."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class PodStory:
+    """One pod; `gang` is "namespace/name", "" for a plain one. `state` is one of `MEMBER_STATES`."""
+
+    namespace: str
+    name: str
+    state: str
+    phase: str
+    scheduler: str
+    gang: str = ""
+    node: str = ""
+    reason: str = ""
+    message: str = ""
+    gates: tuple[str, ...] = ()
+    age_s: float = 0.0
+
+
+@dataclass(slots=True)
+class GangStory:
+    """One gang; `source` says where this comes from, `extra` has facts that only the scheduler knows, by name."""
+
+    namespace: str
+    name: str
+    source: str
+    min_member: int | None = None
+    by_state: dict[str, int] = field(default_factory=dict)
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    nodes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)
+    events: list[Condition] = field(default_factory=list)
+    members: list[PodStory] = field(default_factory=list)
+    extra: dict[str, str] = field(default_factory=dict)
+    declared: bool = False
+
+    @property
+    def total(self) -> int:
+        """All members that are known."""
+        return sum(self.by_state.values())
+
+    @property
+    def bound(self) -> int:
+        """Members with a node."""
+        return self.by_state.get(BOUND, 0)
+
+    @property
+    def waiting(self) -> int:
+        """Members that wait for a node, the gated ones too."""
+        return sum(number for state, number in self.by_state.items() if state in WAITING or state == GATED)
+
+
+def of_gang(gang: GangStory) -> str:
+    """The one sentence about a gang."""
+    name = f"Gang {gang.namespace}/{gang.name}"
+    if not gang.total:
+        return f"{name} has no pods yet; its PodGroup exists." if gang.declared else f"{name} has no pods."
+    if not gang.waiting:
+        if gang.bound:
+            return f"{name} has its nodes: {_pods_are(gang.bound)} bound."
+        return f"{name} is over: {_listed(gang.by_state)}."
+    start = (
+        f"{name} waits" if not gang.bound else f"{name} has {counted(gang.bound, 'pod')} bound, and {gang.waiting} wait"
+    )
+    if gang.message:
+        return sentence(f"{start}: {gang.message}")
+    if gang.by_state.get(GATED) == gang.waiting:
+        return (
+            f"{start}: their scheduling gates keep them from being scheduled, until whoever set them takes them away."
+        )
+    return f"{start}. {unsaid(gang.members)}"
+
+
+def of_pod(pod: PodStory) -> str:
+    """The one sentence about a pod."""
+    name = f"Pod {pod.namespace}/{pod.name}"
+    if pod.state in {"succeeded", "failed"}:
+        return f"{name} is over: {pod.phase}."
+    if pod.state == "terminating":
+        return f"{name} is being deleted."
+    if pod.node:
+        return f"{name} has its node: {pod.node} ({pod.phase})."
+    if pod.state == GATED:
+        gates = ", ".join(pod.gates)
+        kept = f"its scheduling gates ({gates}) keep it from being scheduled"
+        return f"{name} waits: {kept}, until whoever set them takes them away."
+    whose = f" as part of gang {pod.gang}" if pod.gang else ""
+    if pod.message:
+        return sentence(f"{name} waits{whose}: {pod.message}")
+    return f"{name} waits{whose}. {unsaid([pod])}"
+
+
+JUST_NOW_S = 5.0
+
+
+def unsaid(pods: list[PodStory]) -> str:
+    """That nobody has said why pods wait; the next sentence after that they do."""
+    waiting = [pod for pod in pods if pod.state in WAITING]
+    if not waiting:
+        return "Nobody has said why yet."
+    if min(pod.age_s for pod in waiting) < JUST_NOW_S:
+        return (
+            "They were created a moment ago: ask again."
+            if len(waiting) > 1
+            else "It was created a moment ago: ask again."
+        )
+    names = sorted({pod.scheduler for pod in waiting})
+    asked = " and ".join(f'"{name}"' for name in names)
+    return f"No scheduler has said why: is there one that serves schedulerName {asked}?{_nearest(names)}"
+
+
+OURS = "gangsched"
+"""The name under which the scheduler serves unless it is told otherwise."""
+
+
+def _nearest(names: list[str]) -> str:
+    from difflib import get_close_matches
+
+    wrong = [name for name in names if name != OURS and get_close_matches(name, [OURS], cutoff=0.75)]
+    return f' The usual name is "{OURS}".' if wrong else ""
+
+
+def _pods_are(number: int) -> str:
+    return "its pod is" if number == 1 else f"all {number} pods are"
+
+
+def _listed(by_state: dict[str, int]) -> str:
+    return ", ".join(f"{counted(number, 'pod')} {state}" for state, number in sorted(by_state.items()) if number)
+
+
+def as_json(story: GangStory | PodStory, said: str) -> dict[str, Any]:
+    """For `-o json`."""
+    from dataclasses import asdict
+
+    kind = "Gang" if isinstance(story, GangStory) else "Pod"
+    return {"kind": kind, "sentence": said, **asdict(story)}

@@ -1,0 +1,88 @@
+"""What is written to the terminal: plain lines off it, styled ones on it, and nothing that a tenant smuggled in.
+
+Law: names and messages are written by others. Every text passes through `clean`: control characters, which move the
+cursor or set the title of a terminal, and those that turn the direction of text around, become "�".
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Output(StrEnum):
+    """The form of an answer: text for people, or JSON."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Cell(NamedTuple):
+    """A text with a style of rich's, which counts on a terminal only."""
+
+    text: str
+    style: str = ""
+
+
+Line = Sequence[Cell | str]
+
+
+def clean(text: str) -> str:
+    """On one line, everything unprintable replaced."""
+    return "".join(char if char.isprintable() else " " if char in "\n\t\r" else "�" for char in text)
+
+
+def write(lines: Iterable[Line | str]) -> None:
+    """Write lines to stdout; each is a text, or texts that follow one another."""
+    if not sys.stdout.isatty():
+        for line in lines:
+            sys.stdout.write(clean(line if isinstance(line, str) else "".join(_text(cell) for cell in line)) + "\n")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, emoji=False, markup=False)
+    for line in lines:
+        styled = Text()
+        for cell in (line,) if isinstance(line, str) else line:
+            styled.append(clean(_text(cell)), style="" if isinstance(cell, str) else cell.style)
+        console.print(styled, soft_wrap=True)
+
+
+def write_json(value: object) -> None:
+    """Write JSON to stdout; everything that is not ASCII is escaped."""
+    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[Cell | str]], *, indent: str = "") -> list[Line]:
+    """A table as kubectl writes it: as wide as its texts, two spaces between."""
+    all_rows = [[Cell(title, "bold") for title in head]] if any(head) else []
+    all_rows += [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+    widths = [max(len(clean(row[place].text)) for row in all_rows) for place in range(len(head))] if all_rows else []
+    lines: list[Line] = []
+    for row in all_rows:
+        last = len(row) - 1
+        padded = [
+            Cell(clean(cell.text) if place == last else clean(cell.text).ljust(widths[place] + 2), cell.style)
+            for place, cell in enumerate(row)
+        ]
+        lines.append([indent, *padded])
+    return lines
+
+
+def facts(of: Mapping[str, str]) -> list[Line]:
+    """Names and values, without those that have none."""
+    return columns(("", ""), ((Cell(name, "bold"), value) for name, value in of.items() if value))
+
+
+def sentence(text: str) -> str:
+    """With a full stop at its end."""
+    text = text.strip()
+    return text if not text or text[-1] in ".!?" else f"{text}."
+
+
+def _text(cell: Cell | str) -> str:
+    return cell if isinstance(cell, str) else cell.text

@@ -1,0 +1,156 @@
+"""`why`: why a gang or a pod has no node, in one sentence first.
+
+Law: the gangs API is asked where it is served. Where it is not, or may not be read, conditions and Events have to do,
+and the answer says so. A name may be that of a gang and of a pod: `gang/NAME` and `pod/NAME` tell them apart.
+"""
+
+from __future__ import annotations
+
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
+from gangsched.kubectl import from_api, from_pods
+from gangsched.kubectl.session import DONE, CannotAnswer, Session, is_unserved, lacking, serves_gangs
+from gangsched.kubectl.story import GangStory, PodStory, as_json, of_gang, of_pod
+from gangsched.kubectl.terminal import Cell, Line, Output, columns, facts, write, write_json
+from gangsched.model.text import counted
+
+GANG_WORDS = frozenset({"gang", "gangs", "podgroup", "podgroups", "pg"})
+POD_WORDS = frozenset({"pod", "pods", "po"})
+MEMBERS_SHOWN = 20
+STYLES = {"bound": "green", "succeeded": "green", "failed": "red", "terminating": "dim"}
+
+
+def why(session: Session, target: str, output: Output) -> int:
+    """Say why; the exit code. Raises Fault and CannotAnswer."""
+    kind, name = _target(target)
+    pod = None
+    gang: GangStory | None = None
+    instead = ""
+    if kind != "gang":
+        pod = _pod(session, name, must=kind == "pod")
+    if kind == "pod":
+        assert pod is not None
+        if pod.gang and not pod.node:
+            gang, instead = _gang(session, pod.gang.partition("/")[2])
+    else:
+        gang, instead = _gang(session, name)
+        if gang is None and pod is not None and pod.gang:
+            gang, instead = _gang(session, pod.gang.partition("/")[2])
+        elif gang is not None:
+            pod = None
+    if gang is None and pod is None:
+        raise CannotAnswer(_not_there(session, name, kind))
+    _tell(gang, pod, instead, output)
+    return DONE
+
+
+def _target(target: str) -> tuple[str, str]:
+    """("gang", "pod" or "", name)."""
+    word, slash, name = target.partition("/")
+    if not slash:
+        return "", target
+    if not name or word.lower() not in GANG_WORDS | POD_WORDS:
+        raise CannotAnswer(
+            f'"{target}" is not understood: give NAME, pod/NAME or gang/NAME, and the namespace with -n.'
+        )
+    return ("gang" if word.lower() in GANG_WORDS else "pod"), name
+
+
+def _pod(session: Session, name: str, *, must: bool) -> PodStory | None:
+    try:
+        pod = from_pods.pod_named(session.client, session.namespace, name)
+    except ApiFault as fault:
+        if must or fault.status != FORBIDDEN:
+            raise
+        return None
+    if pod is None and must:
+        raise CannotAnswer(_not_there(session, name, "pod"))
+    return pod
+
+
+def _gang(session: Session, name: str) -> tuple[GangStory | None, str]:
+    """The gang, and why it does not come from the gangs API; "" if it does."""
+    try:
+        return from_api.gang_named(session.client, session.namespace, name), ""
+    except ApiFault as fault:
+        if fault.status == NOT_FOUND and not is_unserved(fault):
+            return None, ""
+        instead = _why_not_the_api(session, fault)
+    return from_pods.gang_named(session.client, session.namespace, name), instead
+
+
+def _why_not_the_api(session: Session, fault: ApiFault) -> str:
+    if fault.status == NOT_FOUND or (fault.status == FORBIDDEN and not serves_gangs(session)):
+        return "this cluster does not serve the gangs API (visibility.gangsched.dev)"
+    if fault.status == FORBIDDEN:
+        return lacking(fault)[:1].lower() + lacking(fault)[1:]
+    return f"the gangs API does not answer ({str(fault).rstrip('.')})"
+
+
+def _not_there(session: Session, name: str, kind: str) -> str:
+    what = {"gang": f"gang {name}", "pod": f"pod {name}", "": f"gang or pod {name}"}[kind]
+    try:
+        near = from_pods.similar(session.client, session.namespace, name)
+    except Fault:
+        near = []
+    ask = f"; did you mean {' or '.join(near)}?" if near else "; another namespace is asked with -n."
+    return f"There is no {what} in namespace {session.namespace}{ask}"
+
+
+def _tell(gang: GangStory | None, pod: PodStory | None, instead: str, output: Output) -> None:
+    story = pod if pod is not None else gang
+    assert story is not None
+    said = of_pod(story) if isinstance(story, PodStory) else of_gang(story)
+    if output is Output.JSON:
+        told = as_json(story, said)
+        if pod is not None:
+            told["of"] = as_json(gang, of_gang(gang)) if gang is not None else None
+        write_json({**told, "instead": instead})
+        return
+    lines: list[Line | str] = [[Cell(said, "bold")]]
+    if pod is not None and gang is not None:
+        lines += ["", of_gang(gang)]
+    if gang is not None:
+        lines += ["", *_details(gang)]
+    if instead:
+        lines += ["", f"This comes from {gang.source if gang is not None else 'the pod'}: {instead}."]
+    write(lines)
+
+
+def _details(gang: GangStory) -> list[Line | str]:
+    states = ", ".join(f"{number} {state}" for state, number in gang.by_state.items() if number)
+    lines: list[Line | str] = [
+        *facts(
+            {
+                "Minimum": f"{gang.min_member} of {counted(gang.total, 'pod')}"
+                if gang.min_member is not None
+                else "none",
+                "Pods": states,
+                "Phase": gang.phase,
+                "Reason": gang.reason,
+                "Nodes": ", ".join(gang.nodes),
+                **gang.extra,
+            }
+        )
+    ]
+    lines += [line for problem in gang.problems for line in ("", f"Problem: {problem}")]
+    if gang.members:
+        rows = [
+            (
+                member.name,
+                Cell(member.state, STYLES.get(member.state, "yellow")),
+                member.node or "-",
+                member.reason or "-",
+            )
+            for member in gang.members[:MEMBERS_SHOWN]
+        ]
+        lines += ["", *columns(("POD", "STATE", "NODE", "REASON"), rows)]
+        if len(gang.members) > MEMBERS_SHOWN:
+            lines.append(f"… and {len(gang.members) - MEMBERS_SHOWN} more")
+    others = [each for each in gang.conditions if each.message and each.message != gang.message]
+    if others:
+        told = [(each.type, each.status, each.reason, each.message) for each in others]
+        lines += ["", *columns(("CONDITION", "STATUS", "REASON", "MESSAGE"), told)]
+    if gang.events:
+        events = [(each.status, each.type, each.reason, each.message) for each in gang.events]
+        lines += ["", *columns(("LAST SEEN", "TYPE", "EVENT", "MESSAGE"), events)]
+    return lines

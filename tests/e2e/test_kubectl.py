@@ -1,0 +1,156 @@
+"""`kubectl gangsched` on a real API server with RBAC: as a user with the role `edit` in one namespace, and as admin."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api, Object
+from control_plane.applying import apply_manifests, apply_yaml
+from control_plane.daemon import Daemon
+from control_plane.following import Following
+
+from tests.e2e.kube_parts import ROOT
+
+pytestmark = pytest.mark.e2e
+
+COMMAND = Path(sys.executable).with_name("kubectl-gangsched")
+PODS = "/api/v1/pods"
+GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
+WITHIN_S = 30.0
+MINE, THEIRS = "team-a", "team-b"
+
+
+class Answer(NamedTuple):
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+def ask(kubeconfig: Path, *words: str) -> Answer:
+    """Run the console script off a terminal."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    done = subprocess.run([COMMAND, *words], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Controllers, because they make up the role `edit`; two nodes of 8 GPUs and two namespaces."""
+    with ControlPlane(kcm=True) as plane:
+        api = Api.of(plane)
+        apply_manifests(api)
+        apply_yaml(api, ROOT / "manifests" / "rbac-users.yaml")
+        make.create_all(api, [make.namespace(name) for name in (MINE, THEIRS)])
+        make.create_all(api, [make.node(name, gpus=8) for name in ("n0", "n1")])
+        api.close()
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def editor(plane: ControlPlane) -> Path:
+    """The kubeconfig of a user with the role `edit` in `MINE`, whose context names that namespace."""
+    api = Api.of(plane)
+    api.post(f"/api/v1/namespaces/{MINE}/serviceaccounts", {"metadata": {"name": "alice"}})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+    subject = {"kind": "ServiceAccount", "name": "alice", "namespace": MINE}
+    binding = {"metadata": {"name": "alice"}, "roleRef": role, "subjects": [subject]}
+    api.post(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{MINE}/rolebindings", binding)
+    api.close()
+    token = plane.service_account_token(MINE, "alice")
+    path = plane.write_kubeconfig(plane.workdir / "alice.kubeconfig", token=token)
+    document = json.loads(path.read_text())
+    document["contexts"][0]["context"]["namespace"] = MINE
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.fixture(scope="module")
+def daemon(plane: ControlPlane) -> Iterator[Daemon]:
+    """One daemon, which has put `running` on both nodes and found no room for `training`."""
+    with Daemon(plane) as daemon:
+        api = Api.of(plane)
+        make.create_all(api, make.gang("running", MINE, members=3, gpus=4))
+        with Following(api, PODS) as pods:
+            pods.wait_for(
+                lambda items: sum(bool(pod["spec"].get("nodeName")) for pod in items.values()) == 3,
+                within_s=WITHIN_S,
+                what="gang running",
+            )
+        make.create_all(api, make.gang("training", MINE, members=2, gpus=4))
+        make.create_all(api, [make.pod("alone", THEIRS, gpus=8), make.pod("typo", MINE, scheduler_name="gangshed")])
+        with Following(api, GROUPS) as groups:
+            groups.wait_for(lambda items: any(map(waits, items.values())), within_s=WITHIN_S, what="a reason")
+        api.close()
+        yield daemon
+
+
+def waits(group: Mapping[str, Any]) -> bool:
+    """Whether a PodGroup says that it waits for room."""
+    found = group.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Scheduled" and each["reason"] == "Unschedulable" for each in found)
+
+
+def message(plane: ControlPlane, group: str) -> str:
+    """What the condition of a PodGroup says."""
+    api = Api.of(plane)
+    body: Object = api.get(f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{MINE}/podgroups/{group}")
+    api.close()
+    (found,) = [each["message"] for each in body["status"]["conditions"] if each["type"] == "Scheduled"]
+    return str(found)
+
+
+def test_why_works_with_the_rights_of_one_namespace(plane: ControlPlane, daemon: Daemon, editor: Path) -> None:
+    """The first line is one sentence with the scheduler's own words; without the gangs API the answer says so."""
+    answer = ask(editor, "why", "training")
+    first = answer.out.splitlines()[0]
+    assert (answer.code, answer.err) == (0, "")
+    assert first == f"Gang {MINE}/training waits: {message(plane, 'training')}"
+    assert "this cluster does not serve the gangs API" in answer.out
+    assert ask(editor, "why", "gang/running").out.startswith(
+        f"Gang {MINE}/running has its nodes: all 3 pods are bound."
+    )
+
+
+def test_why_of_a_pod_tells_of_its_gang(daemon: Daemon, editor: Path) -> None:
+    """A member says what it has and its gang the rest; a pod that nobody serves is told of too."""
+    told = json.loads(ask(editor, "why", "pod/training-0", "-o", "json").out)
+    assert told["sentence"].startswith(f"Pod {MINE}/training-0 waits as part of gang {MINE}/training: ")
+    assert (told["of"]["by_state"], told["of"]["min_member"]) == ({"pending": 2}, 2)
+    assert ask(editor, "why", "typo").out.startswith(f"Pod {MINE}/typo waits. ")
+
+
+def test_what_is_not_there_or_not_allowed_is_one_sentence(daemon: Daemon, editor: Path) -> None:
+    """A misspelt name gets the nearest ones; another namespace, and the map, name the right that is lacking."""
+    near = ask(editor, "why", "gang/trainin")
+    assert (near.code, near.out) == (2, "")
+    assert near.err.startswith(
+        f"kubectl-gangsched: There is no gang trainin in namespace {MINE}; did you mean training"
+    )
+    user = f"system:serviceaccount:{MINE}:alice"
+    refused = ask(editor, "why", "pod/alone", "-n", THEIRS)
+    assert refused == Answer(2, "", f"kubectl-gangsched: You (user {user}) may not get pods in namespace {THEIRS}.\n")
+    no_map = ask(editor, "map")
+    assert no_map.code == 2
+    assert f"You (user {user}) may not list nodes in the whole cluster" in no_map.err
+
+
+def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Daemon) -> None:
+    """For who may list nodes: free and used GPUs of each node, by gang."""
+    text = ask(plane.kubeconfig, "map").out
+    assert text.startswith("4 of 16 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 4.\n")
+    assert "AAAAAAAA" in text
+    assert "AAAA...." in text
+    told = json.loads(ask(plane.kubeconfig, "map", "-o", "json").out)["nvidia.com/gpu"]
+    assert sum(node["users"].get(f"{MINE}/running", 0) for node in told) == 12

@@ -1,0 +1,62 @@
+"""docs/kubectl.md shows what the commands print: every example with output is run on the cluster made up here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gangsched.kubectl.main import cli
+from tests.unit.kubectl.fake_api import FakeApi, listed, node, pod, pod_group, served
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubectl.md"
+LACKS = (
+    "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. "
+    "The gang needs 8 nvidia.com/gpu at once, and 4 are free on these nodes"
+)
+NAMESPACED = "/api/v1/namespaces/team"
+EXAMPLES = [
+    (shlex.split(command)[2:], output)
+    for block in re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    for command, output in re.findall(
+        r"^\$ (kubectl gangsched [^\n]*)\n(.*?)(?=^\$ |\Z)", block, re.DOTALL | re.MULTILINE
+    )
+    if output.strip()
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi, Path]]:
+    """Two nodes of 8 GPUs; `running` has 12 of them, `training` waits for 8, and `typo` for nobody."""
+    running = [pod(f"running-{i}", gang="running", node=f"n{i // 2}", gpus=4) for i in range(3)]
+    waiting = [pod(f"training-{i}", gang="training", message=f"{LACKS}; see PodGroup team/training") for i in range(2)]
+    pods = [*running, *waiting, pod("typo", scheduler="gangshed")]
+    groups = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups"
+    answers = {
+        "/api/v1/nodes": listed(node("n0", 8), node("n1", 8)),
+        "/api/v1/pods": listed(*running),
+        f"{NAMESPACED}/pods": listed(*pods),
+        **{f"{NAMESPACED}/pods/{each['metadata']['name']}": each for each in pods},
+        f"{groups}/training": pod_group("training", 2, LACKS),
+    }
+    with served(tmp_path_factory.mktemp("docs"), answers) as at_work:
+        yield at_work
+
+
+@pytest.mark.parametrize(
+    ("words", "output"), EXAMPLES, ids=lambda given: " ".join(given) if isinstance(given, list) else ""
+)
+def test_every_example_prints_what_the_page_shows(cluster: tuple[FakeApi, Path], words: list[str], output: str) -> None:
+    """The page has the output of each command as it is."""
+    answer = CliRunner().invoke(cli, words, env={"KUBECONFIG": str(cluster[1])})
+    assert answer.output.strip().splitlines() == output.strip().splitlines()
+
+
+def test_every_command_has_an_example() -> None:
+    """No command is left out of the page."""
+    names = {command.name or command.callback.__name__ for command in cli.registered_commands if command.callback}
+    assert names - {"version"} == {words[0] for words, _ in EXAMPLES}

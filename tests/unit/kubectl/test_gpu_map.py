@@ -1,0 +1,65 @@
+"""`map`: what is free and who has what, node by node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from gangsched.kubectl.main import cli
+from tests.unit.kubectl.fake_api import forbidden, listed, node, pod, served
+
+NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+
+
+def test_each_unit_has_the_letter_of_its_user(tmp_path: Path) -> None:
+    """Gangs are users as a whole, plain pods alone; the largest comes first; a cordoned node has nothing free."""
+    nodes = listed(node("n0", 8), node("n1", 4, unschedulable=True), node("cpu", 0))
+    ended = pod("ended", node="n0", gpus=5)
+    ended["status"]["phase"] = "Succeeded"
+    pods = listed(
+        pod("a-0", gang="a", node="n0", gpus=2),
+        pod("a-1", gang="a", node="n1", gpus=2),
+        pod("b", node="n0", gpus=1),
+        ended,
+    )
+    with served(tmp_path, {NODES: nodes, PODS: pods}) as (_, kubeconfig):
+        text = CliRunner().invoke(cli, ["map", "--kubeconfig", str(kubeconfig)])
+        told = CliRunner().invoke(cli, ["map", "-o", "json", "--kubeconfig", str(kubeconfig)])
+    assert text.exit_code == 0
+    assert text.output.splitlines() == [
+        "5 of 12 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 5.",
+        "n0    5 free of 8    AAB.....",
+        "n1    0 free of 4    AAxx  (takes no new pods)",
+        "",
+        "   GANG OR POD  HAS  NODES",
+        "A  team/a       4    2",
+        "B  team/b       1    1",
+    ]
+    assert json.loads(told.output)["nvidia.com/gpu"][0] == {
+        "node": "n0",
+        "product": "",
+        "total": 8,
+        "free": 5,
+        "unschedulable": False,
+        "users": {"team/a": 2, "team/b": 1},
+    }
+
+
+def test_who_may_not_list_nodes_is_told_which_right_is_lacking(tmp_path: Path) -> None:
+    """One sentence and exit code 2."""
+    with served(tmp_path, {NODES: forbidden("list", "nodes"), PODS: listed()}) as (_, kubeconfig):
+        answer = CliRunner().invoke(cli, ["map", "--kubeconfig", str(kubeconfig)])
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert answer.stderr.startswith("kubectl-gangsched: You (user alice) may not list nodes in the whole cluster, ")
+
+
+def test_a_cluster_without_accelerators_says_so(tmp_path: Path) -> None:
+    """There is nothing to draw unless a resource is named."""
+    with served(tmp_path, {NODES: listed(node("cpu", 0)), PODS: listed()}) as (_, kubeconfig):
+        answer = CliRunner().invoke(cli, ["map", "--kubeconfig", str(kubeconfig)])
+        named = CliRunner().invoke(cli, ["map", "--resource", "pods", "--kubeconfig", str(kubeconfig)])
+    assert answer.exit_code == 2
+    assert "name a resource with --resource" in answer.stderr
+    assert named.output.startswith("110 of 110 pods are free on 1 node;")
