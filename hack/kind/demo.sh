@@ -133,7 +133,7 @@ done
 say "gangsched, as kubectl apply -k installs it"
 kubectl apply -k "${here}"
 kubectl wait --for=condition=Established --timeout="${patience_s}s" \
-  crd/podgroups.scheduling.x-k8s.io crd/podgroups.scheduling.sigs.k8s.io
+  crd/podgroups.scheduling.x-k8s.io
 kubectl -n gangsched-system rollout status deployment/gangsched --timeout="${patience_s}s"
 
 say "A PodGroup gang that fits"

@@ -1,0 +1,67 @@
+"""kubectl against a control plane, and everything that its API server has, to see what an install leaves."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from control_plane import ControlPlane
+from control_plane.api import Api, Object
+
+COMES_AND_GOES = {"events", "leases", "endpoints", "endpointslices", "componentstatuses"}
+"""Resources of which others make objects at any time."""
+SERVERS_OWN = ("resourceVersion", "managedFields")
+
+
+class CommandError(Exception):
+    """A command failed; `str()` is what it wrote to stderr."""
+
+
+def run(plane: ControlPlane, program: Path, *words: str | Path, within_s: float = 90.0) -> str:
+    """Standard output of kubectl, as the administrator; raises CommandError."""
+    home = plane.workdir / "home"
+    done = subprocess.run(
+        [program, *words],
+        env={"KUBECONFIG": str(plane.kubeconfig), "HOME": str(home), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=within_s,
+        check=False,
+    )
+    if done.returncode:
+        raise CommandError(done.stderr.strip())
+    return done.stdout
+
+
+def forget_discovery(plane: ControlPlane) -> None:
+    """kubectl remembers for six hours which resources there are."""
+    shutil.rmtree(plane.workdir / "home" / ".kube" / "cache", ignore_errors=True)
+
+
+def everything(api: Api) -> set[str]:
+    """The path of every object that the API server has, by its preferred versions."""
+    roots = ["/api/v1"] + [f"/apis/{group['preferredVersion']['groupVersion']}" for group in api.get("/apis")["groups"]]
+    found: set[str] = set()
+    for root in roots:
+        for resource in api.get(root)["resources"]:
+            if "list" not in resource["verbs"] or resource["name"] in COMES_AND_GOES:
+                continue
+            for item in api.list(f"{root}/{resource['name']}").items:
+                metadata = item["metadata"]
+                inside = f"namespaces/{metadata['namespace']}/" if metadata.get("namespace") else ""
+                found.add(f"{root}/{inside}{resource['name']}/{metadata['name']}")
+    return found
+
+
+def wanted(api: Api, documents: Iterable[Object]) -> dict[str, Object]:
+    """Each of these objects as the API server has it, without its status and what counts writes of the status."""
+    found: dict[str, Object] = {}
+    for body in documents:
+        path = f"{api.path_of(body)}/{body['metadata']['name']}"
+        stored = api.get(path)
+        stored.pop("status", None)
+        stored["metadata"] = {key: value for key, value in stored["metadata"].items() if key not in SERVERS_OWN}
+        found[path] = stored
+    return found

@@ -1,0 +1,166 @@
+"""Each way to install, with the tools that a user has: applied twice, running, and gone but for the definitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api, Object
+from control_plane.applying import ROOT, apply_yaml, load_yaml
+from control_plane.components import KUBECTL
+from control_plane.daemon import NAMESPACE
+
+from tests.e2e.installing import everything, forget_discovery, run, wanted
+from tests.packaging import INSTALL, install_yaml, kustomized
+
+pytestmark = pytest.mark.e2e
+
+WITHIN_S = 60.0
+X_K8S, SIGS = "scheduling.x-k8s.io", "scheduling.sigs.k8s.io"
+SPARED = "app.kubernetes.io/component!=definition"
+DEFINITION = {
+    f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.{X_K8S}",
+    f"/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.{X_K8S}",
+}
+"""The definition that stays, and what the API server makes of it."""
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A cluster with controllers and kube-scheduler, two nodes with GPUs and two without, and Prometheus' operator."""
+    with ControlPlane(kcm=True, kwok=True, scheduler=True) as plane:
+        api = Api.of(plane)
+        label = {"nvidia.com/gpu.present": "true"}
+        make.create_all(api, [make.node(f"gpu-{index}", gpus=8, labels=label) for index in range(2)])
+        make.create_all(api, [make.node(f"cpu-{index}", gpus=0, cpu="4", memory="8Gi") for index in range(2)])
+        for plural, kind in (("servicemonitors", "ServiceMonitor"), ("prometheusrules", "PrometheusRule")):
+            apply_yaml(api, operators_definition(plural, kind))
+        api.close()
+        yield plane
+
+
+@pytest.fixture
+def api(plane: ControlPlane) -> Iterator[Api]:
+    """An administrator's client."""
+    api = Api.of(plane)
+    yield api
+    api.close()
+
+
+def operators_definition(plural: str, kind: str) -> str:
+    """A definition of the Prometheus operator that takes anything."""
+    return f"""
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {plural}.monitoring.coreos.com}}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {{kind: {kind}, plural: {plural}, singular: {kind.lower()}, listKind: {kind}List}}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+"""
+
+
+def until(met: Callable[[], bool], what: Callable[[], object], *, within_s: float = WITHIN_S) -> None:
+    """Wait for what others do; fails with `what()`."""
+    deadline_s = time.monotonic() + within_s
+    while not met():
+        assert time.monotonic() < deadline_s, what()
+        time.sleep(0.1)
+
+
+def rolled_out(plane: ControlPlane) -> None:
+    """Wait until the Deployment's replicas run."""
+    run(plane, KUBECTL, "-n", NAMESPACE, "rollout", "status", "deploy/gangsched", f"--timeout={WITHIN_S:.0f}s")
+
+
+def replicas(api: Api) -> dict[str, str]:
+    """The daemon's pods that are not going, and the node of each."""
+    pods = api.list(f"/api/v1/namespaces/{NAMESPACE}/pods").items
+    return {
+        pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+        for pod in pods
+        if "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def test_install_yaml_is_what_kustomize_makes() -> None:
+    """After a change of a manifest: run `make packages`."""
+    assert INSTALL.read_text() == install_yaml()
+
+
+WAYS = {
+    "no-definitions": ("-k", ROOT / "overlays" / "no-definitions"),
+    "install.yaml": ("-f", INSTALL),
+    "single": ("-k", ROOT / "overlays" / "single"),
+    "monitoring": ("-k", ROOT / "overlays" / "monitoring"),
+}
+"""What is given to kubectl. The one without definitions is first, for definitions stay."""
+
+
+def documents(way: str) -> list[Object]:
+    """The objects that are sent."""
+    option, source = WAYS[way]
+    return load_yaml(source if option == "-f" else kustomized(source))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_applied_twice_and_gone(plane: ControlPlane, api: Api, way: str) -> None:
+    """The second time changes nothing, the replicas run off the nodes with GPUs, and only definitions stay."""
+    before = everything(api)
+    option, source = WAYS[way]
+    run(plane, KUBECTL, "apply", "--server-side", option, source)
+    rolled_out(plane)
+    sent = documents(way)
+    first = wanted(api, sent)
+    assert len(first) == len(sent)
+    run(plane, KUBECTL, "apply", "--server-side", option, source)
+    assert wanted(api, sent) == first
+    placed = replicas(api)
+    assert len(placed) == (1 if way == "single" else 2)
+    assert all(name.startswith("cpu-") for name in placed.values()), placed
+    run(plane, KUBECTL, "delete", option, source, "-l", SPARED, "--wait=false")
+    stays = before | (set() if way == "no-definitions" else DEFINITION)
+    until(lambda: everything(api) == stays, lambda: everything(api) ^ stays)
+    assert ("PodDisruptionBudget" in {body["kind"] for body in sent}) == (way != "single")
+
+
+def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api: Api) -> None:
+    """With the definitions of install.yaml; the one that is optional takes the name `podgroup`, but not `pg`."""
+    run(plane, KUBECTL, "apply", "--server-side", "-k", ROOT / "crds")
+    columns = ["NAME", "MIN", "PHASE", "REASON", "MESSAGE", "AGE"]
+    group = make.pod_group("training", min_member=4)
+    api.post(api.path_of(group), group)
+    for name in ("podgroup", "podgroups", "pg"):
+        head, row = run(plane, KUBECTL, "get", name).splitlines()
+        assert head.split() == columns
+        assert row.split()[:2] == ["training", "4"]
+    run(plane, KUBECTL, "apply", "--server-side", "-f", ROOT / "crds" / f"{SIGS}_podgroups.yaml")
+    other = make.pod_group("koordinated", min_member=2, api=SIGS)
+    api.post(api.path_of(other), other)
+    shown: dict[str, str] = {}
+
+    def told() -> bool:
+        forget_discovery(plane)
+        shown.update({name: run(plane, KUBECTL, "get", name, "-o", "name").strip() for name in ("podgroup", "pg")})
+        return shown["podgroup"] == f"podgroup.{SIGS}/koordinated"
+
+    until(told, lambda: shown)
+    assert shown["pg"] == f"podgroup.{X_K8S}/training"
+
+
+def test_nodes_with_gpus_are_better_than_none(plane: ControlPlane, api: Api) -> None:
+    """The affinity is a preference: where only nodes with GPUs take pods, the replicas are there."""
+    for index in range(2):
+        run(plane, KUBECTL, "cordon", f"cpu-{index}")
+    option, source = WAYS["install.yaml"]
+    run(plane, KUBECTL, "apply", "--server-side", option, source)
+    rolled_out(plane)
+    assert sorted(replicas(api).values()) == ["gpu-0", "gpu-1"]
