@@ -76,6 +76,27 @@ def gpu_map(
 
 
 @cli.command()
+def doctor(
+    *,
+    system: Annotated[
+        str, typer.Option("--scheduler-namespace", help="The scheduler's namespace.")
+    ] = "gangsched-system",
+    account: Annotated[str, typer.Option("--service-account", help="The scheduler's ServiceAccount.")] = "gangsched",
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Look for what keeps gangs from being scheduled; exit code 1 if anything is found."""
+
+    def work() -> int:
+        from gangsched.kubectl.doctor.command import doctor as examine
+
+        return examine(Session(None, kubeconfig, context), system, account, output)
+
+    raise typer.Exit(guarded(work))
+
+
+@cli.command()
 def version() -> None:
     """Print the version."""
     typer.echo(f"kubectl-gangsched {__version__}")

@@ -154,3 +154,15 @@ def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Daemon) -> Non
     assert "AAAA...." in text
     told = json.loads(ask(plane.kubeconfig, "map", "-o", "json").out)["nvidia.com/gpu"]
     assert sum(node["users"].get(f"{MINE}/running", 0) for node in told) == 12
+
+
+def test_the_doctor_finds_what_is_wrong(plane: ControlPlane, daemon: Daemon, editor: Path) -> None:
+    """As admin: the scheduler's rights are whole and another account's are not; as editor: most is not checked."""
+    told = json.loads(ask(plane.kubeconfig, "doctor", "-o", "json").out)
+    assert told["notChecked"] == {}
+    assert not [finding for finding in told["findings"] if finding["check"] == "rights"]
+    other = ask(plane.kubeconfig, "doctor", "--service-account", "default")
+    assert other.code == 1
+    assert "ServiceAccount gangsched-system/default may not get pods, list pods" in other.out
+    mine = ask(editor, "doctor")
+    assert "pods of all namespaces: You (user system:serviceaccount:team-a:alice) may not list pods" in mine.out

@@ -1,0 +1,124 @@
+"""`doctor`: runs the checks, and tells what they found and what they could not look at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gangsched import __version__
+from gangsched.api.keys import SIGS, X_K8S
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.kube.read.decode import decode_pod
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.wire import Page, WirePod
+from gangsched.kubectl.doctor import pods as of_pods
+from gangsched.kubectl.doctor import rights, services
+from gangsched.kubectl.doctor.finding import Finding
+from gangsched.kubectl.session import DONE, FOUND, Session, lacking
+from gangsched.kubectl.terminal import Cell, Line, Output, facts, write, write_json
+from gangsched.model.objects import Pod
+from gangsched.model.text import counted
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found, what was not looked at and why, and versions and names by their titles."""
+
+    findings: list[Finding] = field(default_factory=list)
+    unchecked: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def look(self, what: str, check: Callable[[], Iterable[Finding]]) -> None:
+        """Take in what a check finds; one that is refused is not done."""
+        try:
+            self.findings += check()
+        except ApiFault as fault:
+            if fault.status not in {FORBIDDEN, NOT_FOUND}:
+                raise
+            self.unchecked[what] = lacking(fault) if fault.status == FORBIDDEN else str(fault)
+
+
+def doctor(session: Session, system: str, account: str, output: Output) -> int:
+    """Check everything that may be read; the exit code. Raises Fault."""
+    report = examine(session.client, system, account)
+    if output is Output.JSON:
+        findings = [finding._asdict() for finding in report.findings]
+        write_json({"facts": report.facts, "findings": findings, "notChecked": report.unchecked})
+    else:
+        write(_told(report))
+    return FOUND if report.findings else DONE
+
+
+def examine(client: BlockingClient, system: str, account: str) -> Report:
+    """All checks. Raises Fault if there is no API server, or it does not know us."""
+    report = Report()
+    version = client.get("/version")
+    report.facts["API server"] = str(version.get("gitVersion"))
+    report.facts["kubectl gangsched"] = __version__
+    ours = {"gangsched"}
+
+    def scheduler() -> tuple[Finding, ...]:
+        found = services.scheduler(client)
+        if found.where:
+            report.facts["Scheduler"] = (
+                f"{', '.join(found.where)} ({', '.join(filter(None, found.versions)) or 'no tag'})"
+            )
+            report.facts["Scheduler names"] = ", ".join(found.names)
+        ours.update(found.names)
+        return found.findings
+
+    report.look("the scheduler's Deployment", scheduler)
+    report.look("the scheduler's rights", lambda: rights.lacking(client, system, account))
+    serving: list[str] = []
+
+    def definitions() -> Iterator[Finding]:
+        serving.extend(services.serving_pod_groups(client))
+        return services.definitions(serving)
+
+    report.look("definitions of PodGroups", definitions)
+    report.look("owners of definitions", lambda: services.without_status(client, serving))
+    report.look("APIServices", lambda: services.unavailable(client.items(services.API_SERVICES)))
+    everything: list[Pod] = []
+
+    def read_pods() -> tuple[Finding, ...]:
+        everything.extend(_pods(client))
+        return ()
+
+    report.look("pods of all namespaces", read_pods)
+    if everything:
+        report.findings += of_pods.unserved(everything, ours, time.time())
+        report.findings += of_pods.shared_nodes(everything, ours)
+        report.look("PodGroups of all namespaces", lambda: _missing(client, everything, serving))
+    return report
+
+
+def _missing(client: BlockingClient, pods: list[Pod], serving: list[str]) -> Iterator[Finding]:
+    def ids(api_groups: Iterable[str], version: str) -> set[str]:
+        paths = (f"/apis/{group}/{version}/podgroups" for group in api_groups if group in serving)
+        found = (item["metadata"] for path in paths for item in client.items(path))
+        return {f"{metadata['namespace']}/{metadata['name']}" for metadata in found}
+
+    return of_pods.missing_pod_groups(pods, ids((X_K8S, SIGS), "v1alpha1"), ids((services.VOLCANO,), "v1beta1"))
+
+
+def _pods(client: BlockingClient) -> Iterator[Pod]:
+    decoder, shapes = msgspec.json.Decoder(Page[WirePod]), ShapeTable()
+    for page in client.pages("/api/v1/pods"):
+        for wire in decoder.decode(page).items or ():
+            if (pod := decode_pod(wire, shapes)) is not None:
+                yield pod
+
+
+def _told(report: Report) -> list[Line | str]:
+    number = len(report.findings)
+    first = f"{counted(number, 'finding')}." if number else "Nothing is found."
+    lines: list[Line | str] = [[Cell(first, "bold red" if number else "bold green")], "", *facts(report.facts)]
+    for finding in report.findings:
+        lines += ["", [Cell(f"{finding.check}: ", "bold yellow"), finding.sentence], f"  To do: {finding.todo}"]
+    if report.unchecked:
+        lines += ["", "Not checked:", *(f"  {what}: {why}" for what, why in report.unchecked.items())]
+    return lines

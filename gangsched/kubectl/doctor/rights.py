@@ -1,0 +1,69 @@
+"""The check of the scheduler's rights: what its ServiceAccount lacks of what `kube.http.permissions` lists.
+
+Law: one SubjectAccessReview a line; nothing is stored. Who may not create them gets a refusal, not a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
+from gangsched.kube.http.permissions import LEASES, PERMISSIONS, PREEMPTION, VOLUMES, Lease, Permission
+from gangsched.kubectl.doctor.finding import Finding
+from gangsched.model.text import named
+
+PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+LEASE = "gangsched"
+
+
+def lacking(client: BlockingClient, namespace: str, account: str) -> Iterator[Finding]:
+    """What the ServiceAccount may not do. Raises Fault."""
+    lease = Lease(namespace, LEASE)
+    asked: list[tuple[Permission, Lease | None]] = [
+        *((each, None) for each in (*PERMISSIONS, *VOLUMES, *PREEMPTION)),
+        *((each, lease) for each in LEASES),
+    ]
+    allowed = _allowed(client, namespace, account, asked[0])
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        granted = [allowed, *pool.map(lambda each: _allowed(client, namespace, account, each), asked[1:])]
+    missing = {each for (each, _), yes in zip(asked, granted, strict=True) if not yes}
+    who = f"The scheduler's ServiceAccount {namespace}/{account}"
+    for table, file, means in (
+        (PERMISSIONS, "rbac.yaml", "it cannot work without that"),
+        (VOLUMES, "rbac.yaml", "pods with persistent volume claims have to wait"),
+        (PREEMPTION, "rbac-preemption.yaml", "preemption is off"),
+        (LEASES, "rbac.yaml", "with --leader-elect it cannot start"),
+    ):
+        if lacks := [str(each) for each in table if each in missing]:
+            yield Finding("rights", f"{who} may not {named(lacks)}: {means}.", f"Apply manifests/{file}.")
+
+
+def _allowed(client: BlockingClient, namespace: str, account: str, asked: tuple[Permission, Lease | None]) -> bool:
+    permission, lease = asked
+    # Who creates an object cannot be restricted to one name.
+    named_one = (
+        {}
+        if lease is None
+        else {"namespace": lease.namespace, "name": "" if permission.verb == "create" else lease.name}
+    )
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{namespace}:{account}",
+            "groups": _groups(namespace),
+            "resourceAttributes": {
+                "verb": permission.verb,
+                "group": permission.api_group,
+                "resource": permission.resource,
+                "subresource": permission.subresource,
+                **named_one,
+            },
+        },
+    }
+    return bool(client.json("POST", PATH, review)["status"].get("allowed"))
+
+
+def _groups(namespace: str) -> Sequence[str]:
+    return ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")

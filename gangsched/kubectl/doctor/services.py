@@ -1,0 +1,167 @@
+"""Checks of what is installed: versions, the scheduler itself, definitions of PodGroups, APIServices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import yaml
+
+from gangsched import __version__
+from gangsched.api.keys import NATIVE, SIGS, X_K8S
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kube.http.faults import NOT_FOUND, ApiFault
+from gangsched.kubectl.doctor.finding import Finding
+
+VOLCANO = "scheduling.volcano.sh"
+READ = (X_K8S, SIGS, NATIVE)
+"""API groups whose PodGroups gangsched reads."""
+DEPLOYMENTS = "/apis/apps/v1/deployments?labelSelector=app.kubernetes.io%2Fname%3Dgangsched"
+API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class Scheduler(NamedTuple):
+    """The gangsched that is installed: where, of which versions, and under which scheduler names it serves."""
+
+    where: tuple[str, ...]
+    versions: tuple[str, ...]
+    names: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def scheduler(client: BlockingClient) -> Scheduler:
+    """By the label of its Deployments, in any namespace. Raises Fault."""
+    deployments = client.get(DEPLOYMENTS).get("items") or ()
+    names: list[str] = []
+    findings: list[Finding] = []
+    versions = set()
+    for deployment in deployments:
+        namespace, name = (str(deployment["metadata"][key]) for key in ("namespace", "name"))
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        names += _names(client, namespace, container, deployment["spec"]["template"]["spec"])
+        image = str(container.get("image") or "")
+        versions.add(image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else image)
+        status = deployment.get("status") or {}
+        if not status.get("readyReplicas"):
+            findings.append(
+                Finding(
+                    "scheduler",
+                    f"No replica of Deployment {namespace}/{name} is ready: no gang is scheduled by it.",
+                    f"kubectl -n {namespace} describe deployment/{name}",
+                )
+            )
+    if not deployments:
+        findings.append(
+            Finding(
+                "scheduler",
+                "There is no Deployment with the label app.kubernetes.io/name=gangsched.",
+                "Apply manifests/, unless the scheduler runs in another way.",
+            )
+        )
+    mixed = sorted(version for version in versions if version and version[0].isdigit() and version != __version__)
+    if mixed:
+        findings.append(
+            Finding(
+                "versions",
+                f"The scheduler is {' and '.join(mixed)}, and this command is {__version__}.",
+                "Use the command of the scheduler's version: what replay says may differ.",
+            )
+        )
+    found = tuple(f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in deployments)
+    return Scheduler(found, tuple(sorted(versions)), tuple(dict.fromkeys(names)), tuple(findings))
+
+
+def _names(
+    client: BlockingClient, namespace: str, container: Mapping[str, Any], spec: Mapping[str, Any]
+) -> Sequence[str]:
+    """The scheduler names of flags, environment and ConfigMap, in that order of precedence, else the default."""
+    args = [*(container.get("command") or ()), *(container.get("args") or ())]
+    joined = [arg.partition("=")[2] for arg in args if arg.startswith("--scheduler-name=")]
+    if flags := joined + [args[place + 1] for place, arg in enumerate(args[:-1]) if arg == "--scheduler-name"]:
+        return flags
+    environment = {each.get("name"): each.get("value") for each in container.get("env") or ()}
+    if text := environment.get("GANGSCHED_SCHEDULER_NAMES"):
+        return [name.strip() for name in text.split(",")]
+    for volume in spec.get("volumes") or ():
+        if name := (volume.get("configMap") or {}).get("name"):
+            (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"])
+            for text in (found.get("data") or {}).values() if isinstance(found, dict) else ():
+                settings = yaml.safe_load(text)
+                if isinstance(settings, dict) and settings.get("scheduler_names"):
+                    stated = settings["scheduler_names"]
+                    return [str(each) for each in ([stated] if isinstance(stated, str) else stated)]
+    return ["gangsched"]
+
+
+def serving_pod_groups(client: BlockingClient) -> list[str]:
+    """The API groups that serve PodGroups, in the order of discovery: kubectl takes the first. Raises Fault."""
+    groups = client.get("/apis")["groups"]
+    known = [group for group in groups if group["name"] in {*READ, VOLCANO}]
+    answers = client.gets([f"/apis/{group['preferredVersion']['groupVersion']}" for group in known]) if known else []
+    return [
+        group["name"]
+        for group, answer in zip(known, answers, strict=True)
+        if isinstance(answer, dict) and any(each["name"] == "podgroups" for each in answer.get("resources") or ())
+    ]
+
+
+def definitions(serving: Sequence[str]) -> Iterator[Finding]:
+    """PodGroups of several API groups: which one kubectl shows, and whether any is read."""
+    if len(serving) > 1:
+        others = " and ".join(serving[1:])
+        yield Finding(
+            "definitions",
+            f"{len(serving)} API groups have PodGroups: `kubectl get podgroup` shows those of {serving[0]}, "
+            f"and not those of {others}.",
+            "Name the group: " + ", ".join(f"kubectl get podgroups.{name}" for name in serving),
+        )
+    if VOLCANO in serving:
+        yield Finding(
+            "definitions",
+            f"PodGroups of {VOLCANO} exist here, and gangsched does not read them.",
+            f"Gangs of gangsched need one of {X_K8S}, or annotations alone.",
+        )
+    if not set(serving) & set(READ):
+        yield Finding(
+            "definitions",
+            "No API group that gangsched reads serves PodGroups: gangs have to be declared by annotations.",
+            "Apply crds/ if you want PodGroups.",
+        )
+
+
+def without_status(client: BlockingClient, serving: Collection[str]) -> Iterator[Finding]:
+    """Definitions of other owners whose PodGroups have no status subresource. Raises Fault."""
+    for api_group in sorted({X_K8S, SIGS} & set(serving)):
+        try:
+            body = client.get(f"{DEFINITIONS}/podgroups.{api_group}")
+        except ApiFault as fault:
+            if fault.status == NOT_FOUND:
+                continue
+            raise
+        if not all(
+            (version.get("subresources") or {}).get("status") is not None for version in body["spec"]["versions"]
+        ):
+            managers = sorted({str(each.get("manager")) for each in body["metadata"].get("managedFields") or ()})
+            yield Finding(
+                "definitions",
+                f"The definition podgroups.{api_group} has no status subresource, and is not ours"
+                + (f" (written by {', '.join(managers)})." if managers else "."),
+                f"Apply crds/{api_group}_podgroups.yaml, or let the scheduler patch podgroups of {api_group}.",
+            )
+
+
+def unavailable(services: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """APIServices whose server does not answer: discovery and the deletion of namespaces wait for them."""
+    for service in services:
+        conditions = (service.get("status") or {}).get("conditions") or ()
+        for condition in conditions:
+            if condition["type"] == "Available" and condition["status"] != "True":
+                name = service["metadata"]["name"]
+                yield Finding(
+                    "APIService",
+                    f"APIService {name} is not available ({condition.get('reason')}: {condition.get('message')}): "
+                    "discovery is incomplete, and namespaces cannot be deleted.",
+                    f"Start its server again, or kubectl delete apiservice {name}",
+                )

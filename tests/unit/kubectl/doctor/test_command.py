@@ -1,0 +1,201 @@
+"""`doctor`: each thing that is wrong is one sentence with what to do, and what may not be read is not checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gangsched import __version__
+from gangsched.kubectl.doctor.rights import PATH as REVIEWS
+from gangsched.kubectl.main import cli
+from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, pod, pod_group, served
+
+X, SIGS, VOLCANO = "scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.volcano.sh"
+DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.{X}"
+
+
+def deployment(*args: str, image: str = f"gangsched:{__version__}", ready: int = 2) -> dict[str, Any]:
+    container = {"name": "gangsched", "image": image, "args": ["run", *args]}
+    return {
+        "metadata": {
+            "namespace": "gangsched-system",
+            "name": "gangsched",
+            "labels": {"app.kubernetes.io/name": "gangsched"},
+        },
+        "spec": {"template": {"spec": {"containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
+
+
+def api_group(name: str, version: str = "v1alpha1") -> dict[str, Any]:
+    return {"name": name, "preferredVersion": {"groupVersion": f"{name}/{version}"}}
+
+
+def sound() -> dict[str, Any]:
+    """A cluster in which nothing is wrong."""
+    resources = {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]}
+    return {
+        "/version": {"gitVersion": "v1.36.0"},
+        "/apis/apps/v1/deployments": listed(deployment()),
+        REVIEWS: {"status": {"allowed": True}},
+        "/apis": {"groups": [api_group(X), {"name": "apps", "preferredVersion": {"groupVersion": "apps/v1"}}]},
+        f"/apis/{X}/v1alpha1": resources,
+        f"/apis/{SIGS}/v1alpha1": resources,
+        f"/apis/{VOLCANO}/v1beta1": resources,
+        DEFINITION: {"metadata": {}, "spec": {"versions": [{"subresources": {"status": {}}}]}},
+        "/apis/apiregistration.k8s.io/v1/apiservices": listed(
+            {"metadata": {"name": "v1."}, "status": {"conditions": [{"type": "Available", "status": "True"}]}}
+        ),
+        "/api/v1/pods": listed(pod("train-0", gang="train", message="no room"), pod("web", node="n1")),
+        f"/apis/{X}/v1alpha1/podgroups": listed(pod_group("train", 1)),
+        f"/apis/{SIGS}/v1alpha1/podgroups": listed(),
+        f"/apis/{VOLCANO}/v1beta1/podgroups": listed(pod_group("mpi", 1)),
+    }
+
+
+def examine(tmp_path: Path, answers: dict[str, Any]) -> tuple[int, dict[str, Any], FakeApi]:
+    with served(tmp_path, answers) as (fake, kubeconfig):
+        answer = CliRunner().invoke(cli, ["doctor", "-o", "json", "--kubeconfig", str(kubeconfig)])
+    return answer.exit_code, json.loads(answer.stdout), fake
+
+
+def test_a_sound_cluster_has_no_findings(tmp_path: Path) -> None:
+    """Exit code 0, with the versions and the scheduler's names."""
+    code, told, fake = examine(tmp_path, sound())
+    assert (code, told["findings"], told["notChecked"]) == (0, [], {})
+    assert told["facts"] == {
+        "API server": "v1.36.0",
+        "kubectl gangsched": __version__,
+        "Scheduler": f"gangsched-system/gangsched ({__version__})",
+        "Scheduler names": "gangsched",
+    }
+    assert {body["spec"]["user"] for body in fake.bodies} == {"system:serviceaccount:gangsched-system:gangsched"}
+
+
+WRONG = [
+    (
+        {"/apis/apps/v1/deployments": listed()},
+        "There is no Deployment with the label app.kubernetes.io/name=gangsched.",
+        "manifests/",
+    ),
+    (
+        {"/apis/apps/v1/deployments": listed(deployment(ready=0))},
+        "No replica of Deployment gangsched-system/gangsched is ready",
+        "describe deployment/gangsched",
+    ),
+    ({"/apis/apps/v1/deployments": listed(deployment(image="r/gangsched:0.0.1"))}, "The scheduler is 0.0.1", "version"),
+    ({REVIEWS: {"status": {"allowed": False}}}, "may not get pods, list pods", "Apply manifests/rbac.yaml."),
+    ({REVIEWS: {"status": {"allowed": False}}}, "preemption is off", "Apply manifests/rbac-preemption.yaml."),
+    (
+        {"/apis": {"groups": [api_group(SIGS), api_group(X)]}},
+        f"`kubectl get podgroup` shows those of {SIGS}, and not those of {X}.",
+        f"kubectl get podgroups.{X}",
+    ),
+    (
+        {"/apis": {"groups": [api_group(X), api_group(VOLCANO, "v1beta1")]}},
+        f"PodGroups of {VOLCANO} exist here, and gangsched does not read them.",
+        "annotations alone",
+    ),
+    ({"/apis": {"groups": []}}, "No API group that gangsched reads serves PodGroups", "crds/"),
+    (
+        {DEFINITION: {"metadata": {"managedFields": [{"manager": "volcano"}]}, "spec": {"versions": [{}]}}},
+        f"podgroups.{X} has no status subresource, and is not ours (written by volcano).",
+        "crds/",
+    ),
+    (
+        {"/api/v1/pods": listed(pod("a", scheduler="gangshed"), pod("b", scheduler="gangshed"))},
+        '2 pods wait for the scheduler "gangshed", which has bound no pod and said nothing of any: team/a, team/b.',
+        'set it to "gangsched" if it is misspelt',
+    ),
+    (
+        {"/api/v1/pods": listed(pod("a-0", gang="tran", message="PodGroup team/tran does not exist"))},
+        "PodGroup team/tran does not exist, and 1 pod of that gang cannot start without it: team/a-0.",
+        'Name "train" in the label of the pods',
+    ),
+    (
+        {
+            "/apis": {"groups": [api_group(X), api_group(VOLCANO, "v1beta1")]},
+            "/api/v1/pods": listed(pod("a-0", gang="mpi", message="-")),
+        },
+        "PodGroup team/mpi does not exist",
+        "the one in scheduling.volcano.sh is not read",
+    ),
+    (
+        {"/api/v1/pods": listed(pod("a", node="n1"), pod("b", node="n1", scheduler="other"))},
+        '1 node with accelerators has pods of several schedulers ("gangsched" and "other"): n1.',
+        "taint",
+    ),
+    (
+        {
+            "/apis/apiregistration.k8s.io/v1/apiservices": listed(
+                {
+                    "metadata": {"name": "v1alpha1.visibility.gangsched.dev"},
+                    "status": {
+                        "conditions": [
+                            {"type": "Available", "status": "False", "reason": "MissingEndpoints", "message": "none"}
+                        ]
+                    },
+                }
+            )
+        },
+        "APIService v1alpha1.visibility.gangsched.dev is not available (MissingEndpoints: none)",
+        "kubectl delete apiservice v1alpha1.visibility.gangsched.dev",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "sentence", "todo"), WRONG, ids=[wrong[1][:40] for wrong in WRONG])
+def test_what_is_wrong_is_found(tmp_path: Path, changed: dict[str, Any], sentence: str, todo: str) -> None:
+    """Exit code 1; the sentence names it and says what to do."""
+    code, told, _ = examine(tmp_path, {**sound(), **changed})
+    assert code == 1
+    found = [finding for finding in told["findings"] if sentence in finding["sentence"]]
+    assert len(found) == 1, told["findings"]
+    assert todo in found[0]["todo"]
+
+
+@pytest.mark.parametrize(
+    "args", [("--scheduler-name", "gangshed"), ("--scheduler-name=gangshed",)], ids=["two words", "one word"]
+)
+def test_names_of_the_deployment_are_served(tmp_path: Path, args: tuple[str, ...]) -> None:
+    """A pod that the scheduler has not looked at yet is not one that nobody serves; its names are one scheduler."""
+    pods = listed(pod("a", scheduler="gangshed"), pod("b", node="n1", scheduler="gangshed"))
+    code, told, _ = examine(
+        tmp_path, {**sound(), "/api/v1/pods": pods, "/apis/apps/v1/deployments": listed(deployment(*args))}
+    )
+    assert (code, told["findings"], told["facts"]["Scheduler names"]) == (0, [], "gangshed")
+
+
+def test_names_of_the_config_map_are_served(tmp_path: Path) -> None:
+    """The Deployment mounts its settings."""
+    mounted = deployment()
+    mounted["spec"]["template"]["spec"]["volumes"] = [{"name": "config", "configMap": {"name": "settings"}}]
+    settings = {"data": {"config.yaml": "scheduler_names: [one, two]"}}
+    where = "/api/v1/namespaces/gangsched-system/configmaps/settings"
+    _, told, _ = examine(tmp_path, {**sound(), "/apis/apps/v1/deployments": listed(mounted), where: settings})
+    assert told["facts"]["Scheduler names"] == "one, two"
+
+
+def test_what_may_not_be_read_is_not_checked(tmp_path: Path) -> None:
+    """A user without rights gets what discovery shows, and a list of what is missing, and no findings made up."""
+    refused = {
+        "/apis/apps/v1/deployments": forbidden("list", "deployments"),
+        REVIEWS: forbidden("create", "subjectaccessreviews"),
+        DEFINITION: forbidden("get", "customresourcedefinitions"),
+        "/apis/apiregistration.k8s.io/v1/apiservices": forbidden("list", "apiservices"),
+        "/api/v1/pods": forbidden("list", "pods"),
+    }
+    code, told, _ = examine(tmp_path, {**sound(), **refused})
+    assert (code, told["findings"]) == (0, [])
+    assert set(told["notChecked"]) == {
+        "the scheduler's Deployment",
+        "the scheduler's rights",
+        "owners of definitions",
+        "APIServices",
+        "pods of all namespaces",
+    }
+    assert told["notChecked"]["pods of all namespaces"] == "You (user alice) may not list pods in the whole cluster"
