@@ -147,9 +147,10 @@ class Daemon:
             self._log.info("stopping") if not is_lost else self._log.warning("lost the lease")
             self.loop.stop()
             await loop
+            listening = group.create_task(_forever(self.loop.listen()), name="loop, stopping")
             volumes.cancel()  # claims may take minutes: the next start finds what was asked for, and completes it
             await (self._finish() if self._leads() else self.binder.drain(LOST_DRAIN_S))
-            for task in writers:
+            for task in (listening, *writers):
                 task.cancel()
             await self._resign(term)
         self._connection_pool.close()

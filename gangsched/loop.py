@@ -106,7 +106,7 @@ class Loop:
         self._wake.set()
 
     def stop(self) -> None:
-        """Stop planning; `run` returns. `drain` applies later outcomes."""
+        """Stop planning; `run` returns. `listen` applies later messages, `drain` the last outcomes."""
         self._stopping = True
         self._wake.set()
 
@@ -147,6 +147,15 @@ class Loop:
         if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:
             self._metrics.preemption.add(counts)
         return planned
+
+    async def listen(self) -> None:
+        """After `stop`: apply what comes, until cancelled; the last look at a node before a bind needs it (B2)."""
+        while True:
+            self._wake.clear()
+            self._take_in()
+            if not self._messages:
+                await self._wake.wait()
+            await asyncio.sleep(TURN_EVERY_S)
 
     def drain(self) -> None:
         """After `stop`: apply the last outcomes and hand out all pending reports."""

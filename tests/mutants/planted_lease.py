@@ -30,6 +30,14 @@ LEADER_ELECTION = (
         LEASE,
     ),
     Mutant(
+        "a holder that only the watch showed is nobody",
+        "B3",
+        "kube/lease/elector.py",
+        "if self._shown is not None and self._shown.holder not in {NOBODY, self.identity}:",
+        "if self._shown is not None and self._shown.is_free:",
+        LEASE,
+    ),
+    Mutant(
         "a record with our identity is ours",
         "B3",
         "kube/lease/candidate.py",
@@ -91,6 +99,14 @@ LEADER_ELECTION = (
         "loop.py",
         "        if not self._leads():\n            self._state.refresh(now_s)\n            return False\n",
         "",
+        LOOP,
+    ),
+    Mutant(
+        "nothing is heard while the last binds leave",
+        "B2",
+        "loop.py",
+        "            self._wake.clear()\n            self._take_in()\n            if not self._messages:",
+        "            self._wake.clear()\n            if not self._messages:",
         LOOP,
     ),
 )

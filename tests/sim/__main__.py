@@ -12,10 +12,13 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 from tests.sim.play import Manner, Tally, play
 
 TOLD_EVERY = 250
+BATCHES_PER_PROCESS = 8
+"""Garbage is collected by hand, so that a process grows with what it plays."""
 
 
 def main() -> int:
@@ -61,11 +64,14 @@ def played(batches: list[list[int]], manner: Manner, workers: int) -> Iterator[T
         for batch in batches:
             yield play(batch, manner)
         return
-    with ProcessPoolExecutor(workers, max_tasks_per_child=8) as pool:
-        try:
-            yield from pool.map(play, batches, [manner] * len(batches))
-        finally:
-            pool.shutdown(cancel_futures=True)
+    share = workers * BATCHES_PER_PROCESS
+    for start in range(0, len(batches), share):
+        # New processes for each share: a pool that renews its workers itself (`max_tasks_per_child`) may wait for ever.
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            try:
+                yield from pool.map(play, part := batches[start : start + share], [manner] * len(part))
+            finally:
+                pool.shutdown(cancel_futures=True)
 
 
 if __name__ == "__main__":

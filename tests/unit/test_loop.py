@@ -162,6 +162,24 @@ async def test_stop_ends_the_loop_and_plans_no_more(bench: Bench) -> None:
     assert not bench.binds
 
 
+async def test_news_of_nodes_count_for_the_binds_that_are_left_after_a_stop(bench: Bench) -> None:
+    """Binds that wait behind slow ones may leave seconds after SIGTERM: the last look knows what came meanwhile."""
+    for each in members("g", 2):
+        bench.loop.inbox(Applied(each))
+    bench.loop.turn()
+    first, second = bench.binds
+    bench.loop.stop()
+    await bench.loop.run()
+    listening = asyncio.create_task(bench.loop.listen())
+    assert bench.state.may_send(first)
+    bench.loop.inbox(Applied(node("a", 1)))
+    await until(lambda: not bench.state.may_send(first) and not bench.state.may_send(second))
+    bench.loop.inbox(Applied(node("a", 8)))
+    await until(lambda: bench.state.may_send(first) and bench.state.may_send(second))
+    assert len(bench.binds) == 2
+    listening.cancel()
+
+
 def test_drain_takes_in_late_outcomes_and_tells_everything(bench: Bench) -> None:
     """What binds under way came to, and verdicts that have not settled, are told before the daemon ends."""
     bench.loop.inbox(Applied(pod("p", uid="p")))

@@ -20,7 +20,7 @@ from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import CONFLICT, FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
 from gangsched.kube.http.fence import Fence
 from gangsched.kube.lease.candidate import Candidate, Timing
-from gangsched.kube.lease.record import Record, decode, encode
+from gangsched.kube.lease.record import NOBODY, Record, decode, encode
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.read.reflector import LineSplitter
 from gangsched.kube.waiting import wait_for_event
@@ -82,6 +82,7 @@ class Elector:
         self._runtime = runtime
         self._candidate = Candidate(identity, timing)
         self._hint = asyncio.Event()
+        self._shown: Record | None = None  # by the watch, since `acquire` began
         self._released: Record | None = None
         self._trouble = ""
 
@@ -92,6 +93,7 @@ class Elector:
 
     async def acquire(self) -> None:
         """Return once the lease is ours."""
+        self._shown = None
         watching = asyncio.create_task(self._watch(), name="watch of the lease")
         try:
             while not await self._try():
@@ -198,6 +200,8 @@ class Elector:
         except ApiFault as fault:
             if fault.status != NOT_FOUND or not fault.is_status:
                 raise
+            if self._shown is not None and self._shown.holder not in {NOBODY, self.identity}:
+                self._candidate.saw(self._shown, self._runtime.now())  # it had a holder when it was deleted
         self._candidate.saw(record, self._runtime.now())
         self._recovered()
 
@@ -237,10 +241,21 @@ class Elector:
                     splitter = LineSplitter()
                     async for chunk in chunks:
                         for line in splitter.feed(chunk):
-                            self._released = _released(line)
+                            self._take(line)
                         self._hint.set()
                         backoff.reset()
             await self._runtime.sleep(backoff.next_s())
+
+    def _take(self, line: bytes) -> None:
+        """Remember what a line of the watch shows; a line that shows nothing is made up for by a read."""
+        self._released = None
+        try:
+            event = msgspec.json.decode(line, type=_Event)
+            if event.type in {"ADDED", "MODIFIED"}:
+                self._shown = decode(bytes(event.object), duration_s=1.0)
+                self._released = self._shown if event.type == "MODIFIED" and self._shown.is_free else None
+        except (msgspec.DecodeError, Malformed):
+            pass
 
     def _moment(self) -> str:
         return micro_time(self._runtime.wall())
@@ -263,15 +278,3 @@ class Elector:
 
 def _is_conflict(fault: Fault) -> bool:
     return isinstance(fault, ApiFault) and fault.status in {CONFLICT, NOT_FOUND}
-
-
-def _released(line: bytes) -> Record | None:
-    """The Lease that a line of its watch shows, if its holder has released it."""
-    try:
-        event = msgspec.json.decode(line, type=_Event)
-        if event.type == "MODIFIED":
-            found = decode(bytes(event.object), duration_s=1.0)
-            return found if found.is_free else None
-    except (msgspec.DecodeError, Malformed):
-        pass  # a read tells
-    return None

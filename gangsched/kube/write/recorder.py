@@ -11,7 +11,6 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -53,13 +52,16 @@ class RecorderCounts(OutboxCounts):
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """An Event of the last ten minutes. `count` is how often it was said, `told` how often the API server knows."""
+    """An Event of the last ten minutes. `count` is how often it was said, `told` how often the API server knows.
+
+    `body` is what is to be posted, as bytes, since thousands may wait; empty once it was.
+    """
 
     namespace: str
     name: str
     about: str
     level: int
-    body: dict[str, Any]
+    body: bytes
     last: datetime
     last_s: float
     told_s: float = 0.0
@@ -85,7 +87,7 @@ class Recorder:
         self._client = client
         self._instance = (instance or socket.gethostname())[:128]
         self._runtime = runtime
-        self._known: Recent[tuple[str, str, int], _Entry] = Recent(runtime.now, for_s=SAME_FOR_S, limit=2 * capacity)
+        self._known: Recent[int, _Entry] = Recent(runtime.now, for_s=SAME_FOR_S, limit=2 * capacity)
         self._of_object: TokenBuckets[str] = TokenBuckets(limits.event, runtime.now)
         self._outbox: Outbox[_Entry] = Outbox(
             self,
@@ -103,7 +105,7 @@ class Recorder:
         """Record an Event, or count it if it was said in the last ten minutes."""
         self.counts.recorded += 1
         about = event.regarding.uid or event.regarding.name
-        key = (about, event.reason, hash(event.message))
+        key = hash((about, event.reason, event.message))
         now_s, moment = self._runtime.now(), self._runtime.wall()
         known = self._known.get(key)
         if known is not None and now_s - known.last_s < SAME_FOR_S:
@@ -138,19 +140,19 @@ class Recorder:
                 body = msgspec.json.encode(series)
                 await self._client.request("PATCH", f"{path}/{entry.name}", body, content_type=MERGE_PATCH)
             else:
-                await self._client.request("POST", path, msgspec.json.encode(entry.body), content_type=JSON)
+                await self._client.request("POST", path, entry.body, content_type=JSON)
         except ApiFault as fault:
             # Events live for an hour, and a gone one is not missed; one that exists is ours, the answer was lost.
             if fault.status != (NOT_FOUND if entry.told else CONFLICT):
                 raise
-        entry.told, entry.told_s, entry.body = count, self._runtime.now(), {}
+        entry.told, entry.told_s, entry.body = count, self._runtime.now(), b""
 
-    def _body(self, event: RecordEvent, name: str, namespace: str, moment: str) -> dict[str, Any]:
+    def _body(self, event: RecordEvent, name: str, namespace: str, moment: str) -> bytes:
         about = event.regarding
         regarding = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name, "uid": about.uid}
         if about.namespace:
             regarding["namespace"] = about.namespace
-        return {
+        body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": namespace},
@@ -163,6 +165,7 @@ class Recorder:
             "regarding": regarding,
             "note": cut(event.message),
         }
+        return msgspec.json.encode(body)
 
 
 def _level(event: RecordEvent) -> int:

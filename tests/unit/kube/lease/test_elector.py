@@ -264,6 +264,22 @@ async def test_a_deleted_lease_is_made_again_by_its_holder(desk: Desk) -> None:
     assert desk.server.holder == "a"
 
 
+async def test_a_holder_that_only_the_watch_showed_counts_when_the_lease_is_deleted(desk: Desk) -> None:
+    """It has never been read: nobody could, as it came, was shown and went between two reads."""
+    desk.server.trouble = lambda method: Unreachable("No answer.")
+    desk.start("b")
+    await desk.time.advance(0.5)
+    desk.server.write({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}})
+    await desk.time.advance(0.5)
+    desk.server.write(None)
+    desk.server.trouble = lambda method: None
+    await desk.time.advance(14.0)
+    assert desk.writers() == []
+    assert desk.server.stored is None
+    await desk.until_one_writes(4.0)
+    assert desk.server.holder == "b"
+
+
 async def test_of_many_only_one_gets_it(desk: Desk) -> None:
     """All see it free at the same moment; the others are refused by its resourceVersion, which is no fault."""
     for name in "abcdef":
