@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 
 import structlog
 
 from gangsched import __version__, parameters
+from gangsched.kube.http.calls import call
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.lease.leadership import Leadership
 from gangsched.kube.ports import Runtime
@@ -130,7 +131,7 @@ class Daemon:
         gc.freeze()  # what the imports made stays for good
         self.informers.deliver_to(self.loop.inbox)
         self._adopt(undecided)
-        async with self._health(), self._debug(), asyncio.TaskGroup() as group:
+        async with self._health(), self._debug(), self._visibility(), asyncio.TaskGroup() as group:
             parts = {
                 "binder": self.binder.run(),
                 "preemption": self.preemption.run(),
@@ -219,6 +220,29 @@ class Daemon:
             describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=self._runtime.now()),
             validate=lambda: validate(self.state),
         )
+
+    def _visibility(self) -> AbstractAsyncContextManager[None]:
+        """The API of gangs, imported only where it is on: start-up time counts."""
+        if not self.settings.visibility_port:
+            return nullcontext()
+        from gangsched.visibility.gang_store import GangStore
+        from gangsched.visibility.ports import Answer, Json
+        from gangsched.visibility.ports import Clocks as VisibilityClocks
+        from gangsched.visibility.server import Server
+
+        clocks = VisibilityClocks(now_s=self._runtime.now, wall_s=lambda: self._runtime.wall().timestamp())
+        identity = self._leadership.elector.identity if self._leadership is not None else self.settings.identity or ""
+        store = GangStore(
+            self.state,
+            clocks,
+            policy=parameters.gpu_policy(self.settings),
+            served_by=lambda: {"role": "leader" if self._leads() else "standby", "identity": identity},
+        )
+
+        async def calls(method: str, path: str, body: Json | None = None) -> Answer:
+            return Answer(*await call(self._connection_pool, method, path, body))
+
+        return Server(self.settings, calls, store, clocks=clocks, leads=self._leads).serving()
 
     async def _announce(self) -> None:
         """Log once that the caches are full, and freeze their objects for the garbage collector."""

@@ -87,6 +87,16 @@ class Settings(BaseSettings):
         default="127.0.0.1", min_length=1, description="Address that the debug port listens on; it names every gang."
     )
     debug_port: int = Field(default=8081, ge=0, le=65535, description="Port of /debug/gangs; 0 is off.")
+    visibility_port: int = Field(
+        default=0, ge=0, le=65535, description="Port of the API of gangs, for the API server's front proxy; 0 is off."
+    )
+    visibility_host: str = Field(
+        default="", description="Address that the visibility port listens on; without it every one, IPv4 and IPv6."
+    )
+    visibility_cert_file: Path | None = Field(
+        default=None, description="Certificate of the API of gangs; without it one is made and shared in a Secret."
+    )
+    visibility_key_file: Path | None = Field(default=None, description="The key of that certificate.")
     log_format: LogFormat = Field(default=LogFormat.JSON, description="json or console.")
     log_level: LogLevel = Field(default=LogLevel.INFO, description="debug, info, warning or error.")
     wait_time_s: float = Field(
@@ -282,6 +292,12 @@ class Settings(BaseSettings):
     @classmethod
     def _unique_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value))
+
+    @model_validator(mode="after")
+    def _certificate_has_its_key(self) -> Self:
+        if (self.visibility_cert_file is None) != (self.visibility_key_file is None):
+            raise ValueError("visibility_cert_file and visibility_key_file go together: one of them is missing")
+        return self
 
     @model_validator(mode="after")
     def _lease_times_fit(self) -> Self:

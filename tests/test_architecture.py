@@ -60,6 +60,8 @@ PLANTS = (
     ("settings.py", "import gangsched.parameters", "gangsched.parameters"),
     ("loop.py", "from gangsched.simulate import simulator", "gangsched.simulate.simulator"),
     ("simulate/simulator.py", "from gangsched import loop", "gangsched.loop"),
+    ("visibility/server.py", "from gangsched.kube.http import client", "gangsched.kube.http.client"),
+    ("visibility/server.py", "from gangsched import loop", "gangsched.loop"),
     ("telemetry/logs.py", "from gangsched.kube.http import faults", "gangsched.kube.http.faults"),
     ("app.py", "import gangsched.cli", "gangsched.cli"),
     ("daemon.py", "import gangsched.app", "gangsched.app"),

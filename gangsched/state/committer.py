@@ -93,6 +93,7 @@ class Committer:
             group.rounds += 1
         if verdict.yields_to in self._registry.groups:
             group.yielded_to = verdict.yields_to
+            group.yields += 1
             self._yielded.add(group.id)
         if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
             self.release_yielded({group.id})
@@ -123,7 +124,7 @@ class Committer:
         """Put the group where it waits now, and note its report."""
         moved = bool(verdict.binds or verdict.holds or verdict.releases)
         is_news = moved or group.verdict is None or not group.verdict.tells_the_same(verdict)
-        group.verdict = verdict.carried_out() if moved else verdict
+        group.verdict, group.decided_s = verdict.carried_out() if moved else verdict, now_s
         for gang in group.gangs:
             for member in self._registry.gangs[gang].members.values():
                 is_news = is_news or bool(member.fault)

@@ -98,7 +98,7 @@ def _line(state: SchedulingState, record: GangRecord) -> Json:
         "group": group_id,
         "plain": record.plain,
         "min": record.spec.min_member if record.spec else (1 if record.plain else None),
-        "counts": {kind: len(found) for kind, found in _sorted_members(record).items() if found},
+        "counts": {kind: len(found) for kind, found in members_by_state(record).items() if found},
         "reason": verdict.reason.value if verdict else "",
         "message": verdict.text if verdict else "",
         "queue": state.queue.part(group_id),
@@ -145,7 +145,7 @@ def _spec(record: GangRecord) -> Json | None:
     return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}
 
 
-def _sorted_members(record: GangRecord) -> dict[str, list[Member]]:
+def members_by_state(record: GangRecord) -> dict[str, list[Member]]:
     """Members by state; each is in one list."""
     found: dict[str, list[Member]] = {kind: [] for kind in MEMBER_STATES}
     for member in sorted(record.members.values(), key=lambda member: member.pod.key):
@@ -163,7 +163,7 @@ def _kind(member: Member) -> str:
 def _members(record: GangRecord) -> Json:
     return {
         kind: [_member(member, kind) for member in members]
-        for kind, members in _sorted_members(record).items()
+        for kind, members in members_by_state(record).items()
         if members
     }
 

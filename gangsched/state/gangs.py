@@ -26,7 +26,7 @@ class GangRecord:
     `members` are its own, by uid. `spec_of` is what `spec` was made from. `run_time` is its longest
     member's (H1), made from `run_time_of`. `ours`: a member is (or, once none is left,
     was) for us to place; of any other gang nothing is ever told or written. `preempted` is what is told while the gang
-    was evicted whole and has not started again (V22).
+    was evicted whole and has not started again (V22), `preemptions` how often that happened.
     """
 
     id: str
@@ -41,6 +41,7 @@ class GangRecord:
     named_natively: bool = False
     ours: bool = False
     preempted: str = ""
+    preemptions: int = 0
 
     @property
     def empty(self) -> bool:

@@ -30,6 +30,7 @@ class GroupRecord:
     `accused` are gangs that the group's refusal blames. `generation` changes with every change of the group and is
     never used twice, so that a plan for a group that was formed anew meanwhile is known as old (B2). For a
     `nominated` group room is made, and its clock waits (V16). `taken` is told while bound members are evicted (V17).
+    `decided_s` is the monotonic second of the last verdict; `yields` is how often it yielded (D1).
     """
 
     id: str
@@ -44,6 +45,8 @@ class GroupRecord:
     avoid: dict[str, float] = field(default_factory=dict)
     generation: int = 0
     verdict: Verdict | None = None
+    decided_s: float | None = None
+    yields: int = 0
     view: Group | None = None
 
 

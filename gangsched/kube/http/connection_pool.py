@@ -42,6 +42,11 @@ class ConnectionPool:
         self._idle: list[Connection] = []
         self._tls: object = None
 
+    @property
+    def client(self) -> ApiClient:
+        """What the pool sends unusual requests with; no fence holds back what it sends."""
+        return self._client
+
     async def request(
         self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 30.0
     ) -> bytes:

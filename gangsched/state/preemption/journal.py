@@ -99,6 +99,7 @@ class Journal:
         if answer.result is EvictionResult.DONE:
             self._count().victims[victim.kind] += 1
             if victim.kind is UnitKind.CORE and (evicted_gang := self._registry.gangs.get(victim.gang)) is not None:
+                evicted_gang.preemptions += not evicted_gang.preempted
                 evicted_gang.preempted = VICTIM_MESSAGE
             ref = ObjectRef("v1", "Pod", victim.namespace, victim.name, victim.uid)
             yield RecordEvent(ref, EventReason.PREEMPTED, telling.preempted_pod(victim, by), action=ACTION)

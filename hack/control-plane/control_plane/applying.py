@@ -77,3 +77,18 @@ def apply_manifests(api: Api, *, crds: bool = True) -> None:
     manifests = ROOT / "manifests"
     for path in [manifests / "namespace.yaml", *sorted(manifests.glob("rbac*.yaml")), manifests / "admission.yaml"]:
         apply_yaml(api, path)
+
+
+def apply_visibility(api: Api, port: int) -> None:
+    """Apply manifests/visibility for a daemon that serves on this port of 127.0.0.1.
+
+    Its Service names that address, which the API server follows without any pod.
+    """
+    for path in sorted((ROOT / "manifests" / "visibility").glob("*.yaml")):
+        for body in load_yaml(path):
+            if body["kind"] == "Service":
+                body["spec"] = {"type": "ExternalName", "externalName": "127.0.0.1"}
+            elif body["kind"] == "APIService":
+                body["spec"]["service"]["port"] = port
+            if body["kind"] != "Kustomization":
+                apply(api, body)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from control_plane.errors import ControlPlaneError
-from control_plane.pki import Pki
+from control_plane.pki import FRONT_PROXY, Pki
 
 #: Where build.py puts the binaries: this package is installed in place (editable), so the checkout is above it.
 BIN = Path(__file__).resolve().parents[3] / ".cache" / "control-plane" / "bin"
@@ -70,7 +70,7 @@ def etcd(layout: Layout) -> list[str]:
 
 
 def apiserver(layout: Layout) -> list[str]:
-    """RBAC and client certificates as in a real cluster; no kubelets, no cloud, no aggregation."""
+    """RBAC, client certificates and the aggregation layer as in a real cluster; no kubelets, no cloud."""
     port, pki = layout.ports[APISERVER], layout.pki
     argv = [
         str(BIN / APISERVER),
@@ -88,6 +88,13 @@ def apiserver(layout: Layout) -> list[str]:
         f"--service-account-key-file={pki.sa_pub}",
         f"--service-account-signing-key-file={pki.sa_key}",
         "--endpoint-reconciler-type=none",
+        f"--requestheader-client-ca-file={pki.proxy_ca}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={pki.proxy_cert}",
+        f"--proxy-client-key-file={pki.proxy_key}",
         *layout.gates(),
     ]
     if layout.disable_admission:

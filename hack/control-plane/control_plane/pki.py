@@ -14,6 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 LIFETIME = datetime.timedelta(days=30)
+#: The common name of the API server as a proxy, as kubeadm has it.
+FRONT_PROXY = "front-proxy-client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,9 @@ class Pki:
     admin_key: Path
     sa_key: Path
     sa_pub: Path
+    proxy_ca: Path
+    proxy_cert: Path
+    proxy_key: Path
 
 
 def make_pki(folder: Path) -> Pki:
@@ -43,6 +48,9 @@ def make_pki(folder: Path) -> Pki:
                 "admin_key": "admin.key",
                 "sa_key": "sa.key",
                 "sa_pub": "sa.pub",
+                "proxy_ca": "front-proxy-ca.crt",
+                "proxy_cert": "front-proxy-client.crt",
+                "proxy_key": "front-proxy-client.key",
             }.items()
         }
     )
@@ -57,12 +65,22 @@ def make_pki(folder: Path) -> Pki:
     admin = _certificate(_name("control-plane-admin", group="system:masters"), admin_key, issuer=issuer)
     _write_cert(pki.admin_cert, admin)
     _write_key(pki.admin_key, admin_key)
+    _make_front_proxy(pki)
     sa_key = ec.generate_private_key(ec.SECP256R1())
     _write_key(pki.sa_key, sa_key)
     pki.sa_pub.write_bytes(
         sa_key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
     return pki
+
+
+def _make_front_proxy(pki: Pki) -> None:
+    """The certificate that the API server shows to extension API servers, of an authority of its own."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority = _certificate(_name("gangsched-front-proxy-ca"), authority_key, issuer=None)
+    _write_cert(pki.proxy_ca, authority)
+    _write_cert(pki.proxy_cert, _certificate(_name(FRONT_PROXY), key, issuer=(authority, authority_key)))
+    _write_key(pki.proxy_key, key)
 
 
 def _name(common_name: str, *, group: str = "") -> x509.Name:

@@ -1,0 +1,31 @@
+"""Calls: requests of parts that know no faults, answered by status and JSON whatever happens.
+
+Law: nothing raises for what the server or the network did; status 0 is no answer. Changes (PUT, PATCH) pass the fence
+of the lease, so that only who leads makes them; a POST, which asks the API server something, does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gangsched.kube.http.client import JSON, MERGE_PATCH
+from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.http.faults import ApiFault, Fault
+
+TIMEOUT_S = 5.0
+
+
+async def call(pool: ConnectionPool, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    """Status and body of the answer to one request; a PATCH is a JSON merge patch."""
+    sender = pool if method in {"PUT", "PATCH"} else pool.client
+    content = None if body is None else msgspec.json.encode(body)
+    content_type = MERGE_PATCH if method == "PATCH" else JSON
+    try:
+        answer = await sender.request(method, path, content, content_type=content_type, timeout_s=TIMEOUT_S)
+        return 200, msgspec.json.decode(answer)
+    except ApiFault as fault:
+        return fault.status, None
+    except (Fault, msgspec.DecodeError):
+        return 0, None

@@ -1,0 +1,202 @@
+"""A gang as its users see it: the `Gang` of visibility.gangsched.dev (docs/visibility.md), as plain JSON values.
+
+Law: it reads and changes nothing, and one call is of one gang, so that a caller may do something else in between. It
+shows what stands on the gang's own pods and PodGroup, and of others no more than how many wait before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import NAMESPACE_URL, uuid5
+
+from gangsched.api import keys
+from gangsched.api.timestamps import format_timestamp
+from gangsched.core.queue_sort import group_key
+from gangsched.core.reservations.heads import head_of
+from gangsched.model.gang import Group, Rank
+from gangsched.model.objects import Shape
+from gangsched.model.reasons import Reason
+from gangsched.model.text import counted
+from gangsched.state.debug_view import MEMBER_STATES, members_by_state
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import GroupRecord, broken
+from gangsched.state.reporting.status import counts, phase
+from gangsched.state.scheduling import SchedulingState
+
+Json: TypeAlias = dict[str, object]
+NOT_LOOKED_AT = "New"
+"""The reason of a gang that no plan has looked at yet."""
+BOUND_STATES = ("binding", "bound", "waiting for claims")
+WAITING_STATES = ("pending", "held", "kept", "retry", "gated")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The present: monotonic seconds, and seconds since the epoch."""
+
+    now_s: float
+    wall_s: float
+
+
+def visible_gangs(state: SchedulingState) -> list[tuple[str, str]]:
+    """(namespace, name) of every gang of ours, sorted; plain pods are none."""
+    return sorted(
+        split(record.id) for record in state.registry.gangs.values() if record.ours and not record.plain and record.id
+    )
+
+
+def split(gang_id: str) -> tuple[str, str]:
+    """Namespace and name of a gang's id; a name may contain a slash."""
+    namespace, _, name = gang_id.partition("/")
+    return namespace, name
+
+
+def queue_rank(state: SchedulingState, group_id: str, moment: Moment) -> Rank | None:
+    """Where a group stands in the order of the queue (Q1, Q2); None if nothing of it waits."""
+    if group_id not in state.registry.groups:
+        return None
+    group = state.registry.group(group_id, moment.now_s)
+    return group_key(group) if any(gang.waiting for gang in group.gangs) else None
+
+
+def lacking_shapes(state: SchedulingState, gang_id: str) -> dict[Shape, int]:
+    """How many pods of each shape a gang waits with, if its last verdict refused it for room; else none."""
+    group = _group(state, gang_id)
+    verdict = group.verdict if group is not None else None
+    if verdict is None or not verdict.needs or verdict.of_gang(gang_id).reason is not Reason.UNSCHEDULABLE:
+        return {}
+    waiting: dict[Shape, int] = {}
+    gang = state.registry.view(gang_id)
+    for pod in (*gang.pending, *gang.retry):
+        waiting[pod.shape] = waiting.get(pod.shape, 0) + 1
+    return waiting
+
+
+def describe(
+    state: SchedulingState,
+    namespace: str,
+    name: str,
+    moment: Moment,
+    *,
+    position: int | None = None,
+    lacks: Mapping[str, str] | None = None,
+) -> Json | None:
+    """`metadata`, `spec` and `status` of a gang; None if there is no such gang of ours.
+
+    `position` is its place in the queue, from 1; `lacks` what it lacks, as the API has it. Without a decision of ours,
+    as on an instance that stands by, reason and message are those that the leader wrote on its oldest waiting pod.
+    """
+    record = state.registry.gangs.get(f"{namespace}/{name}")
+    if record is None or not record.ours or record.plain:
+        return None
+    group = _group(state, record.id)
+    view = state.registry.group(group.id, moment.now_s) if group is not None else None
+    by_state = {kind: len(found) for kind, found in members_by_state(record).items() if found}
+    reason, message = _decision(record, group, by_state)
+    status: Json = {
+        "phase": phase(counts(record), _min(record) or 0).value,
+        "members": {
+            "total": sum(by_state.values()),
+            "byState": {k: by_state[k] for k in MEMBER_STATES if k in by_state},
+        },
+        "reason": reason,
+        "message": message,
+        **_waiting(state, group, view, moment, position),
+        **({"lacks": dict(lacks)} if lacks else {}),
+        **_reserved(state, group),
+        "nodes": sorted({member.node for member in record.members.values() if member.node}),
+        "yields": group.yields if group is not None else 0,
+        "preemptions": record.preemptions,
+        "problems": [problem.text for problem in record.problems],
+    }
+    if view is not None and any(broken(gang) for gang in view.gangs if gang.id == record.id):
+        status["broken"] = True
+    return {"metadata": _metadata(record), "spec": _spec(record, group), "status": status}
+
+
+def bound_and_pending(status: Mapping[str, object]) -> tuple[int, int]:
+    """Members that are bound or being bound, and members that wait."""
+    members = status["members"]
+    by_state = members["byState"] if isinstance(members, Mapping) else {}
+    return (sum(by_state.get(kind, 0) for kind in BOUND_STATES), sum(by_state.get(kind, 0) for kind in WAITING_STATES))
+
+
+def _group(state: SchedulingState, gang_id: str) -> GroupRecord | None:
+    return state.registry.groups.get(state.registry.group_of.get(gang_id, ""))
+
+
+def _metadata(record: GangRecord) -> Json:
+    namespace, name = split(record.id)
+    pod_group = record.pod_group
+    uid = pod_group.uid if pod_group is not None else str(uuid5(NAMESPACE_URL, f"gangs.visibility/{record.id}"))
+    created: Json = {"creationTimestamp": format_timestamp(record.creation_s)} if record.creation_s else {}
+    return {"namespace": namespace, "name": name, "uid": uid, **created}
+
+
+def _min(record: GangRecord) -> int | None:
+    return record.spec.min_member if record.spec is not None else None
+
+
+def _spec(record: GangRecord, group: GroupRecord | None) -> Json:
+    found: Json = {"declaredBy": _declared_by(record)}
+    if (spec := record.spec) is not None:
+        found |= {"mode": spec.mode.value, "waitTimeSeconds": spec.wait_time_s}
+        if spec.min_member is not None:
+            found["min"] = spec.min_member
+    return found | {"group": list(group.gangs) if group is not None and len(group.gangs) > 1 else []}
+
+
+def _declared_by(record: GangRecord) -> str:
+    """The PodGroup, else the key by which its oldest pod names it (semantics I2)."""
+    if (pod_group := record.pod_group) is not None:
+        return f"PodGroup {pod_group.api_group}/{pod_group.version}"
+    oldest = record.oldest()
+    stated = dict(oldest.gang_metadata) if oldest is not None else {}
+    for identity in keys.IDENTITIES:
+        if stated.get(identity.key):
+            return f"{'label' if identity.label else 'annotation'} {identity.key}"
+    return "spec.schedulingGroup" if oldest is not None and oldest.native_group else ""
+
+
+def _decision(record: GangRecord, group: GroupRecord | None, by_state: Mapping[str, int]) -> tuple[str, str]:
+    """Reason and sentence of the last decision."""
+    waits = any(by_state.get(kind) for kind in WAITING_STATES)
+    if not waits:
+        there = sum(by_state.get(kind, 0) for kind in BOUND_STATES)
+        return (Reason.SCHEDULED.value, f"{counted(there, 'member')} bound") if there else ("", "")
+    if group is not None and group.verdict is not None:
+        refusal = group.verdict.of_gang(record.id)
+        return refusal.reason.value, refusal.text
+    waiting = [pod for pod in record.pods if pod.condition is not None and pod.condition.status == "False"]
+    oldest = min(waiting, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
+    if oldest is not None and oldest.condition is not None:
+        return oldest.condition.reason, oldest.condition.message
+    return NOT_LOOKED_AT, ""
+
+
+def _waiting(
+    state: SchedulingState, group: GroupRecord | None, view: Group | None, moment: Moment, position: int | None
+) -> Json:
+    found: Json = {}
+    if group is None or view is None:
+        return found
+    if part := state.queue.part(group.id):
+        found["queue"] = part
+    if position is not None:
+        found |= {"position": position, "before": position - 1}
+        if (head := head_of(view)) is not None:
+            found["waitingSince"] = format_timestamp(head.since_s)
+    if group.decided_s is not None:
+        found["lastDecisionAgeSeconds"] = int(max(0.0, moment.now_s - group.decided_s))
+    return found
+
+
+def _reserved(state: SchedulingState, group: GroupRecord | None) -> Json:
+    for each in state.reports.reservations.standing if group is not None else ():
+        if group is not None and each.group == group.id:
+            start: Json = {"startTime": format_timestamp(int(each.at_s))} if each.at_s < math.inf else {}
+            return {"reserved": {"kind": "fence" if each.is_fence else "timed", **start}}
+    return {}

@@ -1,0 +1,5 @@
+"""visibility: the aggregated API `visibility.gangsched.dev` (docs/visibility.md), served by every replica.
+
+Law: it reads the state and never changes it. What it does on the event loop is cut into slices and paced, so that
+plans come first. It knows neither `kube` nor `loop`: it asks the API server through `ports.Calls`.
+"""

@@ -1,0 +1,188 @@
+"""The web application: who asks, whether they may, and the answer.
+
+Law: every request passes the same gate, in this order: the front proxy's certificate (401), the number of requests
+(429), a SubjectAccessReview (403). Nothing is told to whom the gate stops, also not whether something exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from gangsched.visibility import discovery, openapi
+from gangsched.visibility.authorization import MASTERS, Attributes, Authorizer
+from gangsched.visibility.front_proxy import FrontProxy, User
+from gangsched.visibility.gang_store import Entry, GangStore
+from gangsched.visibility.pace import Admission, Pace
+from gangsched.visibility.ports import API_VERSION, GROUP, Clocks, Json
+from gangsched.visibility.requests import ListOptions, Target, list_options, target_of, token_of
+from gangsched.visibility.statuses import Refused
+from gangsched.visibility.tables import Form, form_of, metadata_of, row, table
+from gangsched.visibility.watching import Watches
+
+BODY_BYTES = 512 * 1024
+JSON_TYPE = "application/json"
+DOCUMENTS: dict[str, Callable[[], Json]] = {
+    "/apis": discovery.api_groups,
+    f"/apis/{GROUP}": discovery.api_group,
+    f"/apis/{API_VERSION}": discovery.resources,
+    "/openapi/v2": openapi.v2,
+    "/openapi/v3": openapi.v3_index,
+    f"/openapi/v3/apis/{API_VERSION}": openapi.v3,
+}
+LIST_KINDS = {Form.WHOLE: ("GangList", API_VERSION), Form.METADATA: ("PartialObjectMetadataList", "meta.k8s.io/v1")}
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """What the application is made of."""
+
+    store: GangStore
+    watches: Watches
+    authorizer: Authorizer
+    admission: Admission
+    pace: Pace
+    clocks: Clocks
+    front_proxy: Callable[[], FrontProxy]
+
+
+def application(parts: Parts) -> web.Application:
+    """All paths in one handler: every one passes the gate, known or not."""
+    handler = _Handler(parts)
+    app = web.Application(client_max_size=BODY_BYTES, middlewares=[_refusals])
+    app.router.add_route("*", "/{rest:.*}", handler.handle)
+    return app
+
+
+@web.middleware
+async def _refusals(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """What is refused, and what goes wrong, as a Status."""
+    try:
+        return await handler(request)
+    except Refused as refused:
+        found = refused
+    except web.HTTPRequestEntityTooLarge:
+        found = Refused(413, f"Request entity too large: limit is {BODY_BYTES}")
+    except (ConnectionError, web.HTTPException):
+        raise
+    except Exception:
+        structlog.get_logger().exception("a request to the visibility API failed")
+        found = Refused(500, "Internal error occurred")
+    headers = {"Retry-After": str(found.retry_after_s)} if found.retry_after_s else {}
+    return web.Response(
+        status=found.code, body=msgspec.json.encode(found.body()), content_type=JSON_TYPE, headers=headers
+    )
+
+
+class _Handler:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """One request."""
+        user = self._user(request)
+        path = request.rel_url.path
+        if path in DOCUMENTS:
+            return await self._document(request, user, path)
+        if MASTERS not in user.groups:
+            self._parts.admission.admit(user.name)
+        target = target_of(request.rel_url.raw_path)
+        if target is None or target.resource != "gangs":
+            await self._parts.authorizer.check(user, Attributes(_verb(request.method), path=path))
+            raise Refused(404, "the server could not find the requested resource")
+        return await self._gangs(request, user, target)
+
+    def _user(self, request: web.Request) -> User:
+        certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
+        user = self._parts.front_proxy().user(certificate, request.headers)
+        if user is None:
+            raise Refused(401, "Unauthorized")
+        return user
+
+    async def _document(self, request: web.Request, user: User, path: str) -> web.Response:
+        """Discovery and OpenAPI: of constant size, and let in whatever the number of requests."""
+        if request.method not in {"GET", "HEAD"}:
+            raise Refused(405, f"{request.method} is not supported on {path}")
+        await self._parts.authorizer.check(user, Attributes("get", path=path))
+        aggregated = discovery.aggregated(request.headers.get("Accept", "")) if path == "/apis" else None
+        kind, body = aggregated or (JSON_TYPE, DOCUMENTS[path]())
+        return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
+
+    async def _gangs(self, request: web.Request, user: User, target: Target) -> web.StreamResponse:
+        if request.method != "GET":
+            await self._parts.authorizer.check(
+                user, Attributes(_verb(request.method), target.resource, target.namespace, target.name)
+            )
+            raise Refused(405, f"{request.method} is not supported on resources of kind gangs.{GROUP}")
+        if target.name:
+            await self._parts.authorizer.check(user, Attributes("get", "gangs", target.namespace, target.name))
+            return await self._one(request, target)
+        options = list_options(request.query)
+        verb = "watch" if options.watch else "list"
+        await self._parts.authorizer.check(user, Attributes(verb, "gangs", target.namespace, options.name))
+        if target.namespace and options.namespace not in {"", target.namespace}:
+            raise Refused(400, "metadata.namespace of the fieldSelector is not the namespace of the request")
+        namespace = target.namespace or options.namespace
+        options = replace(options, namespace=namespace)
+        form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
+        if options.watch:
+            return await self._parts.watches.serve(request, options, form, include)
+        async with self._parts.admission.place():
+            return await self._list(options, form, include)
+
+    async def _one(self, request: web.Request, target: Target) -> web.Response:
+        form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
+        async with self._parts.admission.place(), self._parts.pace.work() as step:
+            entry = await self._parts.store.entry((target.namespace, target.name), step)
+        if entry is None:
+            details: Json = {"name": target.name, "group": GROUP, "kind": "gangs"}
+            raise Refused(404, f'gangs.{GROUP} "{target.name}" not found', details=details)
+        if form is Form.TABLE:
+            rows = [row(entry, include, self._parts.clocks.wall_s())]
+            return _json(table(rows, {"resourceVersion": str(entry.version)}))
+        return _json(metadata_of(entry) if form is Form.METADATA else entry.body)
+
+    async def _list(self, options: ListOptions, form: Form, include: str) -> web.Response:
+        """A page; all pages have the version of the first, so that a watch from there misses nothing."""
+        store, wall_s = self._parts.store, self._parts.clocks.wall_s()
+        async with store.reading, self._parts.pace.work() as step:
+            keys = await store.keys(options.namespace, step)
+            version = options.version if options.after is not None else store.version
+            if options.name:
+                keys = [key for key in keys if key[1] == options.name]
+            if options.after is not None:
+                after = options.after
+                keys = [key for key in keys if key > after]
+            rest = len(keys) - options.limit if options.limit else 0
+            page = keys[: options.limit] if rest > 0 else keys
+            parts = [_shown(entry, form, include, wall_s) async for entry in store.entries(page, step)]
+            if options.after is None:
+                version = store.version
+            meta: Json = {"resourceVersion": str(version)}
+            if rest > 0:
+                meta |= {"continue": token_of(page[-1], version), "remainingItemCount": rest}
+            if form is Form.TABLE:
+                return _json(table(parts, meta))
+            kind, api_version = LIST_KINDS[form]
+            head = msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": meta})
+            return _json(b'%s,"items":[%s]}' % (head[:-1], b",".join(parts)))
+
+
+def _shown(entry: Entry, form: Form, include: str, wall_s: float) -> bytes:
+    if form is Form.TABLE:
+        return row(entry, include, wall_s)
+    return metadata_of(entry) if form is Form.METADATA else entry.body
+
+
+def _verb(method: str) -> str:
+    return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(method, "get")
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type=JSON_TYPE)

@@ -1,0 +1,95 @@
+"""Whether a user may: a SubjectAccessReview for each request, remembered for ten seconds.
+
+Law: what cannot be asked is refused. Members of system:masters are not asked about, as in every extension API server
+(k8s.io/apiserver, options.NewDelegatingAuthorizationOptions): the API server itself comes as one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gangsched.visibility.front_proxy import User
+from gangsched.visibility.ports import GROUP, VERSION, Calls, Json
+from gangsched.visibility.statuses import Refused
+
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+MASTERS = "system:masters"
+REMEMBERED_S = 10.0
+MOST = 4_096
+
+
+class Attributes(NamedTuple):
+    """What is asked for: a resource, or with an empty one the `path` of a document."""
+
+    verb: str
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    group: str = GROUP
+    version: str = VERSION
+
+
+class Authorizer:
+    """`check` raises Refused, `allows` tells."""
+
+    def __init__(self, calls: Calls, now_s: Callable[[], float]) -> None:
+        self._calls, self._now_s = calls, now_s
+        self._known: OrderedDict[tuple[User, Attributes], tuple[float, bool]] = OrderedDict()
+
+    async def check(self, user: User, asked: Attributes) -> None:
+        """Raise Refused (403) unless the user may; 500 if that cannot be found out."""
+        if not await self.allows(user, asked):
+            raise Refused(403, _forbidden(user, asked), details=_details(asked))
+
+    async def allows(self, user: User, asked: Attributes) -> bool:
+        """Whether the user may. Raises Refused (500) if that cannot be found out."""
+        if MASTERS in user.groups:
+            return True
+        key = (user, asked)
+        known = self._known.get(key)
+        if known is not None and self._now_s() < known[0] + REMEMBERED_S:
+            return known[1]
+        answer = await self._calls("POST", REVIEWS, _review(user, asked))
+        status = answer.body.get("status") if answer.is_ok and isinstance(answer.body, dict) else None
+        if not isinstance(status, dict):
+            raise Refused(500, "Internal error occurred: the authorizer of the cluster did not answer.")
+        allowed = status.get("allowed") is True and status.get("denied") is not True
+        self._known.pop(key, None)
+        self._known[key] = (self._now_s(), allowed)
+        if len(self._known) > MOST:
+            self._known.popitem(last=False)
+        return allowed
+
+
+def _review(user: User, asked: Attributes) -> Json:
+    spec: Json = {"user": user.name, "groups": list(user.groups)}
+    if user.uid:
+        spec["uid"] = user.uid
+    if user.extra:
+        spec["extra"] = {key: list(values) for key, values in user.extra}
+    if asked.path:
+        spec["nonResourceAttributes"] = {"path": asked.path, "verb": asked.verb}
+    else:
+        attributes = asked._asdict()
+        del attributes["path"]
+        spec["resourceAttributes"] = {key: value for key, value in attributes.items() if value}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+
+
+def _forbidden(user: User, asked: Attributes) -> str:
+    """As k8s.io/apiserver words it (handlers/responsewriters/errors.go)."""
+    if asked.path:
+        return f'forbidden: User "{user.name}" cannot {asked.verb} path "{asked.path}"'
+    named = f' "{asked.name}"' if asked.name else ""
+    where = f' in the namespace "{asked.namespace}"' if asked.namespace else " at the cluster scope"
+    what = f'User "{user.name}" cannot {asked.verb} resource "{asked.resource}" in API group "{asked.group}"{where}'
+    return f"{asked.resource}.{asked.group}{named} is forbidden: {what}"
+
+
+def _details(asked: Attributes) -> Json:
+    if asked.path:
+        return {}
+    return {"group": asked.group, "kind": asked.resource, **({"name": asked.name} if asked.name else {})}

@@ -1,0 +1,121 @@
+"""The serving certificate: an authority made for one certificate, and forgotten once it has signed it.
+
+Law: the private key of the authority is never written anywhere, so whoever reads the Secret can serve in our place and
+can vouch for nothing else. Keys are P-256.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME = timedelta(days=365)
+RENEWED_BEFORE = timedelta(days=60)
+NAME = "gangsched-visibility"
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Certificates and key, PEM; `authority` may hold the one before as well."""
+
+    authority: str
+    certificate: str
+    key: str
+
+
+def make_serving(names: list[str], now: datetime, before: str = "") -> Serving:
+    """A new authority and a certificate for these DNS names; `before` are authorities that stay trusted."""
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{NAME}-ca@{int(now.timestamp())}")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:64])])
+    signing = _usage(signs=True)
+    authority = (
+        _builder(issuer, issuer, authority_key, authority_key, now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(signing, critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    certificate = (
+        _builder(subject, issuer, key, authority_key, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Serving(_pem(authority) + before, _pem(certificate), private.decode())
+
+
+def lasts(serving: Serving, names: list[str], now: datetime) -> bool:
+    """Whether it is sound, for these names, and not to be renewed yet."""
+    try:
+        found = x509.load_pem_x509_certificate(serving.certificate.encode())
+        key = serialization.load_pem_private_key(serving.key.encode(), None)
+        x509.load_pem_x509_certificates(serving.authority.encode())
+        stated = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, x509.ExtensionNotFound):
+        return False
+    if found.public_key() != key.public_key():
+        return False
+    of_names = set(names) <= set(stated.get_values_for_type(x509.DNSName))
+    return of_names and now < found.not_valid_after_utc - RENEWED_BEFORE
+
+
+def newest_authority(authorities: str, now: datetime) -> str:
+    """The first of these certificates, if it is still valid; to be trusted beside a new one."""
+    try:
+        first = x509.load_pem_x509_certificates(authorities.encode())[0]
+    except (ValueError, IndexError):
+        return ""
+    return _pem(first) if now < first.not_valid_after_utc else ""
+
+
+def utc(at_s: float) -> datetime:
+    """A second since the epoch, in UTC."""
+    return datetime.fromtimestamp(at_s, UTC)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()

@@ -1,0 +1,67 @@
+"""Discovery: which resources there are, in the old form and in the aggregated one (apidiscovery.k8s.io/v2)."""
+
+from __future__ import annotations
+
+from gangsched.visibility.ports import API_VERSION, GROUP, VERSION, Json
+
+GANG_VERBS = ["get", "list", "watch"]
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+
+
+def api_group() -> Json:
+    """/apis/GROUP."""
+    version = {"groupVersion": API_VERSION, "version": VERSION}
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [version], "preferredVersion": version}
+
+
+def api_groups() -> Json:
+    """/apis."""
+    group = {key: value for key, value in api_group().items() if key not in {"kind", "apiVersion"}}
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group]}
+
+
+def resources() -> Json:
+    """/apis/GROUP/VERSION."""
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": API_VERSION,
+        "resources": [
+            {"name": "gangs", "singularName": "gang", "namespaced": True, "kind": "Gang", "verbs": GANG_VERBS}
+        ],
+    }
+
+
+def aggregated(accept: str) -> tuple[str, Json] | None:
+    """The content type and /apis in the aggregated form, if that is what is wanted most."""
+    for part in accept.split(","):
+        stated = {each.strip() for each in part.split(";")[1:]}
+        if "as=APIGroupDiscoveryList" in stated and "g=apidiscovery.k8s.io" in stated:
+            for version in ("v2", "v2beta1"):
+                if f"v={version}" in stated:
+                    return AGGREGATED.format(version), _discovery(version)
+    return None
+
+
+def _discovery(version: str) -> Json:
+    listed = [
+        {
+            "resource": each["name"],
+            "responseKind": {"group": GROUP, "version": VERSION, "kind": each["kind"]},
+            "scope": "Namespaced",
+            "singularResource": each["singularName"],
+            "verbs": each["verbs"],
+        }
+        for each in resources()["resources"]
+    ]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": [
+            {
+                "metadata": {"name": GROUP, "creationTimestamp": None},
+                "versions": [{"version": VERSION, "resources": listed, "freshness": "Current"}],
+            }
+        ],
+    }

@@ -1,0 +1,112 @@
+"""Who asks: the user whom the API server's front proxy names in headers, and only it.
+
+Law: the headers count only on a connection with a client certificate of the front proxy's authority and, where names
+are allowed, with one of them. Whose these are is said by the ConfigMap kube-system/extension-apiserver-authentication,
+which the API server itself writes; until it has been read nobody is known. As in k8s.io/apiserver's
+authentication/request/headerrequest, a user that is known is in the group system:authenticated.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+CONFIG_MAP = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+AUTHENTICATED, UNAUTHENTICATED, ANONYMOUS = "system:authenticated", "system:unauthenticated", "system:anonymous"
+
+
+class Headers(Protocol):
+    """Case-insensitive headers, several of a name."""
+
+    def getall(self, key: str, default: list[str]) -> list[str]:
+        """All values of a name."""
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """All of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks, as user.Info has it."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FrontProxy:
+    """Whom to believe: the authority's certificates (PEM), the common names (none: any), and the headers' names."""
+
+    authority: str = ""
+    names: frozenset[str] = frozenset()
+    user_headers: tuple[str, ...] = ()
+    uid_headers: tuple[str, ...] = ()
+    group_headers: tuple[str, ...] = ()
+    extra_prefixes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config_map: Mapping[str, Any]) -> FrontProxy:
+        """What the ConfigMap says; a value that is no list of texts counts as absent, and lets nobody in."""
+        data = config_map.get("data")
+        data = data if isinstance(data, Mapping) else {}
+
+        def texts(key: str) -> tuple[str, ...]:
+            try:
+                listed = json.loads(data.get(f"requestheader-{key}") or "[]")
+            except ValueError:
+                return ()
+            return tuple(listed) if isinstance(listed, list) and all(isinstance(each, str) for each in listed) else ()
+
+        authority, names = str(data.get("requestheader-client-ca-file") or ""), texts("allowed-names")
+        if not names and (data.get("requestheader-allowed-names") or "[]").strip() not in {"[]", "null"}:
+            return cls()  # it restricts names in a way that we do not understand
+        return cls(
+            authority if _is_pem(authority) else "",
+            frozenset(names),
+            texts("username-headers"),
+            texts("uid-headers"),
+            texts("group-headers"),
+            texts("extra-headers-prefix"),
+        )
+
+    def user(self, certificate: Mapping[str, Any] | None, headers: Headers) -> User | None:
+        """The user of a request; `certificate` is the peer's, verified already, as `ssl` shows it. None: nobody."""
+        if not self.authority or not certificate:
+            return None
+        if self.names and not self.names & common_names(certificate):
+            return None
+        name = next((value for key in self.user_headers for value in headers.getall(key, []) if value), "")
+        if not name:
+            return None
+        uid = next((value for key in self.uid_headers for value in headers.getall(key, []) if value), "")
+        groups = [value for key in self.group_headers for value in headers.getall(key, []) if value]
+        if name != ANONYMOUS and not {AUTHENTICATED, UNAUTHENTICATED} & set(groups):
+            groups.append(AUTHENTICATED)
+        return User(name, uid, tuple(groups), self._extra(headers))
+
+    def _extra(self, headers: Headers) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        found: dict[str, list[str]] = {}
+        for key, value in headers.items():
+            for prefix in self.extra_prefixes:
+                if key.lower().startswith(prefix.lower()):
+                    found.setdefault(unquote(key[len(prefix) :].lower()), []).append(value)
+        return tuple((key, tuple(values)) for key, values in sorted(found.items()))
+
+
+def common_names(certificate: Mapping[str, Any]) -> set[str]:
+    """The common names of a certificate's subject."""
+    return {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+
+
+def _is_pem(text: str) -> bool:
+    try:
+        ssl.create_default_context(cadata=text)
+    except (ssl.SSLError, ValueError):
+        return False
+    return bool(text.strip())

@@ -1,0 +1,264 @@
+"""The gangs as objects of the API: rendered when asked for, at most once a second, with resource versions and changes.
+
+Law: a version is the millisecond of a change with the number of this replica in its low bits, so it grows over restarts
+and is known from those of another replica, which counts changes of its own. That others
+move in the queue, or that time passes, is no change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from secrets import randbelow
+from typing import TypeAlias
+
+import msgspec
+
+from gangsched.core.diagnosis import shortage
+from gangsched.core.reserve import Ledger
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.resources import format_quantity
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.scheduling import SchedulingState
+from gangsched.state.visibility import Moment, bound_and_pending, describe, lacking_shapes, queue_rank, visible_gangs
+from gangsched.visibility.ports import API_VERSION, Clocks, Json
+
+Key: TypeAlias = tuple[str, str]
+Step: TypeAlias = Callable[[], Awaitable[None]]
+FRESH_S = 1.0
+REPLICA_BITS = 10
+MOST_CHANGES = 8_192
+SHAPES = 4
+"""Kinds of pods of one gang that are looked at for what it lacks."""
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One gang: `body` is the whole object, `metadata` a part of it, both JSON; `cells` are those of its table row."""
+
+    key: Key
+    version: int
+    seen_s: float
+    digest: int
+    body: bytes
+    metadata: bytes
+    cells: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """ADDED, MODIFIED or DELETED, at a version."""
+
+    version: int
+    kind: str
+    entry: Entry
+
+
+class GangStore:
+    """`entry` is one gang, `entries` are many; `changes_after` is what a watch shows.
+
+    Who reads many holds `reading`, so that `version` afterwards is one at which all that it read is known.
+    """
+
+    def __init__(
+        self, state: SchedulingState, clocks: Clocks, *, policy: GpuPolicy, served_by: Callable[[], Json]
+    ) -> None:
+        self._state, self._clocks, self._policy, self._served_by = state, clocks, policy, served_by
+        self._replica = randbelow(1 << REPLICA_BITS)
+        self._version = 0
+        self._version = self.first_version = self._next_version()
+        self._entries: dict[Key, Entry] = {}
+        self._changes: deque[Change] = deque()
+        self._floor = self.first_version
+        self._positions: dict[str, int] = {}
+        self._positions_s = float("-inf")
+        self._ledgers: tuple[Snapshot, Ledger, Ledger] | None = None
+        self.changed = asyncio.Condition()
+        self.reading = asyncio.Lock()
+
+    @property
+    def version(self) -> int:
+        """That of the latest change."""
+        return self._version
+
+    def knows(self, version: int) -> bool:
+        """Whether all changes after this version are known here."""
+        is_ours = version & ((1 << REPLICA_BITS) - 1) == self._replica
+        return is_ours and self._floor <= version <= self._version
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def entry(self, key: Key, step: Step) -> Entry | None:
+        """One gang, None if there is none; it is not kept, so that whoever lists sees it as news."""
+        await self._count_positions(step)
+        found = self._describe(key)
+        if found is None:
+            return None
+        return self._made(key, self._entries.get(key), found)
+
+    async def keys(self, namespace: str, step: Step) -> list[Key]:
+        """The gangs of a namespace, "" for all, by namespace and name."""
+        found = visible_gangs(self._state)
+        await step()
+        if namespace:
+            low, high = bisect_right(found, (namespace, "")), bisect_right(found, (namespace, "\U0010ffff"))
+            found = found[low:high]
+        there = set(found)
+        for key in [key for key in self._entries if key not in there and namespace in {"", key[0]}]:
+            self._remove(key)
+        return found
+
+    async def entries(self, keys: list[Key], step: Step) -> AsyncIterator[Entry]:
+        """These gangs, as far as they are still there."""
+        await self._count_positions(step)
+        for key in keys:
+            entry = self._look(key)
+            if entry is not None:
+                yield entry
+            await step()
+
+    async def observe(self, step: Step) -> None:
+        """Look at all gangs, and wake those who wait for changes."""
+        before = self._version
+        async with self.reading:
+            async for _ in self.entries(await self.keys("", step), step):
+                pass
+        if self._version != before:
+            async with self.changed:
+                self.changed.notify_all()
+
+    def changes_after(self, version: int, namespace: str) -> list[Change] | None:
+        """The changes of a namespace ("": of all) after a version, in order; None if some are forgotten."""
+        if version < self._floor:
+            return None
+        found: list[Change] = []
+        for change in reversed(self._changes):
+            if change.version <= version:
+                break
+            if namespace in {"", change.entry.key[0]}:
+                found.append(change)
+        return found[::-1]
+
+    # --- rendering --------------------------------------------------------------------------------------------------
+
+    def _look(self, key: Key) -> Entry | None:
+        known = self._entries.get(key)
+        if known is not None and self._clocks.now_s() < known.seen_s + FRESH_S:
+            return known
+        found = self._describe(key)
+        if found is None:
+            self._remove(key)
+            return None
+        entry = self._made(key, known, found)
+        if known is None or known.digest != entry.digest:
+            entry = self._made(key, known, found, self._next_version())
+            self._note(Change(entry.version, "ADDED" if known is None else "MODIFIED", entry))
+        self._entries[key] = entry
+        return entry
+
+    def _describe(self, key: Key) -> Json | None:
+        gang_id = f"{key[0]}/{key[1]}"
+        return describe(
+            self._state,
+            *key,
+            Moment(self._clocks.now_s(), self._clocks.wall_s()),
+            position=self._positions.get(self._state.registry.group_of.get(gang_id, "")),
+            lacks=self._lacks(gang_id),
+        )
+
+    def _made(self, key: Key, known: Entry | None, found: Json, version: int = 0) -> Entry:
+        """The object, at the version of the one that is `known` unless it is another one now."""
+        status = {**found["status"], "servedBy": self._served_by()}
+        steady = {name: value for name, value in status.items() if name not in _RESTLESS}
+        digest = hash(_encode((found["metadata"], found["spec"], steady)))
+        version = version or (known.version if known is not None and known.digest == digest else self._version)
+        metadata = {**found["metadata"], "resourceVersion": str(version)}
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "Gang",
+            "metadata": metadata,
+            "spec": found["spec"],
+            "status": status,
+        }
+        bound, pending = bound_and_pending(status)
+        cells = (
+            key[1],
+            found["spec"].get("min"),
+            bound,
+            pending,
+            status.get("position"),
+            status["reason"],
+            metadata.get("creationTimestamp"),
+            status["message"],
+        )
+        return Entry(key, version, self._clocks.now_s(), digest, _encode(body), _encode(metadata), cells)
+
+    def _remove(self, key: Key) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            entry.version = self._next_version()
+            body = msgspec.json.decode(entry.body)
+            body["metadata"]["resourceVersion"] = str(entry.version)
+            entry.body, entry.metadata = _encode(body), _encode(body["metadata"])
+            self._note(Change(entry.version, "DELETED", entry))
+
+    def _note(self, change: Change) -> None:
+        self._changes.append(change)
+        if len(self._changes) > MOST_CHANGES:
+            self._floor = self._changes.popleft().version
+
+    def _next_version(self) -> int:
+        at = max(int(self._clocks.wall_s() * 1_000), (self._version >> REPLICA_BITS) + 1)
+        self._version = at << REPLICA_BITS | self._replica
+        return self._version
+
+    async def _count_positions(self, step: Step) -> None:
+        """Where each group that waits stands in the queue, from 1."""
+        now_s = self._clocks.now_s()
+        if now_s < self._positions_s + FRESH_S:
+            return
+        self._positions_s = now_s
+        moment = Moment(now_s, self._clocks.wall_s())
+        ranks = []
+        for number, group_id in enumerate(list(self._state.registry.groups)):
+            rank = queue_rank(self._state, group_id, moment)
+            if rank is not None:
+                ranks.append(rank)
+            if number % 50 == 0:
+                await step()
+        ranks.sort()
+        self._positions = {rank[-1]: position for position, rank in enumerate(ranks, 1)}
+
+    def _lacks(self, gang_id: str) -> Json | None:
+        """The resource that stops its pods first: what is missing of it, and the most that is free on one node."""
+        shapes = lacking_shapes(self._state, gang_id)
+        if not shapes:
+            return None
+        moment_s = self._clocks.now_s()
+        group = self._state.registry.group(self._state.registry.group_of[gang_id], moment_s)
+        ledger, totals = self._ledger()
+        for shape, waiting in list(shapes.items())[:SHAPES]:
+            scarcest = shortage(shape, group, ledger, totals).scarcest
+            if scarcest.takes < waiting:
+                name, missing = scarcest.resource, (waiting - scarcest.takes) * scarcest.asked
+                return {
+                    "resource": name,
+                    "amount": format_quantity(name, missing),
+                    "largestHole": format_quantity(name, scarcest.free_on_one),
+                }
+        return None
+
+    def _ledger(self) -> tuple[Ledger, Ledger]:
+        snapshot = self._state.snapshot()
+        if self._ledgers is None or self._ledgers[0] is not snapshot:
+            made = Ledger(snapshot, policy=self._policy), Ledger(snapshot, empty=True, policy=self._policy)
+            self._ledgers = snapshot, *made
+        return self._ledgers[1:]
+
+
+_RESTLESS = frozenset({"lastDecisionAgeSeconds", "position", "before"})
+"""Fields whose change alone is no change of the gang."""

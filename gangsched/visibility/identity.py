@@ -1,0 +1,105 @@
+"""With what the server shows itself: the Secret that all replicas share, and the caBundle of the APIService.
+
+Law: only the leader writes, through the fence of its lease; a standby waits for what the leader made. The Secret is
+made by the manifests, empty, so that no right to create any is needed. With certificate and key from files nothing is
+written: whoever issues them (cert-manager) fills in the caBundle.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gangsched.visibility.certificates import Serving, lasts, make_serving, newest_authority, utc
+from gangsched.visibility.ports import GROUP, SECRET, SERVICE, VERSION, Calls, Json
+
+API_SERVICE = f"/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{GROUP}"
+KEYS = ("ca.crt", "tls.crt", "tls.key")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Certificate chain and key, PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Identity:
+    """`look` brings all up to date and returns what to serve with."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        namespace: str,
+        *,
+        files: Files | None,
+        leads: Callable[[], bool],
+        wall_s: Callable[[], float],
+        warn: Callable[[str], None],
+    ) -> None:
+        """`namespace` is that of Service and Secret."""
+        self._calls, self._files, self._leads, self._wall_s, self._warn = calls, files, leads, wall_s, warn
+        self._path = f"/api/v1/namespaces/{namespace}/secrets/{SECRET}"
+        self._names = [f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}.svc.cluster.local"]
+
+    async def look(self) -> Serving | None:
+        """What to serve with now; None if there is nothing yet."""
+        if self._files is not None:
+            return self._of_files(self._files)
+        answer = await self._calls("GET", self._path)
+        if not answer.is_ok:
+            hint = "apply manifests/visibility" if answer.status in {403, 404} else "it is asked for again"
+            self._warn(f"The Secret {self._path} cannot be read (status {answer.status}): {hint}.")
+            return None
+        serving, now = _read(answer.body), utc(self._wall_s())
+        if not self._leads():
+            return serving
+        if serving is None or not lasts(serving, self._names, now):
+            before = newest_authority(serving.authority, now) if serving is not None else ""
+            made = make_serving(self._names, now, before)
+            # Trusted before it is shown: between the two writes the old certificate is still believed.
+            if not await self._is_trusted(made.authority) or not await self._stored(answer.body, made):
+                return serving
+            return made
+        await self._is_trusted(serving.authority)
+        return serving
+
+    def _of_files(self, files: Files) -> Serving | None:
+        try:
+            return Serving("", files.certificate.read_text(), files.key.read_text())
+        except (OSError, UnicodeDecodeError) as error:
+            self._warn(f"The certificate of the visibility API cannot be read: {error}.")
+            return None
+
+    async def _stored(self, secret: Json, made: Serving) -> bool:
+        values = dict(zip(KEYS, (made.authority, made.certificate, made.key), strict=True))
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+        # With the version that was read: whoever comes second is refused and reads what the first one wrote.
+        answer = await self._calls("PUT", self._path, {**secret, "data": data})
+        return answer.is_ok
+
+    async def _is_trusted(self, authority: str) -> bool:
+        """See to it that the API server believes this authority."""
+        answer = await self._calls("GET", API_SERVICE)
+        if not answer.is_ok:
+            self._warn(f"The APIService {VERSION}.{GROUP} cannot be read (status {answer.status}).")
+            return False
+        wanted = base64.b64encode(authority.encode()).decode()
+        if answer.body.get("spec", {}).get("caBundle") == wanted:
+            return True
+        written = await self._calls("PATCH", API_SERVICE, {"spec": {"caBundle": wanted}})
+        if not written.is_ok:
+            self._warn(f"The caBundle of the APIService {VERSION}.{GROUP} cannot be written (status {written.status}).")
+        return written.is_ok
+
+
+def _read(secret: Any) -> Serving | None:
+    data = secret.get("data") or {}
+    try:
+        return Serving(*(base64.b64decode(data[key]).decode() for key in KEYS))
+    except (KeyError, ValueError, TypeError):
+        return None

@@ -1,0 +1,180 @@
+"""OpenAPI v3, for `kubectl explain`, and the little of v2 that the API server merges into its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+
+from gangsched import __version__
+from gangsched.visibility.ports import API_VERSION, GROUP, VERSION, Json
+
+PREFIX = "dev.gangsched.visibility.v1alpha1"
+OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+def text(description: str, **more: object) -> Json:
+    """A string."""
+    return {"type": "string", "description": description, **more}
+
+
+def number(description: str) -> Json:
+    """An integer."""
+    return {"type": "integer", "format": "int64", "description": description}
+
+
+def flag(description: str) -> Json:
+    """A boolean."""
+    return {"type": "boolean", "description": description}
+
+
+def texts(description: str) -> Json:
+    """A list of strings."""
+    return {"type": "array", "description": description, "items": {"type": "string"}}
+
+
+def record(description: str, **fields: Json) -> Json:
+    """An object."""
+    return {"type": "object", "description": description, "properties": fields}
+
+
+GANG_SPEC = record(
+    "What its members or its PodGroup declare, as the scheduler reads it.",
+    declaredBy=text("How the gang is declared: a PodGroup and its version, or the key on its pods that names it."),
+    min=number("Members that must have a node before any is started."),
+    mode=text("Strict: all that are needed start at once or none; NonStrict: members hold room for the others."),
+    waitTimeSeconds={"type": "number", "description": "How long the gang may hold room."},
+    group=texts(
+        "The gangs (namespace/name) that start together with this one, itself among them; none if it is alone."
+    ),
+)
+GANG_STATUS = record(
+    "What the scheduler knows of the gang, and what it decided last.",
+    phase=text("The phase of a PodGroup: Pending, PreScheduling, Scheduling, Scheduled, Running, Finished or Failed."),
+    members=record(
+        "Its pods.",
+        total=number("How many there are."),
+        byState={
+            "type": "object",
+            "description": "How many are in each state: pending, held, binding, bound, gated, succeeded, failed, …",
+            "additionalProperties": {"type": "integer", "format": "int64"},
+        },
+    ),
+    reason=text("Reason of the last decision, as in the condition of its pods; New before the first."),
+    message=text("The last decision in a sentence."),
+    queue=text("The part of the queue: active, parked or backoff."),
+    position=number("Place among the groups that wait, in the order of the queue, from 1; absent if it does not wait."),
+    before=number("How many groups are before it."),
+    waitingSince=text("Since when its minimum is there and waits.", format="date-time"),
+    lastDecisionAgeSeconds=number("Age of the last decision."),
+    lacks=record(
+        "What it lacks; absent if that is nothing, or not a matter of amounts.",
+        resource=text("The resource that stops its pods first."),
+        amount=text("How much of it is missing on the nodes that they may use."),
+        largestHole=text("The most of it that is free on one node."),
+    ),
+    reserved=record(
+        "The room that is reserved for it; absent if none is.",
+        kind=text("timed: it has a start; fence: nodes are kept until they are empty."),
+        startTime=text("When it starts, as far as run times are known.", format="date-time"),
+    ),
+    nodes=texts("The nodes that its members are on, or hold room on."),
+    yields=number("How often it gave up held room for another group since the scheduler started."),
+    preemptions=number("How often it was evicted whole since the scheduler started."),
+    broken=flag("It started, and fewer members than its minimum are left."),
+    problems=texts("What is wrong with its declaration."),
+    servedBy=record(
+        "Which replica answered. A standby decides nothing: it knows no held room, no reservations and no counts.",
+        role=text("leader or standby."),
+        identity=text("The name of the replica."),
+    ),
+)
+
+
+def kind(name: str, description: str, **fields: Json) -> Json:
+    """The schema of a kind of ours."""
+    return {
+        "type": "object",
+        "description": description,
+        "x-kubernetes-group-version-kind": [{"group": GROUP, "kind": name, "version": VERSION}],
+        "properties": {
+            "apiVersion": text("Version of the schema of this object."),
+            "kind": text("Kind of this object."),
+            "metadata": {
+                "description": "Standard object's metadata.",
+                "allOf": [{"$ref": f"#/components/schemas/{OBJECT_META}"}],
+                "default": {},
+            },
+            **fields,
+        },
+    }
+
+
+SCHEMAS: Json = {
+    f"{PREFIX}.Gang": kind(
+        "Gang",
+        "Gang is a group of pods that start together or not at all, as the scheduler knows it. It is computed when it "
+        "is asked for; nothing is stored.",
+        spec=GANG_SPEC,
+        status=GANG_STATUS,
+    ),
+    OBJECT_META: record(
+        "ObjectMeta is metadata that all persisted resources must have.",
+        name=text("Name of the object, unique within a namespace."),
+        namespace=text("Namespace of the object."),
+        uid=text("Identity of the object: that of its PodGroup, else made from namespace and name."),
+        creationTimestamp=text("When the PodGroup, or the oldest member, was created.", format="date-time"),
+        resourceVersion=text("Version of the object in the replica that answered."),
+    ),
+}
+
+
+@lru_cache(maxsize=1)
+def v3() -> Json:
+    """The document of our group and version."""
+    base = f"/apis/{API_VERSION}"
+    one = f"{base}/namespaces/{{namespace}}/gangs/{{name}}"
+    paths = {
+        f"{base}/gangs": _operation("list", "Gang"),
+        f"{base}/namespaces/{{namespace}}/gangs": _operation("list", "Gang", "namespace"),
+        one: _operation("get", "Gang", "namespace", "name"),
+    }
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "gangsched visibility", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": SCHEMAS},
+    }
+
+
+@lru_cache(maxsize=1)
+def v3_index() -> Json:
+    """/openapi/v3: where the document is; the hash changes with it."""
+    digest = hashlib.sha256(json.dumps(v3(), sort_keys=True).encode()).hexdigest()[:32].upper()
+    return {"paths": {f"apis/{API_VERSION}": {"serverRelativeURL": f"/openapi/v3/apis/{API_VERSION}?hash={digest}"}}}
+
+
+@lru_cache(maxsize=1)
+def v2() -> Json:
+    """/openapi/v2: without definitions, which clients read in v3; the API server asks for a document all the same."""
+    info = {"title": "gangsched visibility", "version": __version__}
+    return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
+
+
+def _operation(action: str, of: str, *parameters: str) -> Json:
+    schema = {"$ref": f"#/components/schemas/{PREFIX}.{of}"}
+    answer = {"description": "OK", "content": {"application/json": {"schema": schema}}}
+    found: Json = {
+        "get" if action in {"get", "list"} else "post": {
+            "operationId": f"{action}{of}{'In' if parameters else ''}{'And'.join(each.title() for each in parameters)}",
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": {"group": GROUP, "kind": of, "version": VERSION},
+            "responses": {"200": answer},
+        }
+    }
+    if parameters:
+        found["parameters"] = [
+            {"name": each, "in": "path", "required": True, "schema": {"type": "string", "uniqueItems": True}}
+            for each in parameters
+        ]
+    return found

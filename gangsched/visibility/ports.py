@@ -1,0 +1,42 @@
+"""What the server needs of the rest of the daemon: types only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+GROUP, VERSION = "visibility.gangsched.dev", "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+SERVICE = SECRET = "gangsched-visibility"
+"""The Service of the overlay, whose name the certificate is for, and the Secret that all replicas share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The API server's answer; status 0 when there was none."""
+
+    status: int
+    body: Any = None
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it is a success."""
+        return 200 <= self.status < 300
+
+
+class Calls(Protocol):
+    """Requests to the API server with the rights of the daemon; never raises for what the server or network did."""
+
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+        """Send one request; PATCH bodies are JSON merge patches."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Monotonic seconds, and seconds since the epoch."""
+
+    now_s: Callable[[], float]
+    wall_s: Callable[[], float]

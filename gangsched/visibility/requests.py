@@ -1,0 +1,117 @@
+"""Requests: a path and its query, read as the API server reads them.
+
+Law: what is not understood is refused, never guessed; names are whatever a path segment can hold.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from gangsched.visibility.gang_store import Key
+from gangsched.visibility.ports import API_VERSION
+from gangsched.visibility.statuses import Refused
+
+PAGE = 500
+"""The most objects of a page; a longer `limit` gets so many and a token for the rest."""
+LONGEST_WATCH_S = 1_800
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A resource of ours: `namespace` is "" for all of them, `name` for a collection."""
+
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+
+def target_of(raw_path: str) -> Target | None:
+    """What a percent-encoded path names below our group and version; None if it is none of our resources."""
+    prefix = f"/apis/{API_VERSION}/"
+    if not raw_path.startswith(prefix):
+        return None
+    parts = [unquote(part) for part in raw_path[len(prefix) :].split("/")]
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) >= 3:
+        namespace, parts = parts[1], parts[2:]
+        if not namespace:
+            return None
+    if len(parts) > 2 or not all(parts) or (len(parts) == 2 and not namespace):
+        return None
+    return Target(parts[0], namespace, parts[1] if len(parts) == 2 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """metav1.ListOptions, as far as they mean something here; `after` is the last key of the page before."""
+
+    limit: int = 0
+    after: Key | None = None
+    version: int = 0
+    watch: bool = False
+    timeout_s: float = LONGEST_WATCH_S
+    bookmarks: bool = False
+    initial_events: bool = False
+    name: str = ""
+    namespace: str = ""
+
+
+def list_options(query: Mapping[str, str]) -> ListOptions:
+    """Raises Refused (400, 410)."""
+    if query.get("labelSelector"):
+        raise Refused(400, "gangs have no labels: a labelSelector selects nothing here")
+    fields = _fields(query.get("fieldSelector", ""))
+    after, version = None, _number(query, "resourceVersion")
+    if token := query.get("continue", ""):
+        after, version = _read_token(token)
+    timeout_s = _number(query, "timeoutSeconds") or LONGEST_WATCH_S
+    return ListOptions(
+        limit=min(_number(query, "limit"), PAGE),
+        after=after,
+        version=version,
+        watch=_flag(query, "watch"),
+        timeout_s=min(timeout_s, LONGEST_WATCH_S),
+        bookmarks=_flag(query, "allowWatchBookmarks"),
+        initial_events=_flag(query, "sendInitialEvents"),
+        name=fields.get("metadata.name", ""),
+        namespace=fields.get("metadata.namespace", ""),
+    )
+
+
+def token_of(after: Key, version: int) -> str:
+    """The `continue` of a page that ends with this key."""
+    return base64.urlsafe_b64encode(json.dumps([*after, version]).encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[Key, int]:
+    try:
+        namespace, name, version = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return (str(namespace), str(name)), int(version)
+    except (ValueError, TypeError, binascii.Error):
+        raise Refused(400, "continue key is not valid") from None
+
+
+def _fields(selector: str) -> dict[str, str]:
+    found = {}
+    for part in filter(None, selector.split(",")):
+        key, _, value = part.replace("==", "=").partition("=")
+        if key not in {"metadata.name", "metadata.namespace"} or key in found or not value or key.endswith("!"):
+            raise Refused(400, f'field label not supported: "{key}"')
+        found[key] = value
+    return found
+
+
+def _number(query: Mapping[str, str], key: str) -> int:
+    value = query.get(key, "") or "0"
+    if not (value.isascii() and value.isdigit() and len(value) < 20):
+        raise Refused(400, f'Invalid value: "{value[:40]}": {key} must be a whole number')
+    return int(value)
+
+
+def _flag(query: Mapping[str, str], key: str) -> bool:
+    return query.get(key, "").lower() in {"true", "1"}

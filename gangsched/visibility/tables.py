@@ -1,0 +1,124 @@
+"""What kubectl prints: metav1.Table, and metadata alone (PartialObjectMetadata).
+
+Law: as the API server does it (k8s.io/apiserver, endpoints/handlers/response.go). Cells of tables are made here, so
+that `kubectl get gangs` needs to know nothing of gangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+
+from gangsched.visibility.gang_store import Entry
+from gangsched.visibility.ports import Json
+from gangsched.visibility.statuses import Refused
+
+TABLE_VERSION = "meta.k8s.io/v1"
+
+
+class Form(StrEnum):
+    """How objects are shown."""
+
+    WHOLE = ""
+    TABLE = "Table"
+    METADATA = "PartialObjectMetadata"
+
+
+COLUMNS: tuple[tuple[str, str, int, str], ...] = (
+    ("Name", "string", 0, "Name of the gang."),
+    ("Min", "integer", 0, "Members that must have a node before any is started."),
+    ("Bound", "integer", 0, "Members that are bound, or being bound."),
+    ("Pending", "integer", 0, "Members that wait."),
+    ("Position", "integer", 0, "Place among the groups that wait, in the order of the queue."),
+    ("Reason", "string", 0, "Reason of the last decision."),
+    ("Age", "string", 0, "Time since the PodGroup, or the oldest member, was created."),
+    ("Message", "string", 1, "What was decided, and why."),
+)
+"""Name, type, priority (1: with -o wide), description."""
+DEFINITIONS = [
+    {"name": name, "type": kind, "format": "name" if name == "Name" else "", "description": text, "priority": priority}
+    for name, kind, priority, text in COLUMNS
+]
+
+
+def form_of(accept: str) -> Form:
+    """The first form in an Accept header that we have. Raises Refused (406) where there is none."""
+    if not accept.strip():
+        return Form.WHOLE
+    for part in accept.split(","):
+        media, *parameters = (each.strip() for each in part.split(";"))
+        stated = dict(each.partition("=")[::2] for each in parameters)
+        if media not in {"application/json", "*/*", "application/*"}:
+            continue
+        wanted = stated.get("as", "").removesuffix("List")
+        if not wanted:
+            return Form.WHOLE
+        if stated.get("g") == "meta.k8s.io" and stated.get("v") == "v1" and wanted in {Form.TABLE, Form.METADATA}:
+            return Form(wanted)
+    raise Refused(406, "only the following media types are accepted: application/json")
+
+
+def row(entry: Entry, include: str, wall_s: float) -> bytes:
+    """One row; `include` is what of the object stands in it: Metadata, Object or None."""
+    *cells, created, message = entry.cells
+    shown = [*cells, age(str(created), wall_s) if created else "<unknown>", message]
+    found: Json = {"cells": shown}
+    if include == "Object":
+        found["object"] = msgspec.Raw(entry.body)
+    elif include != "None":
+        found["object"] = msgspec.Raw(metadata_of(entry))
+    return msgspec.json.encode(found)
+
+
+def metadata_of(entry: Entry) -> bytes:
+    """The object's metadata alone."""
+    return b'{"kind":"PartialObjectMetadata","apiVersion":"%s","metadata":%s}' % (
+        TABLE_VERSION.encode(),
+        entry.metadata,
+    )
+
+
+def table(rows: Iterable[bytes], list_meta: Json, *, with_columns: bool = True) -> bytes:
+    """A whole Table."""
+    return msgspec.json.encode(
+        {
+            "kind": "Table",
+            "apiVersion": TABLE_VERSION,
+            "metadata": list_meta,
+            "columnDefinitions": DEFINITIONS if with_columns else None,
+            "rows": [msgspec.Raw(each) for each in rows],
+        }
+    )
+
+
+def age(created: str, wall_s: float) -> str:
+    """How long ago, as kubectl words it (k8s.io/apimachinery, util/duration.HumanDuration)."""
+    try:
+        seconds = int(wall_s - datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        return "<unknown>"
+    if seconds < 0:
+        return "0s"
+    minutes, hours, days = seconds // 60, seconds // 3_600, seconds // 86_400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 192:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    return _two(days // 365, "y", days % 365, "d") if days < 2_920 else f"{days // 365}y"
+
+
+def _two(large: int, unit: str, small: int, smaller: str) -> str:
+    return f"{large}{unit}{small}{smaller}" if small else f"{large}{unit}"

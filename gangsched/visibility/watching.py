@@ -1,0 +1,157 @@
+"""Watches: the changes of gangs as a stream of events.
+
+Law: while somebody watches, one task looks at all gangs once a second, however many watch. A reader that falls behind
+what is remembered is told so (410) and lists again; one that takes nothing for half a minute is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+from aiohttp import web
+
+from gangsched.visibility.gang_store import Entry, GangStore
+from gangsched.visibility.pace import Pace
+from gangsched.visibility.ports import API_VERSION, Clocks, Json
+from gangsched.visibility.requests import ListOptions
+from gangsched.visibility.statuses import Refused
+from gangsched.visibility.tables import TABLE_VERSION, Form, metadata_of, row, table
+
+WATCHES = 100
+EVERY_S = 1.0
+BOOKMARK_EVERY_S = 60.0
+SEND_WITHIN_S = 30.0
+INITIAL_END = "k8s.io/initial-events-end"
+
+
+class Watches:
+    """`serve` streams one watch; `run` looks at the gangs while there is any."""
+
+    def __init__(self, store: GangStore, pace: Pace, clocks: Clocks) -> None:
+        self._store, self._pace, self._clocks = store, pace, clocks
+        self._open = 0
+        self._wanted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Look for changes while somebody watches; never returns."""
+        while True:
+            await self._wanted.wait()
+            async with self._pace.work() as step:
+                await self._store.observe(step)
+            await asyncio.sleep(EVERY_S)
+
+    async def serve(self, request: web.Request, options: ListOptions, form: Form, include: str) -> web.StreamResponse:
+        """Stream until the time is over. Raises Refused (410, 429) before anything is sent."""
+        if self._open >= WATCHES:
+            raise Refused(429, "Too many watches, please try again later.", retry_after_s=10)
+        is_from_now = options.version == 0 or options.initial_events
+        if not is_from_now and not self._store.knows(options.version):
+            raise Refused(410, f"too old resource version: {options.version} (this replica does not know it)")
+        async with self._place():
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await response.prepare(request)
+            shown = _Shown(form, include, self._clocks.wall_s)
+            with suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(options.timeout_s):
+                    await self._stream(response, options, shown, is_from_now=is_from_now)
+            with suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(SEND_WITHIN_S):
+                    await response.write_eof()
+            return response
+
+    async def _stream(
+        self, response: web.StreamResponse, options: ListOptions, shown: _Shown, *, is_from_now: bool
+    ) -> None:
+        store, seen = self._store, options.version
+        if is_from_now:
+            async with store.reading, self._pace.work() as step:
+                keys = await store.keys(options.namespace, step)
+                found = [entry async for entry in store.entries(keys, step) if options.name in {"", entry.key[1]}]
+                seen = store.version
+            for entry in found:
+                await self._send(response, shown.event("ADDED", entry))
+            if options.initial_events and options.bookmarks:
+                await self._send(response, shown.bookmark(seen, {INITIAL_END: "true"}))
+        bookmark_s = self._clocks.now_s() + BOOKMARK_EVERY_S
+        while True:
+            now, changes = store.version, store.changes_after(seen, options.namespace)
+            if changes is None:
+                await self._send(response, shown.expired(seen))
+                return
+            seen = now  # also past the changes of others, or this would never wait
+            for change in changes:
+                if options.name in {"", change.entry.key[1]}:
+                    await self._send(response, shown.event(change.kind, change.entry))
+            if options.bookmarks and self._clocks.now_s() >= bookmark_s:
+                bookmark_s = self._clocks.now_s() + BOOKMARK_EVERY_S
+                await self._send(response, shown.bookmark(seen, {}))
+            await self._next_change(seen)
+
+    async def _next_change(self, seen: int) -> None:
+        """Wait until there is something after a version, or a bookmark may be due."""
+        store = self._store
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BOOKMARK_EVERY_S), store.changed:
+                await store.changed.wait_for(lambda: store.version > seen)
+
+    async def _send(self, response: web.StreamResponse, line: bytes) -> None:
+        """Send one line; a reader that takes nothing is cut off."""
+        try:
+            async with asyncio.timeout(SEND_WITHIN_S):
+                await response.write(line)
+        except TimeoutError:
+            raise ConnectionResetError("the reader takes nothing") from None
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        self._open += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._wanted.clear()
+
+
+class _Shown:
+    """Events in the form that was asked for; only the first table of a watch has its columns."""
+
+    def __init__(self, form: Form, include: str, wall_s: Callable[[], float]) -> None:
+        self._form, self._include, self._wall_s = form, include, wall_s
+        self._has_columns = False
+
+    def event(self, kind: str, entry: Entry) -> bytes:
+        """A change of one gang."""
+        return self._line(kind, self._object(entry))
+
+    def bookmark(self, version: int, annotations: Json) -> bytes:
+        """A bookmark at a version."""
+        meta = {"resourceVersion": str(version), **({"annotations": annotations} if annotations else {})}
+        if self._form is Form.TABLE:
+            body = msgspec.json.encode({"kind": "PartialObjectMetadata", "apiVersion": TABLE_VERSION, "metadata": meta})
+            rows = [msgspec.json.encode({"cells": [], "object": msgspec.Raw(body)})]
+            return self._line("BOOKMARK", table(rows, {"resourceVersion": str(version)}, with_columns=False))
+        kind = ("PartialObjectMetadata", TABLE_VERSION) if self._form is Form.METADATA else ("Gang", API_VERSION)
+        return self._line("BOOKMARK", msgspec.json.encode({"kind": kind[0], "apiVersion": kind[1], "metadata": meta}))
+
+    def expired(self, version: int) -> bytes:
+        """The end of a watch that fell behind."""
+        return self._line("ERROR", msgspec.json.encode(Refused(410, f"too old resource version: {version}").body()))
+
+    def _object(self, entry: Entry) -> bytes:
+        if self._form is Form.METADATA:
+            return metadata_of(entry)
+        if self._form is Form.WHOLE:
+            return entry.body
+        rows = [row(entry, self._include, self._wall_s())]
+        made = table(rows, {"resourceVersion": str(entry.version)}, with_columns=not self._has_columns)
+        self._has_columns = True
+        return made
+
+    @staticmethod
+    def _line(kind: str, body: bytes) -> bytes:
+        return b'{"type":"%s","object":%s}\n' % (kind.encode(), body)

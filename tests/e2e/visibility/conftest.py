@@ -1,0 +1,93 @@
+"""A daemon that serves the API of gangs behind the aggregation layer of a real API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from control_plane import ControlPlane
+from control_plane.api import Api, ApiError
+from control_plane.applying import apply_manifests, apply_visibility
+from control_plane.components import KUBECTL
+from control_plane.daemon import Daemon
+from control_plane.ports import free_ports
+
+GANGS = "/apis/visibility.gangsched.dev/v1alpha1"
+API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.gangsched.dev"
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """kubectl as a user of the cluster."""
+
+    plane: ControlPlane
+    user: str = ""
+
+    def run(self, *words: str, text: str = "", within_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+        """Run it; the caller judges the exit code."""
+        asked_as = ("--as", self.user, "--as-group", "system:authenticated") if self.user else ()
+        cache = self.plane.workdir / "kubectl-cache"
+        argv = [str(KUBECTL), "--kubeconfig", str(self.plane.kubeconfig), "--cache-dir", str(cache), *asked_as, *words]
+        return subprocess.run(argv, input=text, capture_output=True, text=True, timeout=within_s, check=False)
+
+    def out(self, *words: str, text: str = "") -> str:
+        """What it prints; it must succeed."""
+        done = self.run(*words, text=text)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@dataclass(frozen=True)
+class Served:
+    """A plane, a daemon that serves there, and its port."""
+
+    plane: ControlPlane
+    daemon: Daemon
+    port: int
+
+    def kubectl(self, user: str = "") -> Kubectl:
+        """kubectl as this user; the administrator without one."""
+        return Kubectl(self.plane, user)
+
+
+def serving(plane: ControlPlane, port: int, **environment: str) -> Daemon:
+    """A daemon that serves on this port of 127.0.0.1."""
+    settings = {"GANGSCHED_VISIBILITY_PORT": str(port), "GANGSCHED_VISIBILITY_HOST": "127.0.0.1"}
+    return Daemon(plane, environment={**settings, **environment}, log_path=plane.logs / f"gangsched-{port}.log")
+
+
+def await_available(api: Api, *, within_s: float = 30.0) -> None:
+    """Wait until the API server finds the API of gangs available."""
+    deadline_s = time.monotonic() + within_s
+    while True:
+        try:
+            api.get(GANGS)
+            if _condition(api) == "True":
+                return
+        except (ApiError, OSError):
+            pass
+        assert time.monotonic() < deadline_s, json.dumps(api.get(API_SERVICE).get("status"))
+        time.sleep(0.05)
+
+
+def _condition(api: Api) -> str:
+    found = api.get(API_SERVICE).get("status", {}).get("conditions", [])
+    return next((each["status"] for each in found if each["type"] == "Available"), "")
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """With a controller manager, which adds our rules to `edit`; kwok's kubelets take no part."""
+    with ControlPlane(kcm=True) as plane:
+        api = Api.of(plane)
+        apply_manifests(api)
+        (port,) = free_ports(1)
+        apply_visibility(api, port)
+        with serving(plane, port) as daemon:
+            await_available(api)
+            yield Served(plane, daemon, port)
+        api.close()

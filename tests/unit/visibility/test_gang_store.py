@@ -1,0 +1,132 @@
+"""Gangs as objects: versions, changes and what others may make of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.visibility.gang_store import MOST_CHANGES, GangStore
+from gangsched.visibility.ports import Clocks
+from tests.builders import members, node, pod, pod_group
+from tests.world import World
+
+
+async def no_pause() -> None:
+    """Nothing else has to run."""
+
+
+class Store:
+    """The store of a world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        clocks = Clocks(now_s=lambda: world.now_s, wall_s=lambda: 2_000_000_000 + world.now_s)
+        self.store = GangStore(world.state, clocks, policy=GpuPolicy(), served_by=lambda: {"role": "leader"})
+
+    async def read(self, namespace: str = "") -> list[dict[str, Any]]:
+        """All gangs, a moment later."""
+        self.world.now_s += 1.1
+        keys = await self.store.keys(namespace, no_pause)
+        return [json.loads(entry.body) async for entry in self.store.entries(keys, no_pause)]
+
+
+async def test_every_gang_of_ours_is_shown_and_no_plain_pod() -> None:
+    """By annotation and by PodGroup; pods of other schedulers and plain pods are left out."""
+    world = World(node("a", 4))
+    world.declare(pod_group("declared", 2))
+    world.create(members("declared", 2, gpus=3, pod_group=True), members("Odd name/1", 1), [pod("plain")])
+    world.create(members("foreign", 2, scheduler_name="other"))
+    gangs = await Store(world.settle()).read()
+    assert [each["metadata"]["name"] for each in gangs] == ["Odd name/1", "declared"]
+    odd, declared = gangs
+    assert odd["spec"]["declaredBy"] == "annotation gang.scheduling.koordinator.sh/name"
+    assert odd["status"]["members"] == {"total": 1, "byState": {"bound": 1}}
+    assert odd["status"]["nodes"] == ["a"]
+    assert declared["metadata"]["uid"] == "pg-declared"
+    assert declared["spec"] == {
+        "declaredBy": "PodGroup scheduling.x-k8s.io/v1alpha1",
+        "mode": "Strict",
+        "waitTimeSeconds": 600.0,
+        "min": 2,
+        "group": [],
+    }
+
+
+async def test_a_gang_that_waits_says_where_and_what_it_lacks() -> None:
+    """Position among all groups, plain pods among them; two pods of three GPUs where one node has four."""
+    world = World(node("a", 4), node("b", 2))
+    world.create([pod("first", gpus=8, creation_s=10)], members("g", 2, gpus=3), members("later", 1, gpus=8))
+    gangs = {each["metadata"]["name"]: each["status"] for each in await Store(world.settle()).read()}
+    assert (gangs["g"]["position"], gangs["g"]["before"], gangs["later"]["position"]) == (2, 1, 3)
+    assert gangs["g"]["reason"] == "Unschedulable"
+    assert gangs["g"]["lacks"] == {"resource": "nvidia.com/gpu", "amount": "3", "largestHole": "4"}
+    assert gangs["g"]["queue"] == "parked"
+    assert gangs["g"]["lastDecisionAgeSeconds"] == 1
+
+
+async def test_versions_change_with_the_gang_and_not_with_time() -> None:
+    """Each change has a later version, in the order of a watch; the age of a decision is none."""
+    world = World(node("a", 4))
+    world.create(members("g", 2, gpus=3))
+    store = Store(world.settle())
+    (before,) = await store.read()
+    version = store.store.version
+    (same,) = await store.read()
+    assert same["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert store.store.changes_after(version, "") == []
+    world.add_nodes(node("b", 4))
+    world.settle()
+    (bound,) = await store.read()
+    world.delete(*world.pods.values())
+    world.settle()
+    assert await store.read() == []
+    changes = store.store.changes_after(version, "ns")
+    assert changes is not None
+    assert [change.kind for change in changes] == ["MODIFIED", "DELETED"]
+    versions = [version, *(change.version for change in changes)]
+    assert versions == sorted(set(versions))
+    assert int(bound["metadata"]["resourceVersion"]) == changes[0].version
+    assert store.store.changes_after(version, "other") == []
+
+
+async def test_a_gang_that_was_asked_for_by_name_is_still_news_for_who_lists() -> None:
+    """A get takes no change away from a watch, and its answer says what is true now."""
+    world = World(node("a", 4))
+    store = Store(world.settle())
+    await store.read()
+    version = store.store.version
+    world.create(members("g", 1))
+    world.settle()
+    world.now_s += 2
+    entry = await store.store.entry(("ns", "g"), no_pause)
+    assert entry is not None
+    assert store.store.version == version
+    await store.read()
+    changes = store.store.changes_after(version, "")
+    assert changes is not None
+    assert [change.kind for change in changes] == ["ADDED"]
+    assert await store.store.entry(("ns", "nosuch"), no_pause) is None
+
+
+async def test_a_version_of_another_replica_or_of_long_ago_is_not_known() -> None:
+    """Then a watch is answered 410, and what is remembered of changes is bounded."""
+    world = World(node("a", 4))
+    world.create(members("g", 1))
+    store, other = Store(world.settle()), Store(world)
+    await store.read()
+    first = store.store.version
+    assert store.store.knows(first)
+    if other.store.version % 1024 != first % 1024:
+        assert not other.store.knows(first)
+    assert not store.store.knows(first + 1024)
+    for _ in range(2):  # they come, and go
+        many = [each for number in range(MOST_CHANGES // 4 + 1) for each in members(f"h{number}", 1, gpus=99)]
+        world.create(many)
+        world.settle()
+        await store.read()
+        world.delete(*many)
+        world.settle()
+        await store.read()
+    assert not store.store.knows(first)
+    assert store.store.changes_after(first, "") is None
