@@ -224,11 +224,15 @@ class NotHelpful:
 
 
 class HeldBack(NamedTuple):
-    """Nodes on which groups of a priority below `right` do not start, because `group` waits for room there (V27)."""
+    """Nodes on which groups of a priority below `right` do not start, because `group` waits for room there (V27).
+
+    `rank` is its place among those that wait so.
+    """
 
     group: str
     right: int
     nodes: tuple[str, ...]
+    rank: Rank
 
 
 # --- what a plan is given -------------------------------------------------------------------------------------------
@@ -246,8 +250,9 @@ class PreemptionInput:
     `retry_at_s` the monotonic second before which the group makes none (V12); `known` what was found when the group was
     last examined, while nothing that it rests on has changed, so that it is not examined again (V25). `overdue` are the
     uids of pods that may be taken for it, whole groups, because they overran what let them onto its room (H11).
-    `held_back` is where lower groups are held back for a group that waits, None for nowhere. `first_waiting` is the
-    rank of the first that waits so; for none behind it are others held back, and not for it without `held_back` (V27).
+    `held_back` is where lower groups are held back for a group that waits, None for nowhere; for none behind it are
+    others held back, nor for a group whose second in `held_until_s` (monotonic, by group id) is past. `lowest_waiting`
+    is the lowest priority of any pod that waits for a node, None without any (V27).
     `forbidden` names the right that is missing, without which nobody is evicted and that is told (V26).
     """
 
@@ -260,5 +265,6 @@ class PreemptionInput:
     known: Mapping[str, NotHelpful] = field(default_factory=dict)
     overdue: Mapping[str, frozenset[str]] = field(default_factory=dict)
     held_back: HeldBack | None = None
-    first_waiting: Rank | None = None
+    held_until_s: Mapping[str, float] = field(default_factory=dict)
+    lowest_waiting: int | None = None
     forbidden: str = ""

@@ -7,6 +7,7 @@ is a member for as long as it takes room or names claims.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, KeysView
 
 from gangsched.model.objects import Pod
@@ -24,6 +25,8 @@ OF_ITS_GANG = frozenset({State.HELD, State.KEPT, State.RETRY})
 KEEPS_SELECTIONS = frozenset({State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
 KEEPS_TIME = frozenset({State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
 RELEASABLE = frozenset({State.HELD, State.KEPT})
+WAITS = frozenset({State.PENDING, State.RETRY})
+"""The states of members that wait for a node."""
 
 MOST_CHANGED = 1_000
 """How many more uids than there are members are remembered as changed."""
@@ -39,7 +42,8 @@ class MemberStore:
         self._registry = registry
         self._names = names
         self._changed: set[str] | None = None  # nobody asks for them yet
-        self._priorities: dict[int, int] = {}
+        self._priorities: Counter[int] = Counter()  # of pods that take room
+        self._waiting: Counter[int] = Counter()  # of pods that wait for a node
 
     def __getitem__(self, uid: str) -> Member:
         return self._members[uid]
@@ -62,6 +66,11 @@ class MemberStore:
         """The lowest priority of any pod that takes room; None if none does."""
         return min(self._priorities, default=None)
 
+    @property
+    def lowest_waiting(self) -> int | None:
+        """The lowest priority of any pod that waits for a node; None if none does."""
+        return min(self._waiting, default=None)
+
     def take_changed(self) -> set[str] | None:
         """The uids of members that changed since last asked; None at first, when anything may have."""
         changed, self._changed = self._changed, set()
@@ -78,7 +87,9 @@ class MemberStore:
         if state in TAKES_ROOM:
             member.node, member.permit = pod.node_name, pod.permitted
             self._cluster.occupy(pod, pod.node_name)
-            self._count(pod.priority, +1)
+            _count(self._priorities, pod.priority, +1)
+        elif state in WAITS:
+            _count(self._waiting, pod.priority, +1)
         if self._changed is not None:
             self._changed.add(pod.uid)
         if pod.claims:
@@ -153,9 +164,13 @@ class MemberStore:
     ) -> None:
         """Change a member, here only. `pod` is its newest version, None if it is deleted."""
         old_pod, old_node = member.pod, member.node
+        if member.state in WAITS:
+            _count(self._waiting, old_pod.priority, -1)
         member.node = (pod.node_name or node or old_node) if pod is not None and state in TAKES_ROOM else ""
         member.state = state
         member.pod = pod = pod or old_pod
+        if state in WAITS:
+            _count(self._waiting, pod.priority, +1)
         member.permit = (member.permit or pod.permitted) if state in KEEPS_STAMP else None
         if state not in KEEPS_TIME:
             member.keeps_until_s = 0.0
@@ -164,9 +179,9 @@ class MemberStore:
         if old_node or member.node:
             self._cluster.move(old_pod, old_node, pod, member.node)
             if old_node:
-                self._count(old_pod.priority, -1)
+                _count(self._priorities, old_pod.priority, -1)
             if member.node:
-                self._count(pod.priority, +1)
+                _count(self._priorities, pod.priority, +1)
         if old_pod.claims or pod.claims:
             member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
             member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
@@ -174,12 +189,12 @@ class MemberStore:
         if old_pod.nominated_node or pod.nominated_node:
             self._cluster.nominate(pod.uid, _nomination(member))
 
-    def _count(self, priority: int, sign: int) -> None:
-        left = self._priorities.get(priority, 0) + sign
-        if left:
-            self._priorities[priority] = left
-        else:
-            del self._priorities[priority]
+
+def _count(of: Counter[int], priority: int, sign: int) -> None:
+    """Count a pod, or forget it; a priority without pods is none of the keys."""
+    of[priority] += sign
+    if not of[priority]:
+        del of[priority]
 
 
 def _nomination(member: Member) -> Nomination | None:

@@ -319,6 +319,7 @@ class SchedulingState:
         self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
         for group_id in plan.again & self.registry.groups.keys():
             self.queue.activate(group_id)
+        self.preemptions.holding_back.look(now_s)
         if plan.reservations is not None:
             self.reservations.take(plan.reservations, now_s)
             self.reports.reserved(plan.reservations, now_s=now_s, wall_s=self.reservations.wall_s(now_s))

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gangsched.model.objects import Pod
+from gangsched.state.member_store import WAITS
 from gangsched.state.members import Member, State
 from gangsched.state.reporting.gang_numbers import count_pending
 from gangsched.state.scheduling import SchedulingState
@@ -86,6 +87,9 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     lowest = min((member.pod.priority for member in members if member.node), default=None)
     if state.members.lowest_priority != lowest:
         yield f"{state.members.lowest_priority} is kept as the lowest priority, and should be {lowest}"
+    waiting = min((member.pod.priority for member in members if member.state in WAITS), default=None)
+    if state.members.lowest_waiting != waiting:
+        yield f"{state.members.lowest_waiting} is kept as the lowest priority that waits, and should be {waiting}"
     known = state.cluster.nodes
     owners = {(m.pod.shape, m.pod.namespace) for m in members if m.node in known and _states_terms(m.pod)}
     if set(snapshot.pods_by_node.term_owners) != owners:

@@ -12,15 +12,15 @@ from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.sums import Sums
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import required_scopes
-from gangsched.model.preemption import NotHelpful, Obstacle
+from gangsched.model.preemption import Obstacle
 
-SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF})
+SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Obstacle.NOTHING_LOWER})
 """Why a group does not preempt now that does so later, when others end or its time has come."""
 
 
-def wanted(found: NotHelpful, preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
+def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
     """The nodes that could hold members if they were empty; none where all of them together could not."""
-    sums = Sums.of(preemptor, ledger) if found.why in SOON else None
+    sums = Sums.of(preemptor, ledger)
     if sums is None:
         return ()
     offered = ledger.allocatable[[ledger.resources[name] for name in sums.names]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from gangsched.core import messages
 from gangsched.core.preemption import sentences
 from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import Columns
-from gangsched.core.preemption.holding_back import wanted
+from gangsched.core.preemption.holding_back import SOON, wanted
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
@@ -58,6 +58,7 @@ class Preemptions:
     made: int = 0
     gave: dict[str, Verdict] = field(default_factory=dict)
     _first: Rank | None = None
+    _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
     _columns: Columns | None = None
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
 
@@ -66,20 +67,22 @@ class Preemptions:
         """None where preemption is off."""
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
-        if (held_back := given.held_back) is not None:
-            ledger.held_back[held_back.group] = held_back.right, ledger.table.having(held_back.nodes)
-        return cls(given, ledger, now_s, decide, _first=given.first_waiting)
+        if (held_back := given.held_back) is None:
+            return cls(given, ledger, now_s, decide)
+        ledger.held_back[held_back.group] = held_back.right, ledger.table.having(held_back.nodes)
+        return cls(given, ledger, now_s, decide, _first=held_back.rank)
 
     def turn(self, group: Group, verdict: Verdict, holders: Sequence[Group]) -> dict[str, Verdict]:
         """The group's verdict once it has had its chance, and those of `holders` that give up their holds for it."""
-        self.ledger.held_back.pop(group.id, None)
+        if self.ledger.held_back.pop(group.id, None) is not None:
+            self._first = None
         if not refused_for_room(verdict):
             return {group.id: verdict}
         holders = [each for each in holders if each.id != group.id and _priority(each) < group.priority]
         waits = group.id in self.given.nominated or group.id in self.given.overdue
         starting = not any(gang.satisfied for gang in group.gangs)
         if starting and not waits and not holders and self._is_lowest(group.priority):
-            return {group.id: _in_vain(verdict, NotHelpful(why=Obstacle.NOTHING_LOWER), group)}
+            return {group.id: _in_vain(verdict, self._nothing_lower(group, verdict), group)}
         preemptor = preemptor_of(group, verdict)
         if preemptor is None:
             return {group.id: verdict}
@@ -104,16 +107,40 @@ class Preemptions:
             return None
         return Attempt(preemptor, self.columns, self.ledger, self.given.settings, ()).take_overdue(uids)
 
+    def _nothing_lower(self, group: Group, verdict: Verdict) -> NotHelpful:
+        """That nothing of lower priority runs, of which something may wait to start (V27)."""
+        found = NotHelpful(why=Obstacle.NOTHING_LOWER)
+        preemptor = preemptor_of(group, verdict) if self._may_come(group.priority) else None
+        return found if preemptor is None or preemptor.never else self._held_back(preemptor, found)
+
     def _held_back(self, preemptor: Preemptor, found: NotHelpful) -> NotHelpful:
         """`found`, with the nodes where groups of lower priority are held back, from now on in this plan (V27)."""
         given, group, rank = self.given, preemptor.group, group_key(preemptor.group)
-        is_known = given.held_back is not None and given.held_back.group == group.id
-        if given.settings.hold_back_s and not found.wanted and (nodes := wanted(found, preemptor, self.ledger)):
-            found = replace(found, wanted=nodes, right=preemptor.right)
-        if found.wanted and (is_known or self._first is None or rank < self._first):
+        is_over = given.held_until_s.get(group.id, inf) <= self.now_s
+        if is_over or found.why not in SOON or not given.settings.hold_back_s:
+            return found
+        if found.why is Obstacle.NOTHING_LOWER and not self._may_come(preemptor.right):
+            return found
+        if not found.wanted:
+            found = replace(found, wanted=self._nodes_of(preemptor), right=preemptor.right)
+        if found.wanted and (self._first is None or rank < self._first):
             self._first = rank
             self.ledger.held_back = {group.id: (preemptor.right, self.ledger.table.having(found.wanted))}
         return found
+
+    def _may_come(self, priority: int) -> bool:
+        """Whether a pod of a priority below that one waits for a node."""
+        return self.given.lowest_waiting is not None and self.given.lowest_waiting < priority
+
+    def _nodes_of(self, preemptor: Preemptor) -> tuple[str, ...]:
+        """`wanted`, remembered for those that ask the same."""
+        kind = self._kind(preemptor)
+        if kind is None:
+            return wanted(preemptor, self.ledger)
+        key = kind, len(preemptor.pods)
+        if key not in self._wanted:
+            self._wanted[key] = wanted(preemptor, self.ledger)
+        return self._wanted[key]
 
     def _excused(self, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
         """Why nobody looks for victims; None if somebody should."""

@@ -1,11 +1,13 @@
 """For whom groups of lower priority are held back, from one plan to the next (semantics V27).
 
-Law: for one group at a time, the first in rank of those that wait for room which they may preempt; and for that one for
-`hold_back_s` once a wait. Then for nobody, until it has started or is gone. What is opened again is told to the
-cluster, so that groups that wait for room there are looked at.
+Law: for one group at a time, the first in rank of those that wait for room which they may preempt and whose time is not
+over. Each has `hold_back_s` from the beginning of its wait, whether it was the first or not, until it has started or is
+gone. What is opened again is told to the cluster, so that groups that wait for room there are looked at.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from gangsched.model.gang import Rank
 from gangsched.model.preemption import HeldBack
@@ -19,15 +21,14 @@ class HoldingBack:
         self._cluster = cluster
         self._hold_back_s = hold_back_s
         self._waiting: dict[str, tuple[Rank, HeldBack]] = {}
-        self._until_s: dict[str, float] = {}  # of each that has been the first
+        self._until_s: dict[str, float] = {}
         self._shown: HeldBack | None = None
 
     def look(self, now_s: float) -> None:
         """See for whom lower groups are held back now."""
-        first = min(self._waiting.values(), default=None)
-        shown = None
-        if first is not None and now_s < self._until_s.setdefault(first[1].group, now_s + self._hold_back_s):
-            shown = first[1]
+        for group in [group for group in self._waiting if self._until_s[group] <= now_s]:
+            del self._waiting[group]
+        _, shown = min(self._waiting.values(), default=((), None))
         if self._shown is not None and (left := {*self._shown.nodes} - {*(shown.nodes if shown else ())}):
             self._cluster.open(left)
         self._shown = shown
@@ -36,12 +37,13 @@ class HoldingBack:
         """Where lower groups are held back, and for whom."""
         return self._shown
 
-    def first(self) -> Rank | None:
-        """The rank of the first that waits, whether others are held back for it or not any more."""
-        return min((rank for rank, _ in self._waiting.values()), default=None)
+    def until_s(self) -> Mapping[str, float]:
+        """When the time of each group is over that has held others back in this wait, or could have."""
+        return self._until_s
 
-    def wait(self, rank: Rank, where: HeldBack) -> None:
+    def wait(self, rank: Rank, where: HeldBack, now_s: float) -> None:
         """A group waits for room for which it may preempt."""
+        self._until_s.setdefault(where.group, now_s + self._hold_back_s)
         self._waiting[where.group] = rank, where
 
     def end(self, group_id: str, *, started: bool = False) -> None:

@@ -75,6 +75,8 @@ class Preemptions:
         self._known: dict[str, NotHelpful] = {}
         self._known_on: tuple[Snapshot, Budgets] | None = None
         self._blocked: set[str] = set()  # groups that a PodDisruptionBudget stopped
+        self._alone: set[str] = set()  # groups that waited when nothing of lower priority ran or waited (V27)
+        self._lowest_waiting: int | None = None
         self._is_restored = False
 
     def due(self, now_s: float, wall_s: float) -> list[Action]:
@@ -84,6 +86,7 @@ class Preemptions:
             for group_id in self._blocked & self._registry.groups.keys():
                 self._queue.activate(group_id)
             self._blocked.clear()
+        self._look_who_waits()
         if not self._is_restored:
             self._is_restored = True
             actions += restore(
@@ -96,6 +99,14 @@ class Preemptions:
                 breakable=self._breakable(),
             )
         return actions
+
+    def _look_who_waits(self) -> None:
+        """Groups that held nobody back because nobody of lower priority waited are looked at again if one does."""
+        before, self._lowest_waiting = self._lowest_waiting, self._members.lowest_waiting
+        if self._lowest_waiting is not None and (before is None or self._lowest_waiting < before):
+            for group_id in self._alone & self._registry.groups.keys():
+                self._queue.activate(group_id)
+            self._alone.clear()
 
     def _breakable(self) -> Budgets:
         """The PodDisruptionBudgets that may be broken where nothing else helps (V7)."""
@@ -125,7 +136,8 @@ class Preemptions:
             retry_at_s=self.nominations.back_off.retry_at_s(),
             known=self._known,
             held_back=self.holding_back.now(),
-            first_waiting=self.holding_back.first(),
+            held_until_s=self.holding_back.until_s(),
+            lowest_waiting=self._members.lowest_waiting,
             forbidden=self.forbidden,
         )
 
@@ -136,6 +148,7 @@ class Preemptions:
     def forget(self, group_ids: set[str]) -> None:
         """These groups are gone."""
         self._blocked -= group_ids
+        self._alone -= group_ids
         for group_id in group_ids:
             self._known.pop(group_id, None)
             self.nominations.back_off.reset(group_id)
@@ -148,12 +161,15 @@ class Preemptions:
             self.nominations.journal.attempt("nominated")
         elif found is not None and self._known.get(group.id) is not found:
             self._note(group.id, found, now_s)
+        self._alone.discard(group.id)
         if isinstance(found, NotHelpful) and found.wanted:
             rank = group_key(self._registry.group(group.id, now_s))
-            self.holding_back.wait(rank, HeldBack(group.id, found.right, found.wanted))
+            self.holding_back.wait(rank, HeldBack(group.id, found.right, found.wanted, rank), now_s)
         else:
             self.holding_back.end(group.id, started=bool(verdict.binds))
-        self.holding_back.look(now_s)
+            is_alone = isinstance(found, NotHelpful) and found.why is Obstacle.NOTHING_LOWER
+            if is_alone and group.id not in self.holding_back.until_s():
+                self._alone.add(group.id)
         return self.nominations.planned(group, verdict, now_s)
 
     def _note(self, group_id: str, found: NotHelpful, now_s: float) -> None:

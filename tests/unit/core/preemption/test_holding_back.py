@@ -6,7 +6,7 @@ import pytest
 
 from gangsched.core.queue_sort import group_key
 from gangsched.model.gang import Group
-from gangsched.model.preemption import HeldBack, NotHelpful
+from gangsched.model.preemption import HeldBack, NotHelpful, Obstacle
 from tests.builders import node, shape
 from tests.running_cluster import RunningCluster, full_of_low, high
 
@@ -57,23 +57,67 @@ def test_off_holds_nobody_back() -> None:
 
 
 def test_group_that_is_not_in_the_plan_is_remembered() -> None:
-    """V27: the state says where others are held back for a group that nothing woke, and for whom not any more."""
-    waiting, where = high(number=3, gpus=8), HeldBack("ns/high", 1000, ("c",))
-    rank = group_key(waiting)
-    assert not crowded().verdicts(late(), held_back=where, first_waiting=rank)["ns/late"].binds
-    assert crowded().verdicts(waiting, late(), first_waiting=rank)["ns/late"].binds
+    """V27: the state says where others are held back for a group that nothing woke."""
+    where = HeldBack("ns/high", 1000, ("c",), group_key(high(number=3, gpus=8)))
+    assert not crowded().verdicts(late(), held_back=where)["ns/late"].binds
+
+
+@pytest.mark.parametrize(("until_s", "binds"), [(-1.0, True), (1.0, False)])
+def test_who_had_its_time_holds_nobody_back(until_s: float, binds: bool) -> None:
+    """V27: else a group that waits for days would keep room unused for days."""
+    waiting = high(number=3, gpus=8)
+    verdicts = crowded().verdicts(waiting, late(), held_until_s={"ns/high": until_s})
+    assert bool(verdicts["ns/late"].binds) is binds
+
+
+def test_the_next_one_holds_others_back_when_the_first_starts() -> None:
+    """V27: in the same plan, or what starts there would be evicted by the next one."""
+    first, second = high(gpus=1, priority=2000), high("ns/second", 3, gpus=8, priority=900)
+    where = HeldBack("ns/high", 2000, ("c",), group_key(first))
+    verdicts = crowded().verdicts(first, second, late(), held_back=where)
+    assert verdicts["ns/high"].binds
+    assert not verdicts["ns/late"].binds
 
 
 def test_only_the_first_that_waits_holds_others_back() -> None:
-    """V27: else groups that come one after the other would hold others back for ever."""
+    """V27: one group at a time; what it may not use is open to others."""
+    cluster = RunningCluster([node("a", labels={"pool": "x"}), node("b", labels={"pool": "x"}), node("c")])
+    cluster.run("peer", "a", gpus=8, priority=1000)
+    cluster.run("other", "c", gpus=4, priority=900)
+    first = high(number=2, of=shape(8, node_selector=(("pool", "x"),)))
     second = high("ns/second", 3, gpus=8, priority=900)
-    first = group_key(high(number=3, gpus=8))
-    assert crowded().verdicts(second, late(), first_waiting=first)["ns/late"].binds
+    verdicts = cluster.verdicts(first, second, late(), lowest_waiting=1)
+    assert [each.node for each in verdicts["ns/late"].binds] == ["c"]
+
+
+def equals() -> RunningCluster:
+    """Two nodes; a pod of high priority runs on one, the other is free."""
+    cluster = RunningCluster([node("a"), node("b")])
+    cluster.run("peer", "a", gpus=8, priority=1000)
+    return cluster
+
+
+def test_lower_group_waits_where_nothing_lower_runs() -> None:
+    """V27: what a gang waits for may be in use by its equals alone."""
+    verdicts = equals().verdicts(high(number=2, gpus=8), late(), lowest_waiting=1)
+    found = verdicts["ns/high"].preemption
+    assert isinstance(found, NotHelpful)
+    assert (found.why, found.wanted) == (Obstacle.NOTHING_LOWER, ("a", "b"))
+    assert not verdicts["ns/late"].binds
+
+
+@pytest.mark.parametrize("lowest_waiting", [None, 1000])
+def test_nothing_is_computed_where_nothing_lower_waits(lowest_waiting: int | None) -> None:
+    """V25: where all priorities are equal preemption costs nothing."""
+    verdict = equals().verdicts(high(number=2, gpus=8), lowest_waiting=lowest_waiting)["ns/high"]
+    assert isinstance(verdict.preemption, NotHelpful)
+    assert verdict.preemption.wanted == ()
 
 
 def test_who_starts_holds_nobody_back() -> None:
     """V27: a gang that fits leaves the rest to others in the same plan."""
-    verdicts = crowded().verdicts(high(gpus=4), late(), held_back=HeldBack("ns/high", 1000, ("c",)))
+    fits = high(gpus=4)
+    verdicts = crowded().verdicts(fits, late(), held_back=HeldBack("ns/high", 1000, ("c",), group_key(fits)))
     assert verdicts["ns/high"].binds
     assert verdicts["ns/late"].binds
 

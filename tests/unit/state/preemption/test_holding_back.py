@@ -11,12 +11,12 @@ from tests.builders import members, node, pod
 from tests.world import World
 
 HOLD_BACK_S = 60.0
+RULES = replace(Rules(), preemption=PreemptionSettings(hold_back_s=int(HOLD_BACK_S)))
 
 
 def crowded() -> tuple[World, Pod, list[Pod]]:
     """A node of high priority and one of low; a gang of high priority needs both, and a third one that is free."""
-    rules = replace(Rules(), preemption=PreemptionSettings(hold_back_s=int(HOLD_BACK_S)))
-    world = World(node("a"), node("b"), rules=rules, preempts=True)
+    world = World(node("a"), node("b"), rules=RULES, preempts=True)
     (peer,) = world.create(members("peer", 1, gpus=8, priority=1000))
     world.create(members("low", 1, gpus=8, priority=1))
     world.settle()
@@ -53,6 +53,32 @@ def test_a_group_that_still_waits_holds_nobody_back_again() -> None:
     late(world, "later")
     world.advance(1)
     assert {"late", "later"} <= world.bound().keys()
+
+
+def test_each_group_that_waits_has_its_time() -> None:
+    """V27: a second one that comes later holds others back when the time of the first is over."""
+    world, _, _ = crowded()
+    world.advance(HOLD_BACK_S / 2)
+    world.create(members("second", 3, gpus=8, priority=1000))
+    late(world)
+    world.advance(HOLD_BACK_S - 1)
+    assert "late" not in world.bound()
+    world.advance(1)
+    assert world.bound()["late"] == "c"
+
+
+def test_lower_pod_that_comes_when_none_ran_or_waited_is_held_back() -> None:
+    """V27: nothing else happens that would let a parked gang be looked at."""
+    world = World(node("a"), node("b"), rules=RULES, preempts=True)
+    world.create(members("peer", 1, gpus=8, priority=1000))
+    world.settle()
+    world.create(members("high", 2, gpus=8, priority=1000))
+    world.settle()
+    late(world)
+    world.advance(HOLD_BACK_S - 1)
+    assert world.pending() == {"high-0", "high-1", "late"}
+    world.advance(1)
+    assert world.bound()["late"] == "b"
 
 
 def test_nobody_is_held_back_for_a_group_that_is_gone() -> None:
