@@ -148,7 +148,7 @@ class Daemon:
             self._log.info("stopping") if not is_lost else self._log.warning("lost the lease")
             self.loop.stop()
             await loop
-            listening = group.create_task(_forever(self.loop.listen()), name="loop, stopping")
+            listening = group.create_task(self.loop.listen(), name="loop, stopping")
             volumes.cancel()  # claims may take minutes: the next start finds what was asked for, and completes it
             await (self._finish() if self._leads() else self.binder.drain(LOST_DRAIN_S))
             for task in (listening, *writers):

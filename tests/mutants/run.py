@@ -1,12 +1,15 @@
 """Plant each bug in a copy of the package and see that a test fails: `python -m tests.mutants.run [WORD]`.
 
 Exit status 1 when a mutant survives or no longer applies, or when the tests fail without any. With WORD only mutants
-whose name contains it. A run of all of them writes the table of README.md, which says by what kind of test each was
-found; nothing else of the checkout is changed.
+whose name contains it. `--part 2/5` plants the second fifth; what was found is kept in `.cache/mutants.json` until a
+first part begins anew. When all were planted the table of README.md is written, which says by what kind of test each
+was found; nothing else of the checkout is changed.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -25,6 +28,9 @@ from tests.mutants.planted import MUTANTS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = Path(__file__).with_name("README.md")
+FOUND = ROOT / ".cache" / "mutants.json"
+Row = tuple[str, str, str, str]
+"""Rule, planted bug, kind of test, test."""
 KINDS = {
     "tests/unit/state/test_validate.py": "validate",
     "tests/unit/simulate": "simulation",
@@ -40,11 +46,15 @@ LONGEST_S = 120.0
 
 def main() -> int:
     """Run all, print the table mutant → failing test."""
-    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    chosen = [mutant for mutant in MUTANTS if wanted in mutant.name]
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("word", nargs="?", default="", help="plant only bugs whose name contains it")
+    parser.add_argument("--part", default="1/1", help="the second fifth is 2/5")
+    asked = parser.parse_args()
+    number, parts = map(int, asked.part.split("/"))
+    chosen = [mutant for mutant in MUTANTS if asked.word in mutant.name][number - 1 :: parts]
     console = Console(width=150)
     table = Table("rule", "planted bug", "kind", "found by", "s", title=f"{len(chosen)} planted bugs")
-    survived, rows = [], []
+    survived, rows = list[str](), list[Row]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder)
         copy_checkout(copy)
@@ -62,11 +72,21 @@ def main() -> int:
             table.add_row(*rows[-1], f"{time.monotonic() - began_s:.1f}")
             console.print(f"{len(rows)} of {len(chosen)}: {mutant.name}: {test}")
     console.print(table)
-    if len(chosen) == len(MUTANTS):
-        PAGE.write_text(page(rows))
+    if not asked.word:
+        keep(rows, anew=number == 1)
     for name in survived:
         console.print(f"[red]survived: {name}[/]")
     return 1 if survived else 0
+
+
+def keep(rows: Sequence[Row], *, anew: bool) -> None:
+    """Keep what was found, and write the page once every mutant was planted."""
+    kept = {} if anew or not FOUND.exists() else json.loads(FOUND.read_text())
+    kept |= {row[1]: row for row in rows}
+    FOUND.parent.mkdir(exist_ok=True)
+    FOUND.write_text(json.dumps(kept, indent=1))
+    if all(mutant.name in kept for mutant in MUTANTS):
+        PAGE.write_text(page([(*kept[mutant.name],) for mutant in MUTANTS]))
 
 
 def kind_of(test: str) -> str:
@@ -74,7 +94,7 @@ def kind_of(test: str) -> str:
     return next((kind for start, kind in KINDS.items() if test.startswith(start)), "other")
 
 
-def page(rows: Sequence[tuple[str, str, str, str]]) -> str:
+def page(rows: Sequence[Row]) -> str:
     """The page with the table of rule, planted bug, kind of test and test."""
     kinds = Counter(kind for _, _, kind, _ in rows if kind)
     found = ", ".join(f"{number} by {kind}" for kind, number in kinds.most_common())
