@@ -19,7 +19,7 @@ IMAGE ?= gangsched
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables packages demo trace bench bench-ingest bench-page bench-start bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image kind-demo lock clean
+.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables packages demo trace bench bench-ingest bench-page bench-start bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image image-multiarch release-check release-files kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -38,7 +38,7 @@ $(UV):
 
 install: .venv/.installed ## Install the project, editable, with its tools into .venv from uv.lock
 
-control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, kubectl and kwok into .cache (minutes, once)
+control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, kwok, kubectl and helm into .cache (once)
 	@hack/ensure-python.sh $(PYTHON)
 	@$(PYTHON) hack/control-plane/build.py
 
@@ -103,7 +103,7 @@ check: test ## The same as test
 docs-tables: install ## Write the tables of the manual that are made from the code
 	@$(RUN)python -m tests.docs_tables
 
-packages: install control-plane ## Write install.yaml, which is made from manifests
+packages: install control-plane ## Write install.yaml, and what of the chart is made from manifests and settings
 	@$(RUN)python -m tests.packaging
 
 demo: install control-plane ## Watch gangs being scheduled on a real API server; KEEP=1 leaves it running
@@ -185,6 +185,20 @@ image: ## Build the image from a base by digest: BASE=docker.io/library/python@s
 	@grep -Eq '^[^@[:space:]]+@sha256:[0-9a-f]{64}$$' <<<'$(BASE)' || \
 		{ echo 'make image takes its base by digest: BASE=docker.io/library/python@sha256:…' >&2; exit 2; }
 	docker build --build-arg 'BASE=$(BASE)' --tag '$(IMAGE)' .
+
+image-multiarch: ## The same for linux/amd64 and linux/arm64 with buildx; PUSH=1 pushes it, with provenance and SBOM
+	@grep -Eq '^[^@[:space:]]+@sha256:[0-9a-f]{64}$$' <<<'$(BASE)' || \
+		{ echo 'make image-multiarch takes its base by digest: BASE=docker.io/library/python@sha256:…' >&2; exit 2; }
+	@mkdir -p dist
+	docker buildx build --platform linux/amd64,linux/arm64 --build-arg 'BASE=$(BASE)' --tag '$(IMAGE)' \
+		--metadata-file dist/image.json $(if $(PUSH),--provenance mode=max --sbom true --push) .
+
+release-check: install ## Say whether TAG=vX.Y.Z is the version of the code, the manifests and the chart
+	@$(RUN)python -m tests.release check '$(TAG)'
+
+release-files: install ## Write install.yaml and the chart for IMAGE=repository@sha256:… into dist
+	@$(PYTHON) hack/control-plane/build.py helm
+	@$(RUN)python -m tests.release files '$(IMAGE)'
 
 kind-demo: ## The same scenes on kind; needs Docker, kind and kubectl
 	@hack/kind/demo.sh

@@ -1,17 +1,51 @@
-"""What is made from the manifests: manifests/install.yaml. `make packages` writes, tests check.
+"""What is made from the manifests: install.yaml, and the files of the chart. `make packages` writes, tests check.
 
-Law: nothing of what is made is edited by hand. install.yaml is what kustomize makes of manifests/.
+Law: nothing of what is made is edited by hand. manifests/install.yaml is what kustomize makes of manifests/. The chart
+has copies of the manifests that it does not template, and the schema of its value `settings` is that of `Settings`.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from control_plane.components import KUBECTL
 
+from gangsched.settings import Settings
+
 ROOT = Path(__file__).resolve().parents[1]
 INSTALL = ROOT / "manifests" / "install.yaml"
+CHART = ROOT / "charts" / "gangsched"
+SCHEMA = CHART / "values.schema.json"
+
+COPIES = {
+    "crds/scheduling.x-k8s.io_podgroups.yaml": "crds/scheduling.x-k8s.io_podgroups.yaml",
+    **{
+        f"files/{name}": f"manifests/{name}"
+        for name in (
+            "admission.yaml",
+            "pdb.yaml",
+            "quota.yaml",
+            "rbac.yaml",
+            "rbac-preemption.yaml",
+            "rbac-users.yaml",
+            "service.yaml",
+        )
+    },
+    **{
+        f"files/{name}": f"manifests/monitoring/{name}"
+        for name in ("dashboard.json", "rules.yaml", "service-monitor.yaml")
+    },
+}
+"""The file in the chart → the one that it is a copy of."""
+
+CHOSEN_BY_THE_CHART = {"kubeconfig", "health_host", "health_port", "leader_elect", "lease_namespace", "identity"}
+"""Settings that a user of the chart cannot give: flags and other objects of the chart depend on them."""
+
+SPELLED = {"preemption": {"const": False, "description": "YAML reads off so."}}
+"""What `Settings` takes beside what its schema says."""
 
 
 def kustomized(folder: Path) -> str:
@@ -27,8 +61,52 @@ def install_yaml() -> str:
     return f"# Made from manifests/ by `make packages`.\n{kustomized(ROOT / 'manifests')}"
 
 
+def settings_schema() -> dict[str, Any]:
+    """The JSON schema of the chart's value `settings`: every setting by its name, and no other."""
+    whole = Settings.model_json_schema()
+    definitions = whole.get("$defs", {})
+    properties = {
+        name: _plain(name, schema, definitions)
+        for name, schema in whole["properties"].items()
+        if name not in CHOSEN_BY_THE_CHART
+    }
+    return {
+        "type": "object",
+        "description": "Settings of the daemon, as in its YAML file.",
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _plain(name: str, schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A property without references, titles, defaults and formats; lists may be written with commas, too."""
+    kept = {key: value for key, value in schema.items() if key not in {"title", "default", "format", "$ref"}}
+    if "$ref" in schema:
+        target = definitions[schema["$ref"].rpartition("/")[2]]
+        kept = {"type": target["type"], "enum": target["enum"], **kept}
+    if kept.get("type") == "array":
+        return _either(kept, {"type": "string", "minLength": 1})
+    return _either(kept, SPELLED[name]) if name in SPELLED else kept
+
+
+def _either(schema: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """This or the other; the description stays where it is looked for."""
+    description = schema.pop("description")
+    return {"description": description, "anyOf": [schema, other]}
+
+
+def values_schema() -> str:
+    """values.schema.json with the schema of the settings as it is now."""
+    schema = json.loads(SCHEMA.read_text())
+    schema["properties"]["settings"] = settings_schema()
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
 def main() -> None:
     """Write what is made."""
+    for copy, original in COPIES.items():
+        (CHART / copy).write_text((ROOT / original).read_text())
+    SCHEMA.write_text(values_schema())
     INSTALL.write_text(install_yaml())
 
 

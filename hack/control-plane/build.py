@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Build the control plane and kubectl from the Go modules beside this file.
+"""Build the control plane, kubectl and helm from the Go modules beside this file.
 
 Law: the committed versions are built. Versions come from the go.mod files, checksums from the go.sum files
 (`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is complete. It runs before there is
@@ -63,7 +63,17 @@ class Target:
 
     @property
     def ldflags(self) -> str:
-        """Linker flags: no debug tables; Kubernetes reads its own version from what the linker writes there."""
+        """Linker flags: no debug tables; Kubernetes reads its own version from what the linker writes there.
+
+        Helm reads there which Kubernetes it renders for when it asks no cluster; without it, 1.20.
+        """
+        if self.folder == "helm":
+            major, minor, _ = KUBERNETES.version.removeprefix("v").split(".", 2)
+            return (
+                f"-s -w -X helm.sh/helm/v3/internal/version.version={self.version}"
+                f" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor={major}"
+                f" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={minor}"
+            )
         if self.folder != "kubernetes":
             return "-s -w"
         major, minor, _ = self.version.removeprefix("v").split(".", 2)
@@ -78,16 +88,18 @@ class Target:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+KUBERNETES = Target("kube-apiserver", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver")
 #: In the order of need: the first two are enough for an API server.
 TARGETS = (
     Target("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
-    Target("kube-apiserver", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    KUBERNETES,
     Target("kwok", "kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     Target("kube-scheduler", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
     Target(
         "kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"
     ),
     Target("kubectl", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+    Target("helm", "helm", "helm.sh/helm/v3", "helm.sh/helm/v3/cmd/helm"),
 )
 
 
@@ -305,8 +317,8 @@ def on_sigterm(_signum: int, _frame: FrameType | None) -> None:
 def main() -> int:
     """The command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        description="Build the control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok) and "
-        "kubectl into .cache/control-plane/bin. What is up to date stays as it is.",
+        description="Build the control plane (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok), "
+        "kubectl and helm into .cache/control-plane/bin. What is up to date stays as it is.",
         epilog="$KUBEBUILDER_ASSETS: a directory with ready-made binaries; those it holds are linked, not built.",
     )
     known = {target.name: target for target in TARGETS}

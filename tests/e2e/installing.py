@@ -1,7 +1,8 @@
-"""kubectl against a control plane, and everything that its API server has, to see what an install leaves."""
+"""kubectl and helm against a control plane, what the manual says to type, and what an install leaves there."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from control_plane import ControlPlane
 from control_plane.api import Api, Object
+from control_plane.applying import ROOT
+from control_plane.components import BIN
 
 COMES_AND_GOES = {"events", "leases", "endpoints", "endpointslices", "componentstatuses"}
 """Resources of which others make objects at any time."""
@@ -19,12 +22,16 @@ class CommandError(Exception):
     """A command failed; `str()` is what it wrote to stderr."""
 
 
-def run(plane: ControlPlane, program: Path, *words: str | Path, within_s: float = 90.0) -> str:
-    """Standard output of kubectl, as the administrator; raises CommandError."""
-    home = plane.workdir / "home"
+def run(plane: ControlPlane, *words: str | Path, within_s: float = 150.0) -> str:
+    """Standard output of kubectl or helm, as the administrator and at the top of the checkout; raises CommandError."""
     done = subprocess.run(
-        [program, *words],
-        env={"KUBECONFIG": str(plane.kubeconfig), "HOME": str(home), "PATH": "/usr/bin:/bin"},
+        words,
+        cwd=ROOT,
+        env={
+            "KUBECONFIG": str(plane.kubeconfig),
+            "HOME": str(plane.workdir / "home"),
+            "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin",
+        },
         capture_output=True,
         text=True,
         timeout=within_s,
@@ -33,6 +40,24 @@ def run(plane: ControlPlane, program: Path, *words: str | Path, within_s: float 
     if done.returncode:
         raise CommandError(done.stderr.strip())
     return done.stdout
+
+
+def kubectl(plane: ControlPlane, *words: str | Path) -> str:
+    """Standard output of kubectl; raises CommandError."""
+    return run(plane, BIN / "kubectl", *words)
+
+
+def commands(heading: str) -> list[list[str]]:
+    """What docs/install.md says to type under a heading: the lines of each of its blocks."""
+    section = (ROOT / "docs" / "install.md").read_text().split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    blocks = re.findall(r"(?ms)^```console\n(.*?)^```", section)
+    return [[line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")] for block in blocks]
+
+
+def type_in(plane: ControlPlane, lines: Iterable[str]) -> None:
+    """Run each line in a shell; raises CommandError at the first that fails."""
+    for line in lines:
+        run(plane, "bash", "-c", line)
 
 
 def forget_discovery(plane: ControlPlane) -> None:

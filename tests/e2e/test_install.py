@@ -10,10 +10,9 @@ from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
 from control_plane.applying import ROOT, apply_yaml, load_yaml
-from control_plane.components import KUBECTL
 from control_plane.daemon import NAMESPACE
 
-from tests.e2e.installing import everything, forget_discovery, run, wanted
+from tests.e2e.installing import commands, everything, forget_discovery, kubectl, type_in, wanted
 from tests.packaging import INSTALL, install_yaml, kustomized
 
 pytestmark = pytest.mark.e2e
@@ -76,11 +75,6 @@ def until(met: Callable[[], bool], what: Callable[[], object], *, within_s: floa
         time.sleep(0.1)
 
 
-def rolled_out(plane: ControlPlane) -> None:
-    """Wait until the Deployment's replicas run."""
-    run(plane, KUBECTL, "-n", NAMESPACE, "rollout", "status", "deploy/gangsched", f"--timeout={WITHIN_S:.0f}s")
-
-
 def replicas(api: Api) -> dict[str, str]:
     """The daemon's pods that are not going, and the node of each."""
     pods = api.list(f"/api/v1/namespaces/{NAMESPACE}/pods").items
@@ -96,37 +90,56 @@ def test_install_yaml_is_what_kustomize_makes() -> None:
     assert INSTALL.read_text() == install_yaml()
 
 
-WAYS = {
-    "no-definitions": ("-k", ROOT / "overlays" / "no-definitions"),
-    "install.yaml": ("-f", INSTALL),
-    "single": ("-k", ROOT / "overlays" / "single"),
-    "monitoring": ("-k", ROOT / "overlays" / "monitoring"),
+(BY_KUBECTL,), (BY_HELM,) = commands("With kubectl")[:1], commands("With Helm")
+UPGRADE_BY_KUBECTL, UPGRADE_BY_HELM = commands("Upgrade")
+UNINSTALL_BY_KUBECTL, UNINSTALL_BY_HELM = commands("Uninstall")
+
+
+def overlay(name: str) -> list[str]:
+    """What installs an overlay."""
+    return [
+        f"kubectl apply --server-side -k overlays/{name}",
+        f"kubectl -n {NAMESPACE} rollout status deploy/gangsched --timeout=120s",
+    ]
+
+
+def without(name: str) -> list[str]:
+    """What uninstalls an overlay."""
+    return [f"kubectl delete -k overlays/{name} -l {SPARED} --wait=false"]
+
+
+WAYS: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "no-definitions": (overlay("no-definitions"), overlay("no-definitions"), without("no-definitions")),
+    "kubectl": (BY_KUBECTL, UPGRADE_BY_KUBECTL, UNINSTALL_BY_KUBECTL),
+    "helm": (BY_HELM, UPGRADE_BY_HELM, UNINSTALL_BY_HELM),
+    "single": (overlay("single"), overlay("single"), without("single")),
+    "monitoring": (overlay("monitoring"), overlay("monitoring"), without("monitoring")),
 }
-"""What is given to kubectl. The one without definitions is first, for definitions stay."""
+"""What is typed to install, to install again and to uninstall. The one without definitions is first, for these stay."""
 
 
-def documents(way: str) -> list[Object]:
-    """The objects that are sent."""
-    option, source = WAYS[way]
-    return load_yaml(source if option == "-f" else kustomized(source))
+def sent_by(way: str) -> list[Object]:
+    """The objects that are sent. That the chart has those of install.yaml is seen in test_chart.py."""
+    if way not in {"kubectl", "helm"}:
+        return load_yaml(kustomized(ROOT / "overlays" / way))
+    return [body for body in load_yaml(INSTALL) if way == "kubectl" or body["kind"] != "Namespace"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_is_applied_twice_and_gone(plane: ControlPlane, api: Api, way: str) -> None:
+def test_it_is_installed_twice_and_gone(plane: ControlPlane, api: Api, way: str) -> None:
     """The second time changes nothing, the replicas run off the nodes with GPUs, and only definitions stay."""
     before = everything(api)
-    option, source = WAYS[way]
-    run(plane, KUBECTL, "apply", "--server-side", option, source)
-    rolled_out(plane)
-    sent = documents(way)
+    install, again, uninstall = WAYS[way]
+    type_in(plane, install)
+    sent = sent_by(way)
     first = wanted(api, sent)
     assert len(first) == len(sent)
-    run(plane, KUBECTL, "apply", "--server-side", option, source)
+    type_in(plane, again)
     assert wanted(api, sent) == first
     placed = replicas(api)
     assert len(placed) == (1 if way == "single" else 2)
     assert all(name.startswith("cpu-") for name in placed.values()), placed
-    run(plane, KUBECTL, "delete", option, source, "-l", SPARED, "--wait=false")
+    type_in(plane, uninstall)
     stays = before | (set() if way == "no-definitions" else DEFINITION)
     until(lambda: everything(api) == stays, lambda: everything(api) ^ stays)
     assert ("PodDisruptionBudget" in {body["kind"] for body in sent}) == (way != "single")
@@ -134,22 +147,22 @@ def test_it_is_applied_twice_and_gone(plane: ControlPlane, api: Api, way: str) -
 
 def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api: Api) -> None:
     """With the definitions of install.yaml; the one that is optional takes the name `podgroup`, but not `pg`."""
-    run(plane, KUBECTL, "apply", "--server-side", "-k", ROOT / "crds")
+    kubectl(plane, "apply", "--server-side", "-k", ROOT / "crds")
     columns = ["NAME", "MIN", "PHASE", "REASON", "MESSAGE", "AGE"]
     group = make.pod_group("training", min_member=4)
     api.post(api.path_of(group), group)
     for name in ("podgroup", "podgroups", "pg"):
-        head, row = run(plane, KUBECTL, "get", name).splitlines()
+        head, row = kubectl(plane, "get", name).splitlines()
         assert head.split() == columns
         assert row.split()[:2] == ["training", "4"]
-    run(plane, KUBECTL, "apply", "--server-side", "-f", ROOT / "crds" / f"{SIGS}_podgroups.yaml")
+    type_in(plane, commands("With kubectl")[1])
     other = make.pod_group("koordinated", min_member=2, api=SIGS)
     api.post(api.path_of(other), other)
     shown: dict[str, str] = {}
 
     def told() -> bool:
         forget_discovery(plane)
-        shown.update({name: run(plane, KUBECTL, "get", name, "-o", "name").strip() for name in ("podgroup", "pg")})
+        shown.update({name: kubectl(plane, "get", name, "-o", "name").strip() for name in ("podgroup", "pg")})
         return shown["podgroup"] == f"podgroup.{SIGS}/koordinated"
 
     until(told, lambda: shown)
@@ -159,8 +172,6 @@ def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api:
 def test_nodes_with_gpus_are_better_than_none(plane: ControlPlane, api: Api) -> None:
     """The affinity is a preference: where only nodes with GPUs take pods, the replicas are there."""
     for index in range(2):
-        run(plane, KUBECTL, "cordon", f"cpu-{index}")
-    option, source = WAYS["install.yaml"]
-    run(plane, KUBECTL, "apply", "--server-side", option, source)
-    rolled_out(plane)
+        kubectl(plane, "cordon", f"cpu-{index}")
+    type_in(plane, BY_KUBECTL)
     assert sorted(replicas(api).values()) == ["gpu-0", "gpu-1"]

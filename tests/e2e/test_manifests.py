@@ -174,7 +174,11 @@ def test_the_daemons_pod_is_admitted(plane: ControlPlane, api: Api) -> None:
 
 
 def test_the_daemons_pod_is_set_up_as_the_manual_says() -> None:
-    """Read-only root, no rights, memory and probes; the probes' port is the one the daemon is told to use."""
+    """Read-only root, no rights, memory and probes; the probes' port is the one the daemon is told to use.
+
+    Kubernetes sets no variables for Services: one called gangsched-debug would set our GANGSCHED_DEBUG_PORT.
+    """
+    assert template()["spec"]["enableServiceLinks"] is False
     (container,) = template()["spec"]["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -19,6 +19,7 @@ ETCD, APISERVER = "etcd", "kube-apiserver"
 KCM, SCHEDULER, KWOK = "kube-controller-manager", "kube-scheduler", "kwok"
 #: Of the same release as the API server.
 KUBECTL = BIN / "kubectl"
+HELM = BIN / "helm"
 
 #: Independent of the port, so that a token outlives a restart of the API server.
 ISSUER = "https://kubernetes.default.svc"

@@ -48,10 +48,12 @@ def test_the_versions_come_from_go_mod(build: ModuleType) -> None:
         "kube-controller-manager": "v1.36.3",
         "kube-scheduler": "v1.36.3",
         "kubectl": "v1.36.3",
+        "helm": "v3.21.4",
         "kwok": "v0.8.0",
     }
     assert "version.gitVersion=v1.36.3" in targets["kube-apiserver"].ldflags
     assert "version.gitMinor=36" in targets["kube-apiserver"].ldflags
+    assert "chartutil.k8sVersionMinor=36" in targets["helm"].ldflags
 
 
 def test_a_second_build_does_nothing(build: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

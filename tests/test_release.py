@@ -1,0 +1,166 @@
+"""The workflows and what they run: every action is pinned, every make target is there, a tag is the version."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.packaging import CHART, COPIES, ROOT, SCHEMA, settings_schema, values_schema
+from tests.release import ReleaseError, check, main, versions, with_image
+
+WORKFLOWS = {path.stem: path for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+DIGEST = "sha256:" + "a" * 64
+
+
+def workflow(name: str) -> dict[Any, Any]:
+    """A workflow; YAML reads its key `on` as True."""
+    body: dict[Any, Any] = yaml.safe_load(WORKFLOWS[name].read_text())
+    return body
+
+
+def steps(name: str) -> list[dict[str, Any]]:
+    """The steps of all jobs of a workflow."""
+    return [step for job in workflow(name)["jobs"].values() for step in job.get("steps", ())]
+
+
+def commands(name: str) -> str:
+    """What a workflow runs, as one text."""
+    return "\n".join(step["run"] for step in steps(name) if "run" in step)
+
+
+def test_there_is_a_workflow_for_tests_images_and_releases() -> None:
+    assert set(WORKFLOWS) == {"test", "image", "release"}
+    assert workflow("test")[True].keys() == {"push", "pull_request", "workflow_call"}
+    assert workflow("release")[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+"]}}
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_actions_are_pinned_by_commit(name: str) -> None:
+    """A tag may be another commit tomorrow. Local workflows are those that are there."""
+    lines = re.findall(r"(?m)^ *(?:- )?uses: (.*)$", WORKFLOWS[name].read_text())
+    assert lines
+    for line in lines:
+        if line.startswith("./"):
+            assert (ROOT / line).is_file(), line
+        else:
+            assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+
+
+def test_an_action_has_one_version() -> None:
+    lines = {line for path in WORKFLOWS.values() for line in re.findall(r"uses: (\S+@.*)", path.read_text())}
+    assert len({line.partition("@")[0] for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_what_it_runs_is_there_and_takes_no_text_from_outside(name: str) -> None:
+    """Every make target exists; names of branches and tags come by the environment, so that no shell runs them."""
+    makefile = (ROOT / "Makefile").read_text()
+    called = [
+        word
+        for line in re.findall(r"(?m)\bmake ([^\n|;&]+)", commands(name))
+        for word in line.split()
+        if re.fullmatch(r"[a-z][a-z0-9-]*", word)
+    ]
+    assert called
+    assert [target for target in called if f"\n{target}: " not in makefile] == []
+    assert "${{" not in commands(name)
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_rights_are_given_by_job(name: str) -> None:
+    """A workflow may read; a job that pushes, signs or releases says so. No job runs for hours."""
+    body = workflow(name)
+    assert body["permissions"] == {"contents": "read"}
+    for job in body["jobs"].values():
+        assert job["permissions"]["contents"] in {"read", "write"} if "permissions" in job else True
+        assert "uses" in job or job["timeout-minutes"] <= 90
+    assert all(
+        step["with"]["persist-credentials"] is False for step in steps(name) if "checkout" in step.get("uses", "")
+    )
+
+
+def test_the_gate_runs_on_every_python_that_is_supported() -> None:
+    """As pyproject.toml names them; and what it runs is `make test`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert workflow("test")["jobs"]["test"]["strategy"]["matrix"]["python"] == named
+    assert commands("test") == "make test"
+
+
+def test_a_release_is_tested_signed_and_named_by_digest() -> None:
+    """Nothing is pushed before the tests; what is signed is a digest; the SBOM is attached to the image."""
+    jobs = workflow("release")["jobs"]
+    assert jobs["image"]["needs"] == ["version", "test"]
+    assert jobs["publish"]["needs"] == ["version", "image"]
+    assert workflow("image")[True]["workflow_call"]["outputs"]["image"]["value"].endswith("jobs.image.outputs.image }}")
+    ran = commands("image")
+    assert 'cosign sign --yes --recursive "$IMAGE"' in ran
+    assert 'cosign attest --yes --type cyclonedx --predicate dist/gangsched.cdx.json "$IMAGE"' in ran
+    assert "image=$repository@$(jq -er '.\"containerimage.digest\"' dist/image.json)" in ran
+    pushes = [step for step in steps("image") if "login" in step.get("uses", "") or "cosign" in step.get("run", "")]
+    assert len(pushes) == 2
+    assert all(step["if"] == "env.TAG != ''" for step in pushes)
+
+
+def test_a_tag_is_the_version_of_every_file() -> None:
+    """A tag that is not, or one without a section in the changelog, is refused in one sentence."""
+    (version,) = set(versions().values())
+    check(f"v{version}", changelog=f"# Changelog\n\n## [{version}] - 2026-12-01\n")
+    for tag, changelog, why in (
+        (f"v{version}", "## [Unreleased]", f"CHANGELOG.md has no section [{version}]."),
+        ("v9.9.9", "", f"The tag v9.9.9 is not the version of gangsched/__init__.py, which is {version}."),
+        ("nightly", "", "The tag 'nightly' is none of a release, which is vX.Y.Z."),
+        (version, "", f"The tag {version!r} is none of a release, which is vX.Y.Z."),
+    ):
+        with pytest.raises(ReleaseError) as caught:
+            check(tag, changelog=changelog)
+        assert str(caught.value) == why
+
+
+def test_a_release_names_its_image_by_digest_only(capsys: pytest.CaptureFixture[str]) -> None:
+    image = f"ghcr.io/owner/gangsched@{DIGEST}"
+    assert f"          image: {image}\n" in with_image("kind: Deployment\n          image: ghcr.io/a/b:0.1.0\n", image)
+    with pytest.raises(ReleaseError, match="names 2 images"):
+        with_image("  image: a\n  image: b\n", image)
+    assert main(["files", "ghcr.io/owner/gangsched:0.1.0"]) == 2
+    assert "by digest" in capsys.readouterr().err
+    assert main([]) == 2
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_the_chart_has_the_manifests_as_they_are(copy: str) -> None:
+    """After a change of a manifest: run `make packages`."""
+    assert (CHART / copy).read_text() == (ROOT / COPIES[copy]).read_text()
+
+
+def test_no_copy_is_left_over() -> None:
+    kept = {str(path.relative_to(CHART)) for folder in ("files", "crds") for path in (CHART / folder).iterdir()}
+    assert kept == set(COPIES)
+
+
+def test_the_schema_of_the_charts_settings_is_that_of_the_daemon() -> None:
+    """After a change of a setting: run `make packages`. A setting that is edited by hand is written anew."""
+    assert SCHEMA.read_text() == values_schema()
+    properties = settings_schema()["properties"]
+    assert properties["bind_connections"] == {
+        "description": "Binds in flight at a time.",
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 256,
+    }
+    assert "health_port" not in properties
+
+
+def test_every_value_of_the_chart_is_in_its_schema() -> None:
+    """And every property of the schema has a default, but for what a parent chart shares."""
+    values, schema = yaml.safe_load((CHART / "values.yaml").read_text()), json.loads(SCHEMA.read_text())
+    assert values.keys() == schema["properties"].keys() - {"global"}
+    assert not schema["additionalProperties"]
+    for name, body in schema["properties"].items():
+        if name not in {"global", "settings", "resources"} and "properties" in body:
+            assert values[name].keys() == body["properties"].keys(), name
