@@ -16,8 +16,9 @@ from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, node, pod, p
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubectl.md"
 LACKS = (
-    "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. "
-    "The gang needs 8 nvidia.com/gpu at once, and 4 are free on these nodes"
+    "gang team/training needs room for 2 more pods, each asking for 4 nvidia.com/gpu: there is room for 1. "
+    "4 nvidia.com/gpu are free in all, at most 4 on one node; a node offers up to 8. "
+    "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 )
 NAMESPACED = "/api/v1/namespaces/team"
 X = "scheduling.x-k8s.io"
@@ -44,7 +45,9 @@ EXAMPLES = [
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi, Path]]:
     """Two nodes of 8 GPUs; `running` has 12 of them, `training` waits for 8, and `typo` for nobody."""
     running = [pod(f"running-{i}", gang="running", node=f"n{i // 2}", gpus=4) for i in range(3)]
-    waiting = [pod(f"training-{i}", gang="training", message=f"{LACKS}; see PodGroup team/training") for i in range(2)]
+    waiting = [
+        pod(f"training-{i}", gang="training", gpus=4, message=f"{LACKS}; see PodGroup team/training") for i in range(2)
+    ]
     pods = [*running, *waiting, pod("typo", scheduler="gangshed")]
     groups = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team/podgroups"
     answers = {
@@ -54,7 +57,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi,
         **{f"{NAMESPACED}/pods/{each['metadata']['name']}": each for each in pods},
         f"{groups}/training": pod_group("training", 2, LACKS),
     }
+    for path in ("storage.k8s.io/v1/storageclasses", "storage.k8s.io/v1/csinodes", "policy/v1/poddisruptionbudgets"):
+        answers[f"/apis/{path}"] = listed()
+    answers |= {f"/api/v1/{name}": listed() for name in ("persistentvolumeclaims", "persistentvolumes")}
     answers |= {
+        "/api/v1/namespaces": listed({"metadata": {"name": "team"}}),
+        f"/apis/{X}": {"versions": [{"version": "v1alpha1"}]},
         "/version": {"gitVersion": "v1.36.0"},
         "/apis": {"groups": [{"name": X, "preferredVersion": {"groupVersion": f"{X}/v1alpha1"}}]},
         f"/apis/{X}/v1alpha1": {"resources": [{"name": "podgroups"}, {"name": "podgroups/status"}]},

@@ -97,6 +97,44 @@ def doctor(
 
 
 @cli.command()
+def snapshot(
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write it.")] = Path(
+        "gangsched-snapshot.json.gz"
+    ),
+    redact_names: Annotated[bool, typer.Option("--redact-names", help="Replace the names of all objects.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Write everything that a plan is made from to one file, without environments, images and arguments."""
+
+    def work() -> int:
+        from gangsched.kubectl.snapshot.take import snapshot as take
+
+        return take(Session(None, kubeconfig, context), out, redact_names=redact_names)
+
+    raise typer.Exit(guarded(work))
+
+
+@cli.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="A file that snapshot wrote.")],
+    *,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings; else those of the snapshot.")] = None,
+    scheduler_name: Annotated[list[str] | None, typer.Option(help="Serve pods with this schedulerName.")] = None,
+    output: Form = Output.TEXT,
+) -> None:
+    """Plan a snapshot without a cluster, and print what the scheduler would say of everything that waits."""
+
+    def work() -> int:
+        from gangsched.kubectl.snapshot.replay import replay as play
+
+        return play(file, config, scheduler_name, output)
+
+    raise typer.Exit(guarded(work))
+
+
+@cli.command()
 def version() -> None:
     """Print the version."""
     typer.echo(f"kubectl-gangsched {__version__}")

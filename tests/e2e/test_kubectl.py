@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -166,3 +167,32 @@ def test_the_doctor_finds_what_is_wrong(plane: ControlPlane, daemon: Daemon, edi
     assert "ServiceAccount gangsched-system/default may not get pods, list pods" in other.out
     mine = ask(editor, "doctor")
     assert "pods of all namespaces: You (user system:serviceaccount:team-a:alice) may not list pods" in mine.out
+
+
+def test_a_replayed_snapshot_says_what_the_conditions_say(
+    plane: ControlPlane, daemon: Daemon, editor: Path, tmp_path: Path
+) -> None:
+    """Reason and message of every waiting gang and pod are those that the daemon wrote; with other names, too."""
+    taken = tmp_path / "s.gz"
+    assert ask(plane.kubeconfig, "snapshot", "--out", str(taken)).code == 0
+    names = ("--scheduler-name", "gangsched", "--scheduler-name", "scheduler-plugins-scheduler")
+    told = {each["gang"]: each for each in json.loads(ask(editor, "replay", str(taken), *names, "-o", "json").out)}
+    assert told[f"{MINE}/training"]["message"] == message(plane, "training")
+    api = Api.of(plane)
+    waiting = [pod for pod in api.list(PODS).items if pod["metadata"]["name"] in {"training-0", "training-1", "alone"}]
+    api.close()
+    assert len(waiting) == 3
+    for pod in waiting:
+        name = pod["metadata"]["name"]
+        (said,) = [each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled"]
+        of = told[f"{MINE}/training" if name.startswith("training") else f"{THEIRS}/{name}"]["pods"][name]
+        assert of == {"reason": said["reason"], "message": said["message"]}
+    hidden = tmp_path / "hidden.gz"
+    assert ask(plane.kubeconfig, "snapshot", "--out", str(hidden), "--redact-names").code == 0
+    content = gzip.decompress(hidden.read_bytes())
+    assert [name for name in (b"training", b"team-a", b"alone") if name in content] == []
+    again = json.loads(ask(editor, "replay", str(hidden), *names, "-o", "json").out)
+    assert sorted(each["reason"] for each in again) == sorted(each["reason"] for each in told.values())
+    refused = ask(editor, "snapshot", "--out", str(taken))
+    assert refused.code == 2
+    assert "may not list " in refused.err

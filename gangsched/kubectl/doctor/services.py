@@ -40,7 +40,8 @@ def scheduler(client: BlockingClient) -> Scheduler:
     for deployment in deployments:
         namespace, name = (str(deployment["metadata"][key]) for key in ("namespace", "name"))
         container = deployment["spec"]["template"]["spec"]["containers"][0]
-        names += _names(client, namespace, container, deployment["spec"]["template"]["spec"])
+        stated = _settings(client, namespace, deployment["spec"]["template"]["spec"]).get("scheduler_names")
+        names += [stated] if isinstance(stated, str) else map(str, stated or ["gangsched"])
         image = str(container.get("image") or "")
         versions.add(image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else image)
         status = deployment.get("status") or {}
@@ -73,26 +74,32 @@ def scheduler(client: BlockingClient) -> Scheduler:
     return Scheduler(found, tuple(sorted(versions)), tuple(dict.fromkeys(names)), tuple(findings))
 
 
-def _names(
-    client: BlockingClient, namespace: str, container: Mapping[str, Any], spec: Mapping[str, Any]
-) -> Sequence[str]:
-    """The scheduler names of flags, environment and ConfigMap, in that order of precedence, else the default."""
-    args = [*(container.get("command") or ()), *(container.get("args") or ())]
-    joined = [arg.partition("=")[2] for arg in args if arg.startswith("--scheduler-name=")]
-    if flags := joined + [args[place + 1] for place, arg in enumerate(args[:-1]) if arg == "--scheduler-name"]:
-        return flags
-    environment = {each.get("name"): each.get("value") for each in container.get("env") or ()}
-    if text := environment.get("GANGSCHED_SCHEDULER_NAMES"):
-        return [name.strip() for name in text.split(",")]
+def scheduler_settings(client: BlockingClient) -> dict[str, Any]:
+    """What is set for the scheduler: the settings of its ConfigMap, and its scheduler names. Raises Fault."""
+    for deployment in client.get(DEPLOYMENTS).get("items") or ():
+        return _settings(client, deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"])
+    return {}
+
+
+def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of mounted ConfigMaps; scheduler names of the environment and of flags win."""
+    container = spec["containers"][0]
+    settings: dict[str, Any] = {}
     for volume in spec.get("volumes") or ():
         if name := (volume.get("configMap") or {}).get("name"):
             (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"])
             for text in (found.get("data") or {}).values() if isinstance(found, dict) else ():
-                settings = yaml.safe_load(text)
-                if isinstance(settings, dict) and settings.get("scheduler_names"):
-                    stated = settings["scheduler_names"]
-                    return [str(each) for each in ([stated] if isinstance(stated, str) else stated)]
-    return ["gangsched"]
+                stated = yaml.safe_load(text)
+                settings |= stated if isinstance(stated, dict) else {}
+    environment = {each.get("name"): each.get("value") for each in container.get("env") or ()}
+    if text := environment.get("GANGSCHED_SCHEDULER_NAMES"):
+        settings["scheduler_names"] = [name.strip() for name in text.split(",")]
+    args = [*(container.get("command") or ()), *(container.get("args") or ())]
+    joined = [arg.partition("=")[2] for arg in args if arg.startswith("--scheduler-name=")]
+    if flags := joined + [args[place + 1] for place, arg in enumerate(args[:-1]) if arg == "--scheduler-name"]:
+        settings["scheduler_names"] = flags
+    settings.pop("kubeconfig", None)
+    return settings
 
 
 def serving_pod_groups(client: BlockingClient) -> list[str]:

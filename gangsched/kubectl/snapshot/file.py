@@ -1,0 +1,71 @@
+"""The file of a snapshot: gzipped JSON, objects as the API server spells them, of the fields that are read alone.
+
+Law: whoever reads it decodes the objects as the daemon does (`kube.read`), so that both understand the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gangsched.kubectl.session import CannotAnswer
+
+FORMAT = 1
+
+
+class PodGroups(msgspec.Struct, rename="camel"):
+    """The PodGroups of one API group."""
+
+    version: str
+    items: list[dict[str, Any]]
+
+
+class Snapshot(msgspec.Struct, rename="camel"):
+    """Everything that a plan is made from.
+
+    `resources` are the objects by plural name, `unread` the plural names that could not be read, and why. `pod_groups`
+    are by API group; one that is not served is not there. `settings` are those of the daemon as far as they are known.
+    """
+
+    kind: str
+    format: int
+    gangsched: str
+    api_server: str
+    taken_at: str
+    settings: dict[str, Any]
+    resources: dict[str, list[msgspec.Raw]]
+    unread: dict[str, str]
+    pod_groups: dict[str, PodGroups]
+
+
+KIND = "GangschedSnapshot"
+_decoder = msgspec.json.Decoder(Snapshot)
+
+
+def write(path: Path, snapshot: Snapshot) -> None:
+    """Write it. Raises CannotAnswer."""
+    packed = gzip.compress(msgspec.json.encode(snapshot), mtime=0)
+    try:
+        path.write_bytes(packed)
+    except OSError as error:
+        raise CannotAnswer(f"Cannot write {path}: {error.strerror}.") from error
+
+
+def read(path: Path) -> Snapshot:
+    """Read it. Raises CannotAnswer for a file that is none, or of a later format."""
+    try:
+        snapshot = _decoder.decode(gzip.decompress(path.read_bytes()))
+    except OSError as error:  # gzip.BadGzipFile is one
+        raise CannotAnswer(f"Cannot read {path}: {error.strerror or 'it is no snapshot'}.") from error
+    except (EOFError, zlib.error, msgspec.MsgspecError) as error:
+        raise CannotAnswer(f"{path} is no snapshot of kubectl gangsched, or is damaged: {error}.") from error
+    if snapshot.kind != KIND or snapshot.format > FORMAT:
+        raise CannotAnswer(
+            f"{path} is a {snapshot.kind} of format {snapshot.format}, made by gangsched {snapshot.gangsched}: "
+            "replay it with that version."
+        )
+    return snapshot

@@ -1,0 +1,139 @@
+"""What is left out of a snapshot, and how names are replaced.
+
+Law: only fields that decide are kept (the wire structs of `kube.read` have no others). Annotations that are not read
+are dropped, and so are labels that no selector names. With `redact_names` every name becomes another that sorts at the
+same place, everywhere at once: ties are broken by names, and the plan must stay the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import Any
+
+from gangsched.api import keys
+from gangsched.kube.read.decode import MIRROR
+from gangsched.kube.read.storage import BIND_COMPLETED, OLD_STORAGE_CLASS, SELECTED_NODE, ZONE_LABELS
+from gangsched.model.gpu_policy import PRODUCT_LABEL, SHARED_RESOURCE, SHARING_LABEL, TOPOLOGY_KEYS
+
+ANNOTATIONS = (
+    keys.GANG_ANNOTATIONS
+    | keys.VALUE_KEYS
+    | keys.RUN_TIME_KEYS
+    | {keys.PERMITTED, keys.TIMEOUT, MIRROR, BIND_COMPLETED, SELECTED_NODE, OLD_STORAGE_CLASS}
+)
+LABELS = (
+    keys.GANG_LABELS
+    | keys.RUN_TIME_KEYS
+    | {PRODUCT_LABEL, SHARING_LABEL, SHARED_RESOURCE, *TOPOLOGY_KEYS, *ZONE_LABELS}
+    | {"kubernetes.io/hostname", "kubernetes.io/metadata.name"}
+)
+SELECTING = frozenset(
+    {
+        "affinity",
+        "nodeSelector",
+        "nodeAffinity",
+        "topologySpreadConstraints",
+        "selector",
+        "allowedTopologies",
+        "labelSelector",
+        "allocation",
+    }
+)
+"""Fields below which labels are named, as keys or as values."""
+WORDS = frozenset(
+    {
+        "apiVersion",
+        "effect",
+        "key",
+        "kind",
+        "operator",
+        "phase",
+        "policy",
+        "provisioner",
+        "reason",
+        "resourceVersion",
+        "schedulerName",
+        "status",
+        "topologyKey",
+        "type",
+        "uid",
+        "driver",
+        "scheduler_names",
+    }
+)
+"""Fields whose values are no names."""
+_token = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+def selected(objects: Iterable[Any]) -> set[str]:
+    """Every text below a field that selects: among them are all labels that anything asks for."""
+    found: set[str] = set()
+    for each in objects:
+        for field, value in _fields(each):
+            if field in SELECTING:
+                found.update(_texts(value))
+    return found
+
+
+def without_the_rest(body: dict[str, Any], named: Set[str]) -> None:
+    """Drop what is not read from an object's metadata; `named` are the labels that selectors name."""
+    metadata = body["metadata"]
+    for field, kept in (("annotations", ANNOTATIONS), ("labels", LABELS | named)):
+        if metadata.get(field):
+            metadata[field] = {key: value for key, value in metadata[field].items() if key in kept}
+
+
+class Names:
+    """Other names for those of a cluster; `rename` replaces them in any JSON value."""
+
+    def __init__(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Every name of an object, a namespace, a gang or an owner that occurs in these."""
+        names: set[str] = set()
+        for each in objects:
+            metadata = each["metadata"]
+            names.update((metadata.get("name") or "", metadata.get("namespace") or ""))
+            names.update(str(owner.get("name") or "") for owner in metadata.get("ownerReferences") or ())
+            marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+            names.update(marks.get(identity.key) or "" for identity in keys.IDENTITIES)
+            names.update(
+                (each.get("spec") or {}).get(field) or "" for field in ("nodeName", "volumeName", "storageClassName")
+            )
+        self._other = {name: f"n{number:06}" for number, name in enumerate(sorted(names - {""}))}
+
+    def rename(self, value: Any, field: str = "") -> Any:
+        """`value` with every name in its texts replaced; keys of mappings stay."""
+        if isinstance(value, dict):
+            return {key: self.rename(each, key) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self.rename(each, field) for each in value]
+        if isinstance(value, str) and field not in WORDS:
+            return "" if field == "message" else self._text(value)
+        return value
+
+    def _text(self, text: str) -> str:
+        whole = self._other.get(text)
+        return whole if whole is not None else _token.sub(lambda found: self._other.get(found[0], found[0]), text)
+
+
+def _fields(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield key, each
+            if key not in SELECTING:
+                yield from _fields(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _fields(each)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield str(key)
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, str):
+        yield value

@@ -1,0 +1,177 @@
+"""`replay`: what the daemon would decide on a snapshot, by its own state and `plan()`, without a cluster.
+
+Law: objects are decoded as the daemon decodes them, and it starts as after a restart: what only its memory had (rounds,
+yields, who waits for whom since when) is not in a snapshot. What it would have told is taken from its own reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gangsched import parameters
+from gangsched.api.podgroup import parse_pod_group, scheduled_condition, stored_conditions
+from gangsched.api.timestamps import parse_timestamp
+from gangsched.core.cycle import plan
+from gangsched.kubectl.session import DONE, CannotAnswer
+from gangsched.kubectl.snapshot import file
+from gangsched.kubectl.snapshot.take import POD_GROUPS, all_resources
+from gangsched.kubectl.terminal import Cell, Output, columns, write, write_json
+from gangsched.model.objects import Pod, PodGroup
+from gangsched.model.protocol import Bind, BindClaims, Message, Replaced, SetPodCondition, SetPodGroupStatus, Unread
+from gangsched.model.reasons import Reason
+from gangsched.model.text import counted
+from gangsched.settings import Settings, SettingsError, load
+from gangsched.state.debug_view import list_gangs
+from gangsched.state.scheduling import SchedulingState
+
+MOST_TURNS = 10_000
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the daemon would say of one gang, or of a plain pod, and of each of its waiting pods.
+
+    `starts` are the nodes of pods that would be bound, by pod.
+    """
+
+    gang: str
+    plain: bool
+    reason: str
+    message: str
+    pods: dict[str, tuple[str, str]] = field(default_factory=dict)
+    starts: dict[str, str] = field(default_factory=dict)
+
+
+def replay(path: Path, config: Path | None, names: list[str] | None, output: Output) -> int:
+    """Print the verdicts of a snapshot; the exit code. Raises CannotAnswer."""
+    taken = file.read(path)
+    stated: dict[str, object] = dict(taken.settings) if config is None else {}
+    if names:
+        stated["scheduler_names"] = tuple(names)
+    try:
+        verdicts = decide(taken, load(config, stated).settings)
+    except SettingsError as error:
+        raise CannotAnswer(str(error)) from error
+    if output is Output.JSON:
+        write_json(
+            [
+                {
+                    "gang": each.gang,
+                    "plain": each.plain,
+                    "reason": each.reason,
+                    "message": each.message,
+                    "pods": {pod: {"reason": reason, "message": text} for pod, (reason, text) in each.pods.items()},
+                    "starts": each.starts,
+                }
+                for each in verdicts
+            ]
+        )
+        return DONE
+    start = sum(bool(each.starts) for each in verdicts)
+    waiting = "1 gang or plain pod waits" if len(verdicts) == 1 else f"{len(verdicts)} gangs and plain pods wait"
+    head = f"{waiting}; {start} would start now."
+    rows = [(each.gang, Cell(each.reason, "green" if each.starts else "yellow"), _shown(each)) for each in verdicts]
+    write([[Cell(head, "bold")], "", *columns(("GANG OR POD", "REASON", "MESSAGE"), rows)])
+    return DONE
+
+
+def _shown(verdict: Verdict) -> str:
+    if not verdict.starts:
+        return verdict.message
+    nodes = sorted(set(verdict.starts.values()))
+    return f"{counted(len(verdict.starts), 'pod')} on {', '.join(nodes[:5])}{' …' if len(nodes) > 5 else ''}"
+
+
+def decide(taken: file.Snapshot, settings: Settings) -> list[Verdict]:
+    """The verdicts about everything that waits, by name. Raises CannotAnswer for objects that cannot be decoded."""
+    wall_s = parse_timestamp(taken.taken_at)
+    if wall_s is None:
+        raise CannotAnswer(f"The snapshot's time is none: {taken.taken_at}.")
+    state = SchedulingState(parameters.rules(settings))
+    for message in messages(taken):
+        state.apply(message, now_s=0.0)
+    state.refresh(0.0)
+    starts = _settle(state, settings, float(wall_s))
+    told = state.take_reports(now_s=0.0, wall=taken.taken_at, everything=True)
+    return list(_verdicts(state, starts, told))
+
+
+def messages(taken: file.Snapshot) -> Iterator[Message]:
+    """What the daemon's informers would say of this cluster."""
+    for name, resource in all_resources().items():
+        if name in taken.unread:
+            yield Unread(resource.kind)
+            continue
+        wires = (resource.item.decode(raw) for raw in taken.resources.get(name, ()))
+        items = [item for wire in wires if (item := resource.convert(wire)) is not None]
+        yield Replaced(resource.kind, tuple(_unsaid(item) for item in items))
+    for api_group in POD_GROUPS:
+        of = taken.pod_groups.get(api_group)
+        if of is None:
+            yield Unread(PodGroup, api_group)
+            continue
+        parsed = (parse_pod_group(body, api_group=api_group, version=of.version) for body in of.items)
+        yield Replaced(PodGroup, tuple(parsed), api_group)
+
+
+def _unsaid(item: Any) -> Any:
+    """A pod of which nothing was told yet, so that everything is."""
+    return msgspec.structs.replace(item, condition=None) if isinstance(item, Pod) else item
+
+
+def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[str, str]:
+    """Plan until there is nothing left to decide; the nodes of pods that start, by uid."""
+    limits, policy = parameters.limits(settings), parameters.gpu_policy(settings)
+    starts: dict[str, str] = {}
+    for _ in range(MOST_TURNS):
+        given = state.plan_input(0.0, wall_s)
+        if given is None:
+            break
+        proposal = plan(
+            given.snapshot,
+            given.queue,
+            now_s=0.0,
+            limits=limits,
+            policy=policy,
+            reserving=given.reserving,
+            preempting=given.preempting,
+            crowded=given.crowded,
+        )
+        for action in state.commit(proposal, given.snapshot, now_s=0.0):
+            if isinstance(action, Bind | BindClaims):
+                starts[action.uid] = action.node
+        state.refresh(0.0)
+    return starts
+
+
+def _verdicts(state: SchedulingState, starts: dict[str, str], told: list[Any]) -> Iterator[Verdict]:
+    of_pods = {each.uid: (each.reason, each.message) for each in told if isinstance(each, SetPodCondition)}
+    of_groups = {f"{each.namespace}/{each.name}": each for each in told if isinstance(each, SetPodGroupStatus)}
+    for line in list_gangs(state):
+        gang_id = str(line["gang"])
+        record = state.registry.gangs[gang_id]
+        pods = {pod.name: of_pods[pod.uid] for pod in record.pods if pod.uid in of_pods}
+        bound = {pod.name: starts[pod.uid] for pod in record.pods if pod.uid in starts}
+        if not pods and not bound:
+            continue
+        reason, message = str(line["reason"]), str(line["message"])
+        written = of_groups.get(gang_id)
+        if written is not None:
+            wanted = scheduled_condition(written.api_group, written.version)
+            found = [
+                each for each in stored_conditions(written.status) if each.type == wanted and each.status != "True"
+            ]
+            reason, message = (found[0].reason, found[0].message) if found else (reason, message)
+        elif pods and not bound:
+            oldest = min(
+                (pod for pod in record.pods if pod.uid in of_pods), key=lambda pod: (pod.creation_s, pod.name, pod.uid)
+            )
+            reason, message = of_pods[oldest.uid]
+        yield Verdict(
+            gang_id.removeprefix("pod:"), record.plain, str(Reason.SCHEDULED) if bound else reason, message, pods, bound
+        )

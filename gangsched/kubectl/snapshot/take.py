@@ -1,0 +1,167 @@
+"""`snapshot`: reads what the daemon reads, and writes it to one file.
+
+Law: the resources are those of `kube.read.resources` and no others. Nodes, pods and namespaces must be readable; what
+else is not becomes unread, as it is for a daemon without the right.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gangsched import __version__
+from gangsched.api import keys
+from gangsched.api.timestamps import format_timestamp
+from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.kube.ports import silent
+from gangsched.kube.read import resources
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.wire import Condition, ContainerStatus, WirePod
+from gangsched.kubectl.doctor.services import scheduler_settings
+from gangsched.kubectl.session import DONE, CannotAnswer, Session, lacking
+from gangsched.kubectl.snapshot import file
+from gangsched.kubectl.snapshot.redaction import Names, selected, without_the_rest
+from gangsched.kubectl.terminal import Cell, Line, facts, write
+
+POD_GROUPS = (keys.X_K8S, keys.SIGS, keys.NATIVE)
+NULL = msgspec.Raw(b"null")
+
+_conditions = msgspec.json.Decoder(list[Condition] | None)
+_containers = msgspec.json.Decoder(list[ContainerStatus] | None)
+
+
+def all_resources() -> dict[str, resources.Resource[Any, Any]]:
+    """What the daemon reads, by plural name; PodGroups aside."""
+    required: tuple[Any, ...] = (resources.pods(ShapeTable()), resources.nodes(silent), resources.NAMESPACES)
+    return {each.name: each for each in (*required, *resources.STORAGE, resources.DISRUPTION_BUDGETS)}
+
+
+def snapshot(session: Session, path: Path, *, redact_names: bool) -> int:
+    """Take a snapshot and write it; the exit code. Raises Fault and CannotAnswer."""
+    taken = take(session.client, redact_names=redact_names)
+    file.write(path, taken)
+    numbers = {name: len(items) for name, items in taken.resources.items()}
+    numbers["podgroups"] = sum(len(each.items) for each in taken.pod_groups.values())
+    lines: list[Line | str] = [[Cell(f"{path} has everything that a plan is made from.", "bold"), ""]]
+    lines += facts({name: str(number) for name, number in sorted(numbers.items())})
+    write([*lines, *(f"Not read: {name}: {why}." for name, why in taken.unread.items())])
+    return DONE
+
+
+def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot:
+    """Read everything. Raises Fault and CannotAnswer."""
+    settings = _settings(client)
+    wanted = all_resources()
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        reading = {name: pool.submit(_read, client, each, settings) for name, each in wanted.items()}
+        reading_groups = {api_group: pool.submit(_pod_groups, client, api_group) for api_group in POD_GROUPS}
+        answers = {name: future.result() for name, future in reading.items()}
+        groups = {api_group: future.result() for api_group, future in reading_groups.items()}
+    found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
+    unread = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+    pod_groups = {api_group: each for api_group, each in groups.items() if each is not None}
+    everything = [body for bodies in found.values() for body in bodies]
+    named = selected(everything)
+    for body in everything:
+        without_the_rest(body, named)
+    if redact_names:
+        names = Names((*everything, *(body for each in pod_groups.values() for body in each.items)))
+        found = {name: [names.rename(body) for body in bodies] for name, bodies in found.items()}
+        for each in pod_groups.values():
+            each.items = [names.rename(body) for body in each.items]
+    return file.Snapshot(
+        kind=file.KIND,
+        format=file.FORMAT,
+        gangsched=__version__,
+        api_server=str(client.get("/version").get("gitVersion")),
+        taken_at=format_timestamp(int(time.time())),
+        settings=settings,
+        resources={name: [msgspec.Raw(msgspec.json.encode(body)) for body in bodies] for name, bodies in found.items()},
+        unread=unread,
+        pod_groups=pod_groups,
+    )
+
+
+def _settings(client: BlockingClient) -> dict[str, Any]:
+    try:
+        return scheduler_settings(client)
+    except ApiFault as fault:
+        if fault.status in {FORBIDDEN, NOT_FOUND}:
+            return {}
+        raise
+
+
+def _read(
+    client: BlockingClient, resource: resources.Resource[Any, Any], settings: Mapping[str, Any]
+) -> list[dict[str, Any]] | str:
+    """The objects as far as they are read, or why there are none."""
+    chosen = (
+        {"labelSelector": str(settings["node_selector"])}
+        if resource.name == "nodes" and settings.get("node_selector")
+        else {}
+    )
+    bodies: list[dict[str, Any]] = []
+    try:
+        for page in client.pages(resource.path, **chosen):
+            bodies += (
+                msgspec.json.decode(msgspec.json.encode(_pruned(wire)))
+                for wire in resource.page.decode(page).items or ()
+            )
+    except ApiFault as fault:
+        if fault.status == NOT_FOUND and resource.optional:
+            return "it is not served"
+        if fault.status != FORBIDDEN:
+            raise
+        if resource.optional:
+            return lacking(fault)
+        raise CannotAnswer(f"{lacking(fault)}, and a snapshot is made of that.") from fault
+    return bodies
+
+
+def _pruned(wire: Any) -> Any:
+    """Without what stays undecoded: images and messages of containers are in there."""
+    if isinstance(wire, WirePod):
+        status = wire.status
+        status.conditions = _again(status.conditions, _conditions)
+        status.container_statuses = _again(status.container_statuses, _containers)
+        status.init_container_statuses = _again(status.init_container_statuses, _containers)
+    return wire
+
+
+def _again(raw: msgspec.Raw, decoder: msgspec.json.Decoder[Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(decoder.decode(raw))) if bytes(raw) else NULL
+
+
+def _pod_groups(client: BlockingClient, api_group: str) -> file.PodGroups | None:
+    """Those of the API server's preferred version; None where they are not served or may not be read."""
+    (served,) = client.gets([f"/apis/{api_group}"])
+    versions = [each["version"] for each in served.get("versions", ())] if isinstance(served, dict) else []
+    for version in versions:
+        try:
+            bodies = client.items(f"/apis/{api_group}/{version}/podgroups")
+        except ApiFault as fault:
+            if fault.status == NOT_FOUND:
+                continue
+            if fault.status == FORBIDDEN and api_group == keys.NATIVE:
+                return None  # as for the daemon
+            if fault.status == FORBIDDEN:
+                raise CannotAnswer(f"{lacking(fault)}, and a snapshot is made of that.") from fault
+            raise
+        return file.PodGroups(version, [_of_pod_group(body) for body in bodies])
+    return None
+
+
+KEPT = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion")
+
+
+def _of_pod_group(body: dict[str, Any]) -> dict[str, Any]:
+    metadata = body["metadata"]
+    kept = {key: metadata[key] for key in KEPT if metadata.get(key) is not None}
+    kept["annotations"] = dict(keys.pod_group_metadata(metadata.get("annotations") or {}))
+    return {"metadata": kept, "spec": body.get("spec") or {}}
