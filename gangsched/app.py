@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from gangsched.kube.background import in_background
 from gangsched.kube.http import permissions
 from gangsched.kube.http.client import ApiClient, connect
 from gangsched.kube.http.connection_pool import ConnectionPool
@@ -59,7 +60,7 @@ async def _run(settings: Settings) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 
     async with await connect(settings.kubeconfig) as client, asyncio.TaskGroup() as group:
-        importing = group.create_task(asyncio.to_thread(_daemon), name="imports")
+        importing = group.create_task(in_background(_daemon, name="imports"), name="imports")
         handle_signals()
         lease = Lease(settings.lease_namespace, settings.lease_name) if settings.leader_elect else None
         missing = await _check(client, stopping, settings, lease)

@@ -22,6 +22,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from gangsched.api.keys import NATIVE, SIGS, X_K8S
+from gangsched.kube.background import in_background
 from gangsched.kube.http.backoff import Backoff, Pace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
@@ -40,6 +41,13 @@ LISTEN_WITHIN_S = 3.0
 """kopf takes 200 ms of CPU to import and start: it waits for the binds of a backlog, but not for longer than that."""
 WATCH_FOR_S = 300
 CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+FIRST_SWEEP_AFTER_S = 3.0
+"""kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
+STOP_WITHIN_S = 5.0
+TRY_AT_MOST_EVERY_S = 1.0
+GONE_AFTER_S = 5.0
+"""PodGroups are dropped once their API group was absent for so long: a server that just started may say 404."""
+LOOK_AGAIN_AFTER_S = 1.0
 
 
 class _Line(msgspec.Struct):
@@ -50,13 +58,6 @@ class _Line(msgspec.Struct):
 
 
 _line = msgspec.json.Decoder(_Line)
-FIRST_SWEEP_AFTER_S = 3.0
-"""kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
-STOP_WITHIN_S = 5.0
-TRY_AT_MOST_EVERY_S = 1.0
-GONE_AFTER_S = 5.0
-"""PodGroups are dropped once their API group was absent for so long: a server that just started may say 404."""
-LOOK_AGAIN_AFTER_S = 1.0
 
 
 def release_signals() -> None:
@@ -93,7 +94,9 @@ class Follow(Protocol):
 
 
 async def _kopf() -> Follow:
-    module = await asyncio.to_thread(importlib.import_module, "gangsched.kube.read.kopf_watch")
+    module = await in_background(
+        partial(importlib.import_module, "gangsched.kube.read.kopf_watch"), name="import of kopf"
+    )
     return cast(Follow, module.follow)
 
 

@@ -1,0 +1,37 @@
+"""Background: blocking work, such as an import, in a thread that nobody waits for when the process ends.
+
+Law: asyncio's own threads are joined at the end of the loop and of the interpreter, so that a process which is told to
+stop would first finish its imports, seconds on a busy machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_background(work: Callable[[], T], *, name: str) -> T:
+    """What `work` returns or raises; when cancelled the thread of this `name` goes on alone."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(settling: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            loop.call_soon_threadsafe(lambda: None if done.done() else settling())
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # raised where it is awaited
+            fault = error
+            settle(lambda: done.set_exception(fault))
+        else:
+            settle(lambda: done.set_result(result))
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done
