@@ -38,10 +38,26 @@ COPIES = {
         f"files/{name}": f"manifests/monitoring/{name}"
         for name in ("dashboard.json", "rules.yaml", "service-monitor.yaml")
     },
+    **{
+        f"files/visibility/{path.name}": f"manifests/visibility/{path.name}"
+        for path in (ROOT / "manifests" / "visibility").glob("*.yaml")
+        if path.name != "kustomization.yaml"
+    },
 }
 """The file in the chart → the one that it is a copy of."""
 
-CHOSEN_BY_THE_CHART = {"kubeconfig", "health_host", "health_port", "leader_elect", "lease_namespace", "identity"}
+CHOSEN_BY_THE_CHART = {
+    "kubeconfig",
+    "health_host",
+    "health_port",
+    "visibility_port",
+    "visibility_host",
+    "visibility_cert_file",
+    "visibility_key_file",
+    "leader_elect",
+    "lease_namespace",
+    "identity",
+}
 """Settings that a user of the chart cannot give: flags and other objects of the chart depend on them."""
 
 SPELLED = {"preemption": {"const": False, "description": "YAML reads off so."}}

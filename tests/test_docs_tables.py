@@ -1,9 +1,12 @@
-"""The tables of the manual are those of the code: `make docs-tables` would change nothing."""
+"""What is made from the code and the manifests is as it would be made: `make docs-tables packages` changes nothing."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +15,7 @@ from control_plane.applying import load_yaml
 from gangsched.api import keys
 from gangsched.settings import Settings
 from tests.docs_tables import FILES, ROOT, TABLES, marked, with_tables
+from tests.packaging import CHART, COPIES, INSTALL, SCHEMA, values_schema
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -85,3 +89,39 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
     known = {identity.key for identity in keys.IDENTITIES}
     named = [key for key in re.findall(r"`([^`]+)`", marks) if key in known]
     assert tuple(dict.fromkeys(named)) == tuple(identity.key for identity in keys.IDENTITIES)
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_the_chart_has_the_manifests_as_they_are(copy: str) -> None:
+    """After a change of a manifest: run `make packages`."""
+    assert (CHART / copy).read_text() == (ROOT / COPIES[copy]).read_text()
+
+
+def test_no_copy_is_left_over() -> None:
+    kept = [path for folder in ("files", "crds") for path in (CHART / folder).rglob("*") if path.is_file()]
+    assert {str(path.relative_to(CHART)) for path in kept} == set(COPIES)
+
+
+def test_the_schema_of_the_chart_has_every_setting() -> None:
+    """After a change of a setting: run `make packages`."""
+    assert SCHEMA.read_text() == values_schema()
+
+
+def sent(folder: Path) -> Iterator[Any]:
+    """The objects of a kustomization, before it changes them."""
+    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+        path = (folder / name).resolve()
+        yield from sent(path) if path.is_dir() else load_yaml(path)
+
+
+def test_install_yaml_has_the_manifests() -> None:
+    """After a change of a manifest: run `make packages`. An e2e test asks kustomize itself."""
+    image = yaml.safe_load((ROOT / "manifests" / "kustomization.yaml").read_text())["images"][0]
+    named = f'"image": "{image["newName"]}:{image["newTag"]}"'
+    ours = [plain(body).replace('"image": "gangsched"', named) for body in sent(ROOT / "manifests")]
+    assert sorted(ours) == sorted(plain(body) for body in load_yaml(INSTALL))
+
+
+def plain(body: Any) -> str:
+    """An object as one text; kustomize doubles line breaks of folded texts, which are CEL expressions here."""
+    return json.dumps(body, sort_keys=True).replace("\\n\\n", "\\n")

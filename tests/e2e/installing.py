@@ -66,8 +66,9 @@ def forget_discovery(plane: ControlPlane) -> None:
 
 
 def everything(api: Api) -> set[str]:
-    """The path of every object that the API server has, by its preferred versions."""
-    roots = ["/api/v1"] + [f"/apis/{group['preferredVersion']['groupVersion']}" for group in api.get("/apis")["groups"]]
+    """The path of every object that the API server has, by its preferred versions; not of our own API's."""
+    groups = [group for group in api.get("/apis")["groups"] if group["name"] != "visibility.gangsched.dev"]
+    roots = ["/api/v1"] + [f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups]
     found: set[str] = set()
     for root in roots:
         for resource in api.get(root)["resources"]:

@@ -15,7 +15,7 @@ from control_plane.applying import ROOT, load_yaml
 from control_plane.components import HELM
 
 from gangsched.settings import SettingsError, load_settings
-from tests.packaging import CHART, INSTALL
+from tests.packaging import CHART, INSTALL, kustomized
 from tests.release import files
 
 pytestmark = pytest.mark.e2e
@@ -70,6 +70,29 @@ def test_the_defaults_are_the_manifests() -> None:
     assert chart.keys() == manifests.keys()
     for name, body in manifests.items():
         assert chart[name] == body, name
+
+
+def test_the_api_of_gangs_is_the_overlay() -> None:
+    """`visibility.enabled` gives what overlays/visibility does; a certificate of others takes away what makes one."""
+    chart = without_marks(rendered("--set", "visibility.enabled=true"))
+    overlay = without_marks(by_name(load_yaml(kustomized(ROOT / "overlays" / "visibility"))))
+    added = chart.keys() - rendered().keys()
+    assert added == overlay.keys() - by_name(load_yaml(INSTALL)).keys()
+    assert len(added) > 5
+    for name in (*added, ("Deployment", "gangsched")):
+        assert chart[name] == overlay[name], name
+    words = ("--set", "visibility.enabled=true", "--set", "visibility.certificateSecret=tls")
+    issued = rendered(*words, "--set", "visibility.annotations.cert-manager\\.io/inject-ca-from=ns/tls")
+    gone = {(kind, "gangsched-visibility") for kind in ("Secret", "Role", "RoleBinding")}
+    assert chart.keys() - issued.keys() == gone
+    service = issued["APIService", "v1alpha1.visibility.gangsched.dev"]
+    assert service["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "ns/tls"}
+    spec = issued["Deployment", "gangsched"]["spec"]["template"]["spec"]
+    variables = {each["name"]: each["value"] for each in spec["containers"][0]["env"]}
+    (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "certificate"]
+    assert variables["GANGSCHED_VISIBILITY_CERT_FILE"] == f"{mount['mountPath']}/tls.crt"
+    assert variables["GANGSCHED_VISIBILITY_KEY_FILE"] == f"{mount['mountPath']}/tls.key"
+    assert {"name": "certificate", "secret": {"secretName": "tls"}} in spec["volumes"]
 
 
 def test_the_linter_has_no_complaint() -> None:

@@ -112,6 +112,7 @@ WAYS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "no-definitions": (overlay("no-definitions"), overlay("no-definitions"), without("no-definitions")),
     "kubectl": (BY_KUBECTL, UPGRADE_BY_KUBECTL, UNINSTALL_BY_KUBECTL),
     "helm": (BY_HELM, UPGRADE_BY_HELM, UNINSTALL_BY_HELM),
+    "visibility": (overlay("visibility"), overlay("visibility"), [UNINSTALL_BY_KUBECTL[0], *without("visibility")]),
     "single": (overlay("single"), overlay("single"), without("single")),
     "monitoring": (overlay("monitoring"), overlay("monitoring"), without("monitoring")),
 }

@@ -22,3 +22,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "gangsched.config" -}}
 {{ merge (dict "lease_namespace" .Release.Namespace) .Values.settings | toYaml }}
 {{- end }}
+
+{{- define "gangsched.env" -}}
+{{- $env := list }}
+{{- if .Values.visibility.enabled }}
+{{- $env = append $env (dict "name" "GANGSCHED_VISIBILITY_PORT" "value" "8443") }}
+{{- if .Values.visibility.certificateSecret }}
+{{- $env = append $env (dict "name" "GANGSCHED_VISIBILITY_CERT_FILE" "value" "/etc/gangsched-visibility/tls.crt") }}
+{{- $env = append $env (dict "name" "GANGSCHED_VISIBILITY_KEY_FILE" "value" "/etc/gangsched-visibility/tls.key") }}
+{{- end }}
+{{- end }}
+{{- concat $env .Values.env | toYaml }}
+{{- end }}
