@@ -40,11 +40,12 @@ class Matching:
 class Taken:
     """Pods with a place that use each claim (by key); claims by volume given away; nodes by claim to be provisioned.
 
-    `attached[disk][node]` pods use a disk there, `counts[driver][node]` different disks are attached.
+    `volume_of[claim]` is `volumes` the other way round. `attached[disk][node]` pods use a disk there, `counts[driver][node]` different disks are attached.
     """
 
     users: Counter[str] = field(default_factory=Counter)
     volumes: dict[str, str] = field(default_factory=dict)
+    volume_of: dict[str, str] = field(default_factory=dict)
     provisioned_on: dict[str, str] = field(default_factory=dict)
     attached: dict[Disk, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     counts: dict[str, Ints] = field(default_factory=dict)
@@ -54,6 +55,7 @@ class Taken:
         for each in selected:
             for name, value, given in (
                 (each.volume, each.key, self.volumes),
+                (each.key, each.volume, self.volume_of),
                 (each.key, each.node, self.provisioned_on),
             ):
                 if sign > 0 and name and value:
@@ -215,12 +217,16 @@ class StorageUse:
         allowed = self.table.everywhere()
         picked: dict[str, PickedByNode] = {}
         for claim in needs.unbound:
-            if claim.selected_node is None and claim.key not in self._taken.provisioned_on:
+            if claim.selected_node is None and not self._decided(claim):
                 picked[claim.key] = self._pick(claim, picked.values())
             allowed &= self._obtainable(claim, picked.get(claim.key, {}))
         matching = Matching(allowed, picked)
         self._matchings[needs] = (self._version, matching)
         return matching
+
+    def _decided(self, claim: Claim) -> bool:
+        """Whether another pod of this plan, or of one before, has what becomes of the claim."""
+        return claim.key in self._taken.provisioned_on or claim.key in self._taken.volume_of
 
     def _pick(self, claim: Claim, others: Iterable[PickedByNode]) -> PickedByNode:
         """The smallest volume for the claim on each node, without those picked there for `others`."""
@@ -235,6 +241,8 @@ class StorageUse:
 
     def _obtainable(self, claim: Claim, picked: PickedByNode) -> Bools:
         """`obtainable[node]`: the claim has a volume picked there, or one can be made for that node."""
+        if (given := self.storage.volumes.get(self._taken.volume_of.get(claim.key, ""))) is not None:
+            return self.reachable(given.required)  # another member's node has decided it
         made = provisionable(self.storage.classes.get(claim.storage_class), self.table)
         node = claim.selected_node
         if node is None and not SHARED_MODES & set(claim.access_modes):
@@ -265,6 +273,6 @@ class StorageUse:
         )
         if volume is not None:
             return replace(given, volume=volume.name, volume_version=volume.resource_version)
-        if claim.key in self._taken.provisioned_on:
+        if self._decided(claim):
             return given
         return replace(given, node=self.table.names[node])

@@ -194,6 +194,20 @@ def test_members_share_a_claim_that_is_to_be_provisioned() -> None:
     assert sorted(each.claims[0].node for each in verdict.binds) == ["", "a1"]
 
 
+def test_members_share_a_claim_that_gets_an_existing_volume() -> None:
+    """The volume that the first member's node decides is the second's too: it follows into the zone, or none starts."""
+    shared = claim("c", storage_class="late", access_modes=("ReadWriteMany",))
+    disk = volume("disk", storage_class="late", access_modes=("ReadWriteMany",), required=in_zone("a"))
+    pods = using("p0", "c", gpus=5), using("p1", "c", gpus=5)
+    store = storage(shared, disk, shared=["c"])
+    refused = decide(TWO_ZONES, store, *pods)
+    assert refused.binds == ()
+    assert "didn't find available persistent volumes to bind" in refused.told.text
+    verdict = decide([*TWO_ZONES, node("a2", labels={ZONE: "a"})], store, *pods)
+    assert sorted(where(verdict).values()) == ["a1", "a2"]
+    assert sorted(each.claims[0].volume for each in verdict.binds) == ["", "disk"]
+
+
 def test_existing_volumes_are_given_away_once() -> None:
     """Local volumes: the smallest that fits, each to one member, on its own node; too many members are refused."""
     nodes = [node(f"n{i}") for i in range(3)]
