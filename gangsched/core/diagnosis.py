@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gangsched.core.filter import static_fit
+from gangsched.core.filter.taint_toleration import TaintToleration, untolerated
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import closed, standing, usable
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools
+
+TAINTS_NAMED = 2
+RESOURCES_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +48,15 @@ class Shortage:
     """Why pods of one shape find no room.
 
     `scarcest` is the resource that stops them first; `nodes` counts the nodes that they may use, and `empty_room` the
-    pods that those take when they are empty.
+    pods that those take when they are empty. `closed` says why they may not use nodes that offer enough. `instead` are
+    the extended resources that there are where no node at all offers the scarcest.
     """
 
     scarcest: Amounts
     nodes: int
     empty_room: int
+    closed: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
 
 
 def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
@@ -75,7 +82,40 @@ def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Sho
         nodes = nodes & ~mask
     found = [_amounts(name, asked, nodes, ledger) for name, asked in shape.requests]
     scarcest = min(found, key=lambda each: (not each.never, each.takes))
-    return Shortage(scarcest, int(np.count_nonzero(nodes)), empty_room(shape, group, totals))
+    usable_nodes = int(np.count_nonzero(nodes))
+    instead = () if _offered(scarcest.resource, ledger) else _extended(ledger)
+    return Shortage(scarcest, usable_nodes, empty_room(shape, group, totals), _closed(shape, ledger), instead)
+
+
+def _closed(shape: Shape, ledger: Ledger) -> tuple[str, ...]:
+    """What keeps the shape off nodes that offer all it asks for; taints by name where they are few."""
+    enough = ledger.table.everywhere()
+    for name, asked in shape.requests:
+        row = ledger.resources.get(name)
+        enough &= ledger.table.having(()) if row is None else ledger.allocatable[row] >= asked
+    found = []
+    for reason, refused in static_fit(shape, ledger.table).refused:
+        nodes = np.flatnonzero(refused & enough)
+        if not nodes.size:
+            continue
+        text = reason.removeprefix("node(s) ")
+        if reason == TaintToleration.reason:
+            of_nodes = (ledger.table.nodes[node].taints for node in nodes.tolist())
+            taints = {str(each) for taints in of_nodes for each in untolerated(shape, taints)}
+            if len(taints) <= TAINTS_NAMED:
+                text = f"had untolerated taint {', '.join(sorted(taints))}"
+        found.append(text)
+    return tuple(found)
+
+
+def _offered(name: str, ledger: Ledger) -> bool:
+    row = ledger.resources.get(name)
+    return row is not None and bool(ledger.allocatable[row].any())
+
+
+def _extended(ledger: Ledger) -> tuple[str, ...]:
+    """Names of the extended resources that nodes offer, the first few."""
+    return tuple(sorted(name for name in ledger.resources if "/" in name and _offered(name, ledger))[:RESOURCES_NAMED])
 
 
 def _amounts(name: str, asked: int, nodes: Bools, ledger: Ledger) -> Amounts:

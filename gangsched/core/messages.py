@@ -75,7 +75,9 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
     amounts, now = short.scarcest, refused.now
     if amounts.free_on_one < amounts.asked <= amounts.offered:
         now += f" {_free(amounts)}"
-    return Refusal(refused.reason, _never(pod, short) or f"pod {pod.key} asks for {_asks(pod.shape)}", now)
+    if never := _never(pod, short):
+        return Refusal(refused.reason, never, now, never=True)
+    return Refusal(refused.reason, f"pod {pod.key} asks for {_asks(pod.shape)}", now)
 
 
 def gang_failed(gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, placed: int, needed: int) -> Refusal:
@@ -91,7 +93,7 @@ def gang_failed(gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, plac
     if not _lacks_room(refused):
         return Refusal(refused.reason, text, now)
     if never := _never(first, short):
-        return Refusal(refused.reason, f"{_needs_room(gang, needed)}, and {never}", now)
+        return Refusal(refused.reason, f"{_needs_room(gang, needed)}, and {never}", now, never=True)
     return Refusal(refused.reason, f"{text}, which asks for {_asks(pod.shape)}", f"{now} {_free(short.scarcest)}")
 
 
@@ -103,17 +105,19 @@ def no_room_for_all(
     `pod` is of the shape that is short of most; `alike`: all are of that shape. `room` is how many of the `needed` pods
     there is room for, `empty_room` that of the empty cluster, and `nodes` kube-scheduler's sentence.
     """
-    text, now = _needs_room(gang, needed), f"there is room for {room}."
+    text, now, hopeless = _needs_room(gang, needed), f"there is room for {room}.", True
     if not short.nodes:
-        text += f", and pod {pod.key} may use no node"
+        text += f", and pod {pod.key} may use no node{_closed(short)}"
     elif never := _never(pod, short):
         text += f", and {never}"
     elif empty_room < needed:
         text += f" and never fits: the nodes that its members may use take {empty_room} of them when they are empty"
+        text += _closed(short)
     else:
+        hopeless = False
         text += f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
         now += f" {_free(short.scarcest)}"
-    return Refusal(Reason.UNSCHEDULABLE, text, f"{now} {nodes}")
+    return Refusal(Reason.UNSCHEDULABLE, text, f"{now} {nodes[:1].upper()}{nodes[1:].rstrip('.')}.", never=hopeless)
 
 
 def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Refusal:
@@ -121,7 +125,7 @@ def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Ref
     text = f"gang {gang.id} needs its minResources free at once on the nodes that its members may use"
     if never:
         text += ", and never starts: these nodes offer less even when they are empty"
-    return Refusal(Reason.UNSCHEDULABLE, text, f"{', '.join(short)} missing")
+    return Refusal(Reason.UNSCHEDULABLE, text, f"{', '.join(short)} missing.", never=never)
 
 
 def waiting_for_members(gang: Gang) -> Refusal:
@@ -135,7 +139,8 @@ def waiting_for_members(gang: Gang) -> Refusal:
     )
     parts = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number > 0]
     now = "; ".join((f"{gang.quorum} of {gang.min_member} are ready", *parts))
-    return Refusal(Reason.WAITING_FOR_MEMBERS, f"waiting for members of gang {gang.id}", now)
+    text = f"waiting for members of gang {gang.id}"
+    return Refusal(Reason.WAITING_FOR_MEMBERS, f"{text} ({gang.min_overrides})" if gang.min_overrides else text, now)
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
@@ -208,7 +213,8 @@ def permitted(placed: int) -> Refusal:
 
 
 def _needs_room(gang: Gang, needed: int) -> str:
-    return f"gang {gang.id} needs room for {counted(needed, 'more pod')}"
+    place = f" in one domain of {gang.constraints.topology}" if gang.constraints.topology else ""
+    return f"gang {gang.id} needs room for {counted(needed, 'more pod')}{place}"
 
 
 def _lacks_room(refused: Refusal) -> bool:
@@ -221,9 +227,19 @@ def _never(pod: Pod, short: Shortage) -> str:
     if not short.nodes or short.empty_room:
         return ""
     if not amounts.never:
-        return f"{start}: it asks for {_asks(pod.shape)}, and no node that it may use offers all of that"
+        return (
+            f"{start}: it asks for {_asks(pod.shape)}, and no node that it may use offers all of that{_closed(short)}"
+        )
+    start += f": it asks for {_amount(amounts.resource, amounts.asked)}, and no node"
+    if short.instead:
+        return f"{start} offers any; what nodes offer is {', '.join(short.instead)}"
     most = f"more than {_amount(amounts.resource, amounts.offered)}" if amounts.offered else "any"
-    return f"{start}: it asks for {_amount(amounts.resource, amounts.asked)}, and no node that it may use offers {most}"
+    return f"{start} that it may use offers {most}{_closed(short)}"
+
+
+def _closed(short: Shortage) -> str:
+    """` (others that are large enough were unschedulable)`; "" if there are none."""
+    return f" (others that are large enough {' or '.join(short.closed)})" if short.closed else ""
 
 
 def _free(amounts: Amounts) -> str:

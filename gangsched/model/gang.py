@@ -50,12 +50,13 @@ class Refusal:
     """Why something is not scheduled now: a reason and a message.
 
     `message` stays the same as long as the reason, the culprit and the advice do; `now` has the facts that change
-    meanwhile, such as counts (semantics E1).
+    meanwhile, such as counts (semantics E1). `never`: not even on the nodes as they are when they are empty.
     """
 
     reason: Reason
     message: str
     now: str = ""
+    never: bool = False
 
     @property
     def text(self) -> str:
@@ -75,7 +76,8 @@ class Gang:
     `permitted_min` is the minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes of bound
     members, by name. A `plain` gang is pods that name no gang: each is scheduled alone. An `indivisible` gang has
     no surplus to be preempted (V6); nothing is preempted for one that `never_preempts` (V2). `run_time_s` is how
-    long its longest member is expected to run, `math.inf` for unknown (H1).
+    long its longest member is expected to run, `math.inf` for unknown (H1). `min_overrides` says which annotation of
+    its pods the minimum comes from, where its PodGroup states another one.
     """
 
     id: str
@@ -104,6 +106,7 @@ class Gang:
     never_preempts: bool = False
     uninitialised: Refusal | None = None
     run_time_s: float = math.inf
+    min_overrides: str = ""
 
     @property
     def free_running(self) -> bool:

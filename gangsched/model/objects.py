@@ -40,6 +40,10 @@ class Taint(msgspec.Struct, frozen=True, gc=False):
     value: str = ""
     effect: str = ""
 
+    def __str__(self) -> str:
+        """As `kubectl taint` writes it."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
     """A pod toleration; an empty `effect` matches every effect, an empty `key` with Exists every key."""

@@ -200,6 +200,7 @@ class Obstacle(StrEnum):
 class NotHelpful:
     """Why preemption was allowed and did not help, with the amounts that its sentence names (V21).
 
+    Of NOTHING_LOWER `name` is the member whose priority, `amount`, is the right of a group that has higher ones (V2).
     Of TOO_LITTLE `pods` is how many are of lower priority, and there is `room` for that many of the `needed` without
     them; of BUDGET `allowed` of `needed` evictions; of TOO_YOUNG `pods` counts gangs and plain pods, `seconds` is the
     setting; of OTHER_SCHEDULERS `amount` of `name` is in use; of BACK_OFF `seconds` are left; of TOO_MANY `pods` would

@@ -71,7 +71,15 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         indivisible=pod_group is not None and pod_group.indivisible,
         never_preempts=pod_group is not None and pod_group.never_preempts,
         uninitialised=_uninitialised(spec),
+        min_overrides=_min_overrides(spec, pod_group),
     )
+
+
+def _min_overrides(spec: GangSpec, pod_group: PodGroup | None) -> str:
+    stated = pod_group.min_member if pod_group is not None else None
+    if stated is None or stated == spec.min_member:
+        return ""
+    return f"{dict(spec.sources)['min']} overrides minMember {stated} of the PodGroup"
 
 
 def _timed_out(member: Member) -> bool:

@@ -41,6 +41,12 @@ def penalty(shape: Shape, table: NodeTable) -> Ints:
     return _untolerated(shape, table, SOFT) * PENALTY_PER_TAINT
 
 
+def untolerated(shape: Shape, taints: tuple[Taint, ...]) -> list[Taint]:
+    """Those of `taints` that keep pods of the shape off."""
+    keeps_off = _counter(shape.tolerations, HARD)
+    return [taint for taint in taints if keeps_off(taint)]
+
+
 def _untolerated(shape: Shape, table: NodeTable, effects: frozenset[str]) -> Ints:
     """Count untolerated taints with one of `effects` per node; nodes share few distinct taint lists."""
     counts = np.zeros(len(table), dtype=np.int64)

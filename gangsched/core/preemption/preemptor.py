@@ -15,6 +15,7 @@ from gangsched.model.gang import Gang, Group, Mode, Placement
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Verdict
+from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.model.reasons import Reason
 
 FOR_ROOM = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
@@ -45,6 +46,13 @@ class Preemptor:
     def counts(self) -> Counter[Shape]:
         """How many of them have each shape."""
         return Counter(pod.shape for pod in self.pods)
+
+    def with_weakest(self, found: NotHelpful, highest: int) -> NotHelpful:
+        """`found`, with the member whose priority is the right, where the group has higher ones (V2)."""
+        if found.why is not Obstacle.NOTHING_LOWER or self.right >= highest:
+            return found
+        weakest = min(self.pods, key=lambda pod: (pod.priority, pod.key))
+        return replace(found, name=weakest.key, amount=weakest.priority)
 
 
 def refused_for_room(verdict: Verdict) -> bool:

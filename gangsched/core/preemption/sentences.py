@@ -23,7 +23,9 @@ def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadlin
 
 
 def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
-    """The refusal, which ends with why preemption does not help."""
+    """The refusal, which ends with why preemption does not help; one that never fits needs no such reason."""
+    if told.never and why.why is Obstacle.NOTHING_LOWER:
+        return told
     sentence = f"Preemption: {_sentence(why)}."
     return replace(told, now=f"{told.now.rstrip()} {sentence}" if told.now else sentence)
 
@@ -31,7 +33,8 @@ def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
 def _sentence(why: NotHelpful) -> str:
     match why.why:
         case Obstacle.NOTHING_LOWER:
-            return "nothing of lower priority on the nodes it may use"
+            weakest = f" than {why.amount}, that of its member {why.name}," if why.name else ""
+            return f"nothing of lower priority{weakest} on the nodes it may use"
         case Obstacle.TOO_LITTLE:
             without = f"even without {_all(why.pods)} of lower priority " if why.pods else ""
             return f"{without}there is room for {why.room} of {why.needed}"

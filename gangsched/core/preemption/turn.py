@@ -93,6 +93,7 @@ class Preemptions:
         promises = [each for each in holders if _priority(each) < preemptor.right]
         found = self._excused(preemptor, promises) or self._attempt(preemptor, promises)
         if isinstance(found, NotHelpful):
+            found = preemptor.with_weakest(found, group.priority)
             return {group.id: _in_vain(verdict, self._held_back(preemptor, found), preemptor.group)}
         if not found.awaited:
             return self._at_once(group, verdict, found)

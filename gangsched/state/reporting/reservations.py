@@ -75,6 +75,8 @@ class ReservationReports:
         if verdict.kept_for is not None:
             return kept_for(verdict.kept_for, wall_s=wall_s)
         why = self._why.get(verdict.group) or self._by_number(namespace)
+        if why is not None and verdict.told.never and why.why is NotEntitled.IMPOSSIBLE and not why.needs:
+            return ""  # the refusal has said it, with amounts
         return not_reserved(why, wall_s=wall_s) if why is not None else ""
 
     def _by_number(self, namespace: str) -> NotReserved | None:

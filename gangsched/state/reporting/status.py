@@ -27,9 +27,10 @@ from gangsched.model.gang import Gang
 from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.text import cut, named
+from gangsched.model.text import counted, cut, named
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import broken
+from gangsched.state.members import UNDER_WAY
 from gangsched.state.reporting.reservations import Fact
 from gangsched.state.reporting.reserved import RESERVED
 
@@ -168,6 +169,9 @@ def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: C
             message += f"; {refusal.text}"
     elif refusal is not None:
         reason, message = refusal.reason.value, refusal.text
+    elif gang.satisfied and not gang.waiting and not record.of(*UNDER_WAY):
+        reason = Reason.WAITING_FOR_MEMBERS.value
+        message += f"; {counted(needed - count.scheduled + count.failed, 'member')} lost and not replaced yet"
     elif count.scheduled or (verdict is not None and verdict.sent):
         reason = "Binding"  # the members are on their way, or some were lost on it
     else:
@@ -215,7 +219,8 @@ def _bound(count: Counts, needed: int) -> str:
     there = count.scheduled - count.failed
     if there > needed:
         return f"{there} members are bound; the gang needs {needed}"
-    return f"{there} of {needed} members are bound"
+    failed = f"; {count.failed} {'has' if count.failed == 1 else 'have'} failed" if count.failed else ""
+    return f"{there} of {needed} members are bound{failed}"
 
 
 # --- what is written is compared with what is wanted ----------------------------------------------------------------

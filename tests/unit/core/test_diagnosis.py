@@ -6,7 +6,8 @@ import pytest
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Refusal
-from gangsched.model.objects import Node, Pod, Taint
+from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.objects import Node, Pod, Shape, Taint
 from gangsched.model.reasons import Reason
 from tests.builders import gang, group, node, pod, snapshot, verdict_on
 
@@ -80,8 +81,45 @@ def test_only_the_member_that_finds_no_room_is_named() -> None:
 def test_no_node_to_use_is_said_as_it_is() -> None:
     """Neither full nor too small: closed."""
     refusal = told([node("a", 8, taints=TAINTED)], four(1))
-    assert refusal.message == "gang ns/g needs room for 4 more pods, and pod ns/g-0 may use no node"
+    assert refusal.message == (
+        "gang ns/g needs room for 4 more pods, and pod ns/g-0 may use no node "
+        "(others that are large enough had untolerated taint team=b:NoSchedule)"
+    )
     assert refusal.now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
+    assert told([], four(1)).now == "there is room for 0. No nodes available to schedule pods."
+
+
+def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
+    """The most common trap: GPU nodes are tainted, and the others have no GPUs. Many taints are not listed."""
+    both = [node("cpu", 0), node("gpu", 8, taints=TAINTED), node("old", 8, unschedulable=True), node("small", 4)]
+    assert told(both, four(8)).message == (
+        "gang ns/g needs room for 4 more pods, and pod ns/g-0 never fits: it asks for 8 nvidia.com/gpu, and no node "
+        "that it may use offers more than 4 nvidia.com/gpu (others that are large enough were unschedulable or had "
+        "untolerated taint team=b:NoSchedule)"
+    )
+    many = [node(f"n{index}", 8, taints=(Taint(key=f"team-{index}", effect="NoSchedule"),)) for index in range(3)]
+    assert told(many, four(8)).message.endswith("(others that are large enough had untolerated taint(s))")
+    assert told([node("a", 8), node("b", 8, unschedulable=True)], four(8)).message.endswith(
+        "take 1 of them when they are empty (others that are large enough were unschedulable)"
+    )
+
+
+def test_a_resource_that_no_node_has_is_told_with_those_that_nodes_have() -> None:
+    """A name with a typo, or another vendor's: no node that there is offers it."""
+    refusal = told([node("a", 8)], [pod("g-0", of=Shape(requests=(("nvidia.com/gpus", 8), ("pods", 1))))])
+    assert refusal.message.endswith(
+        "it asks for 8 nvidia.com/gpus, and no node offers any; what nodes offer is nvidia.com/gpu"
+    )
+
+
+def test_a_required_domain_is_named() -> None:
+    """Enough is free, but not in one rack: who asked for one is told so."""
+    racks = [node("a", 8, labels={"rack": "a"}), node("b", 8, labels={"rack": "b"})]
+    of = group(
+        gang("ns/g", [pod(f"g-{i}", gpus=8) for i in range(2)], constraints=PlacementConstraints(topology="rack"))
+    )
+    refusal = verdict_on(plan(snapshot(racks), [of], now_s=0.0), of.id).told
+    assert refusal.message.startswith("gang ns/g needs room for 2 more pods in one domain of rack, and none is found")
 
 
 def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:

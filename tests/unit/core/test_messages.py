@@ -28,3 +28,9 @@ def test_gated_member_is_counted_once() -> None:
     assert going.now == "2 of 3 are ready; 1 is missing; 1 is being deleted and does not count"
     all_there = messages.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), gated=4))
     assert all_there.now == "2 of 3 are ready; 4 are gated"
+
+
+def test_a_minimum_that_overrides_the_pod_groups_is_told() -> None:
+    """I3: what a pod says wins, which somebody who reads the PodGroup does not expect."""
+    told = messages.waiting_for_members(Gang(id="ns/g", min_member=5, min_overrides="x of pod ns/g-0 overrides it"))
+    assert told.message == "waiting for members of gang ns/g (x of pod ns/g-0 overrides it)"

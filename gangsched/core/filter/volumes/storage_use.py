@@ -40,7 +40,8 @@ class Matching:
 class Taken:
     """Pods with a place that use each claim (by key); claims by volume given away; nodes by claim to be provisioned.
 
-    `volume_of[claim]` is `volumes` the other way round. `attached[disk][node]` pods use a disk there, `counts[driver][node]` different disks are attached.
+    `volume_of[claim]` is `volumes` the other way round. `attached[disk][node]` pods use a disk there, and
+    `counts[driver][node]` different disks are attached.
     """
 
     users: Counter[str] = field(default_factory=Counter)

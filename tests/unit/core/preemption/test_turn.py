@@ -18,6 +18,13 @@ from tests.running_cluster import WALL_S, RunningCluster, full_of_low, high, nom
 # --- who may preempt --------------------------------------------------------------------------------------------------
 
 
+def test_the_member_whose_priority_is_the_right_is_named() -> None:
+    """V2, V21: one member without the priority class, and the whole gang may evict nobody."""
+    members = [pod("m-0", gpus=8, priority=9), pod("m-1", gpus=8, priority=1)]
+    _, told = obstacle(full_of_low(), group(gang("ns/high", members), priority=9))
+    assert told == "nothing of lower priority than 1, that of its member ns/m-1, on the nodes it may use."
+
+
 def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
     """V3, V20: all of it is evicted, every member is nominated, and the group is told until when it waits."""
     verdict = full_of_low().verdicts(high(number=2, gpus=8))["ns/high"]

@@ -115,6 +115,19 @@ def test_a_group_that_was_ours_is_brought_up_to_date_after_its_last_pod() -> Non
     assert world.status("g")["scheduled"] == 0
 
 
+def test_a_member_that_is_lost_and_not_replaced_is_told() -> None:
+    """E3: nothing is being bound, a member is missing; one that has failed is counted."""
+    world = World(node("a"))
+    world.declare(pod_group("g", 2))
+    pods = world.create(members("g", 2, pod_group=True))
+    world.told()
+    world.delete(world.pods[pods[1].uid])
+    world.told()
+    (scheduled,) = [each for each in world.status("g")["conditions"] if each["type"] == "Scheduled"]
+    assert (scheduled["status"], scheduled["reason"]) == ("False", "WaitingForMembers")
+    assert scheduled["message"].startswith("1 of 2 members are bound; 1 member lost and not replaced yet")
+
+
 def test_a_native_group_counts_only_where_it_is_named() -> None:
     """I2: an annotation gang neither takes its minimum from a native PodGroup of its name nor writes to it."""
     world = World(node("a"))

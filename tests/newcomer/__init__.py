@@ -1,0 +1,1 @@
+"""What newcomers meet, and what they are told then, on a real API server."""

@@ -1,0 +1,157 @@
+"""What a newcomer may meet: the form of one case, and words to write one with.
+
+Law: a case says what is done; what is said then stands in `docs/troubleshooting.md` and nowhere else. Everything is in
+the namespace `default`; the gang is `training`, and its pods are `training-0` ….
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from control_plane import objects as make
+from control_plane.api import Api, ApiError, Object
+
+Deed = Callable[[Api], None]
+ROOT = Path(__file__).resolve().parents[2]
+GANG = "training"
+WITHIN_S = 20.0
+"""The machine may be slow and shared; what is promised is a second."""
+COLLECTIONS = {
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/namespaces/default/pods",
+    "PodGroup": "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups",
+    "PersistentVolumeClaim": "/api/v1/namespaces/default/persistentvolumeclaims",
+    "ResourceQuota": "/api/v1/namespaces/default/resourcequotas",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One thing that a newcomer meets; `slug` names it in the page.
+
+    `nodes` are there first. Of `applied`, PodGroups are created last, once the pods are known, so that what is said
+    first is what stays; or first, with `group_first`, so that Events are on them. `starts_first` pods are bound before
+    the `deeds` are done. `mend` ends it: then `starts` pods are bound; nothing for what has not to be mended or cannot
+    be.
+    """
+
+    slug: str
+    nodes: Sequence[Object]
+    applied: Sequence[Object]
+    group_first: bool = False
+    starts_first: int = 0
+    deeds: Sequence[Deed] = ()
+    mend: Sequence[Deed] = ()
+    starts: int = 0
+
+
+def until(holds: Callable[[], object], what: str) -> float:
+    """Wait until it holds; returns how long that took, in seconds. Raises TimeoutError."""
+    began_s = time.monotonic()
+    while not holds():
+        if time.monotonic() > began_s + WITHIN_S:
+            raise TimeoutError(f"not within {WITHIN_S:g} s: {what}")
+        time.sleep(0.02)
+    return time.monotonic() - began_s
+
+
+# --- what is applied ------------------------------------------------------------------------------------------------
+
+
+def nodes(number: int, **options: Any) -> list[Object]:
+    """Nodes `gpu-1` …, 8 GPUs each unless told otherwise."""
+    return [make.node(f"gpu-{index + 1}", **options) for index in range(number)]
+
+
+def gang(members: int, *, needs: int | None = None, gpus: int = 8, **options: Any) -> list[Object]:
+    """PodGroup `training` and its pods; `needs` is its minMember, all of them unless told otherwise."""
+    return make.gang(GANG, members=members, min_member=needs, gpus=gpus, **options)
+
+
+def pods(members: int, *, first: int = 0, group: str = GANG, gpus: int = 8, **options: Any) -> list[Object]:
+    """Pods `training-0` … that name a PodGroup, "" for none."""
+    return [make.pod(f"{GANG}-{first + index}", gang=group, gpus=gpus, **options) for index in range(members)]
+
+
+def koordinator(**values: str) -> dict[str, str]:
+    """Annotations `gang.scheduling.koordinator.sh/…`, with `_` for `-`."""
+    return {make.KOORDINATOR + key.replace("_", "-"): value for key, value in values.items()}
+
+
+def on(node: str, name: str, gpus: int) -> Object:
+    """A pod of another scheduler that runs on a node."""
+    return make.pod(name, gpus=gpus, scheduler_name="default-scheduler", spec={"nodeName": node})
+
+
+# --- deeds ----------------------------------------------------------------------------------------------------------
+
+
+def create(*bodies: Object) -> Deed:
+    """Create these, one after the other."""
+
+    def deed(api: Api) -> None:
+        for body in bodies:
+            api.post(api.path_of(body), body)
+
+    return deed
+
+
+def refused(body: Object, fragment: str) -> Deed:
+    """Try to create this until the API server refuses it for a reason that has `fragment`."""
+
+    def deed(api: Api) -> None:
+        def is_refused() -> bool:
+            try:
+                api.post(f"{api.path_of(body)}?dryRun=All", body)
+            except ApiError as error:
+                return fragment in error.message
+            return False
+
+        until(is_refused, f"the API server refuses {body['metadata']['name']}: {fragment}")
+
+    return deed
+
+
+def patch(kind: str, name: str, body: Object, *, status: bool = False) -> Deed:
+    """Merge this into an object, or into its status."""
+
+    def deed(api: Api) -> None:
+        path = f"{COLLECTIONS[kind]}/{name}"
+        api.patch(*((f"{path}/status", {"status": body}) if status else (path, body)))
+
+    return deed
+
+
+def annotate(kind: str, *names: str, **values: str | None) -> Deed:
+    """Set annotations `gang.scheduling.koordinator.sh/…`, with `_` for `-`; None takes one away."""
+    keys = {make.KOORDINATOR + key.replace("_", "-"): value for key, value in values.items()}
+
+    def deed(api: Api) -> None:
+        for name in names:
+            patch(kind, name, {"metadata": {"annotations": keys}})(api)
+
+    return deed
+
+
+def delete(kind: str, *names: str) -> Deed:
+    """Delete these at once."""
+
+    def deed(api: Api) -> None:
+        for name in names:
+            api.delete(f"{COLLECTIONS[kind]}/{name}")
+
+    return deed
+
+
+def replace_pods(*bodies: Object) -> Deed:
+    """Delete the pods of these names and create these in their stead, as a job that is applied anew."""
+
+    def deed(api: Api) -> None:
+        delete("Pod", *(body["metadata"]["name"] for body in bodies))(api)
+        create(*bodies)(api)
+
+    return deed

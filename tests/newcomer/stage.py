@@ -1,0 +1,189 @@
+"""A real API server on which the cases are played, and what objects say there.
+
+Law: one case after the other, under the same names; each leaves nothing behind, and the next begins once the daemon has
+forgotten it. What is said is read from the API server, as `kubectl` would.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api, ApiError, Object
+from control_plane.applying import apply_manifests
+from control_plane.daemon import Daemon
+
+from tests.e2e.conftest import delete_all
+from tests.newcomer.case import COLLECTIONS, Case, until
+from tests.newcomer.room import HIGH
+
+EVENTS = "/apis/events.k8s.io/v1/events"
+LEFT_BY_A_CASE = (
+    "/api/v1/pods",
+    "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+    "/api/v1/persistentvolumeclaims",
+    "/api/v1/persistentvolumes",
+    "/apis/storage.k8s.io/v1/storageclasses",
+    "/api/v1/resourcequotas",
+    "/api/v1/nodes",
+    EVENTS,
+)
+#: One object's budgets of writes are made for one job's life, not for forty of the same name.
+BUDGETS = {"GANGSCHED_OBJECT_WRITE_BURST": "10000", "GANGSCHED_EVENT_BURST": "10000"}
+LASTING = {"InvalidGang", "Degraded", "MixedSchedulers", "KubeletRejected"}
+_ROUND = re.compile(r" \(round \d+: \d+ of \d+ placed\)$")
+SAMPLE_TIME = "2026-11-22T22:30Z"
+
+
+class Stage:
+    """The API server and the daemon beside it."""
+
+    def __init__(self, plane: ControlPlane, api: Api, daemon: Daemon) -> None:
+        self.plane, self.api, self.daemon = plane, api, daemon
+
+    # --- playing ------------------------------------------------------------------------------------------------------
+
+    def play(self, case: Case) -> None:
+        """Do everything of a case up to its mend."""
+        make.create_all(self.api, case.nodes, connections=1)
+        until(lambda: self.daemon.metrics().get("gangsched_nodes") == len(case.nodes), "its nodes are known")
+        last = [body for body in case.applied if body["kind"] == "PodGroup"]
+        first = [body for body in case.applied if body["kind"] != "PodGroup"]
+        for part in (last, first) if case.group_first else (first,):
+            make.create_all(self.api, part, connections=1)
+        ours = sum(body["kind"] == "Pod" and body["spec"]["schedulerName"] == "gangsched" for body in first)
+        until(lambda: sum(sum(gang["counts"].values()) for gang in self._gangs()) >= ours, "its pods are known")
+        if not case.group_first:
+            make.create_all(self.api, last, connections=1)
+        if case.starts_first:
+            self.wait_bound(case.starts_first)
+        for deed in case.deeds:
+            deed(self.api)
+
+    def wait_bound(self, number: int) -> float:
+        """Until so many pods of ours are bound and nothing is said against any; returns how long that took."""
+        return until(lambda: self._bound() >= number and not self._complaints(), f"{number} pods are bound")
+
+    def clear(self) -> None:
+        """Take everything away, until the daemon knows of nothing."""
+        delete_all(self.api, *LEFT_BY_A_CASE)
+        until(lambda: not self._gangs() and not self.daemon.metrics().get("gangsched_nodes"), "everything is forgotten")
+        delete_all(self.api, EVENTS)
+
+    # --- what is said -------------------------------------------------------------------------------------------------
+
+    def said(self) -> list[str]:
+        """What pods, PodGroups and Events say, one line each; Events of what is over are left out."""
+        pods = [pod for pod in self._list("Pod") if not _elsewhere(pod)]
+        groups = self._list("PodGroup")
+        lines = _of_pods(pods)
+        for group in groups:
+            lines += _of_group(group)
+        lines += _of_events(self.api.list(EVENTS).items, pods, groups)
+        return [normal(line) for line in lines]
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _list(self, kind: str) -> list[Object]:
+        try:
+            found = self.api.list(COLLECTIONS[kind]).items
+        except ApiError as error:
+            if error.status != http.client.NOT_FOUND:
+                raise
+            return []  # the kind is not defined
+        return sorted(found, key=lambda body: str(body["metadata"]["name"]))
+
+    def _gangs(self) -> list[Object]:
+        found: list[Object] = json.loads(self.daemon.http("/debug/gangs", port=self.daemon.debug_port)[1])["gangs"]
+        return found
+
+    def _bound(self) -> int:
+        return sum(bool(pod["spec"].get("nodeName")) and not _elsewhere(pod) for pod in self._list("Pod"))
+
+    def _complaints(self) -> list[str]:
+        """What PodGroups still say against themselves."""
+        return [
+            condition["message"]
+            for group in self._list("PodGroup")
+            for condition in group.get("status", {}).get("conditions", ())
+            if condition["status"] == ("False" if condition["type"] == "Scheduled" else "True")
+        ]
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    """A control plane with the manifests, and the daemon once it hears of PodGroups as they come."""
+    with ControlPlane(kcm=True) as plane:
+        api = Api.of(plane)
+        apply_manifests(api)
+        make.create_all(api, [make.namespace("team-b"), HIGH])
+        with Daemon(plane, environment=BUDGETS) as daemon:
+            built = Stage(plane, api, daemon)
+            api.post(COLLECTIONS["PodGroup"], make.pod_group("first", min_member=1))
+            make.create_all(api, [make.node("first"), make.pod("first", gang="first")])
+            built.wait_bound(1)
+            built.clear()
+            yield built
+
+
+def normal(line: str) -> str:
+    """Times and numbers of rounds as the page has them."""
+    line = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?Z", SAMPLE_TIME, line)
+    return re.sub(r"\(round \d+:", "(round 1:", line)
+
+
+def _elsewhere(pod: Object) -> bool:
+    """Whether a pod stands for the work of others: it came with its node."""
+    return not pod["metadata"].get("labels") and pod["spec"]["schedulerName"] == "default-scheduler"
+
+
+def _of_pods(pods: list[Object]) -> list[str]:
+    """What is said of each pod; those of which the same is said share a line."""
+    by_text: dict[str, list[str]] = {}
+    for pod in pods:
+        by_text.setdefault(_scheduled(pod), []).append(pod["metadata"]["name"])
+    return [f"Pod{'s' * (len(names) > 1)} {', '.join(names)}: {text}" for text, names in by_text.items()]
+
+
+def _scheduled(pod: Object) -> str:
+    for condition in pod["status"].get("conditions", ()):
+        if condition["type"] == "PodScheduled":
+            if condition["status"] == "True":
+                return "PodScheduled=True"
+            return f"PodScheduled=False, {condition.get('reason')}: {condition.get('message')}"
+    return "no condition"
+
+
+def _of_group(group: Object) -> list[str]:
+    name = group["metadata"]["name"]
+    conditions = group.get("status", {}).get("conditions", ())
+    return [
+        f"PodGroup {name}: {each['type']}={each['status']}, {each['reason']}: {each['message']}"
+        for each in conditions
+        if each["type"] == "Scheduled" or (each["status"] == "True" and each["type"] != "Reserved")
+    ]
+
+
+def _of_events(events: list[Object], pods: list[Object], groups: list[Object]) -> list[str]:
+    """Our Events about gangs, without what no condition says any more, and without what is said of single pods."""
+    now = [
+        (condition["reason"], _ROUND.sub("", condition["message"]))
+        for each in (*pods, *groups)
+        for condition in each.get("status", {}).get("conditions", ())
+        if condition["status"] == "False" or condition["type"] != "Scheduled"
+        if "reason" in condition
+    ]
+    lines = set()
+    for event in events:
+        reason, note, about = event["reason"], event["note"], event["regarding"]
+        stays = note.partition(": ")[0]
+        is_true = any(reason == of and text.partition(": ")[0] == stays for of, text in now)
+        if event.get("reportingController") == "gangsched" and (is_true or reason in LASTING):
+            said = "the same" if (reason, note) in now else note
+            lines.add(f"Event {reason} on {about['kind']} {about['name']}: {said}")
+    return sorted(lines)
