@@ -170,7 +170,10 @@ def _of_group(group: Object) -> list[str]:
 
 
 def _of_events(events: list[Object], pods: list[Object], groups: list[Object]) -> list[str]:
-    """Our Events about gangs, without what no condition says any more, and without what is said of single pods."""
+    """Our Events about gangs, without what no condition says any more, and without what is said of single pods.
+
+    Whether one is on the PodGroup or on the oldest pod depends on which was there first.
+    """
     now = [
         (condition["reason"], _ROUND.sub("", condition["message"]))
         for each in (*pods, *groups)
@@ -180,10 +183,10 @@ def _of_events(events: list[Object], pods: list[Object], groups: list[Object]) -
     ]
     lines = set()
     for event in events:
-        reason, note, about = event["reason"], event["note"], event["regarding"]
+        reason, note = event["reason"], event["note"]
         stays = note.partition(": ")[0]
         is_true = any(reason == of and text.partition(": ")[0] == stays for of, text in now)
         if event.get("reportingController") == "gangsched" and (is_true or reason in LASTING):
             said = "the same" if (reason, note) in now else note
-            lines.add(f"Event {reason} on {about['kind']} {about['name']}: {said}")
+            lines.add(f"Event {reason}: {said}")
     return sorted(lines)
