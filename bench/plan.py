@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(json.dumps(figures), flush=True)
         else:
             row = "{case:46} {plan_ms:9.2f} {plan_cpu_ms:9.2f} {cold_ms:9.2f} {goal_ms:7.0f}            "
-            row += "(cpu without preemption {without_cpu_ms:.2f}, at equal priority {equal_cpu_ms:.2f})"
+            row += "(cpu of cold {cold_cpu_ms:.2f}, without preemption {without_cpu_ms:.2f}, "
+            row += "at equal priority {equal_cpu_ms:.2f})"
             print(row.format_map(figures), flush=True)
 
 

@@ -15,6 +15,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a plan, which takes 30 ms
+
 from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.permit import missing

@@ -87,7 +87,7 @@ class Attempt:
         theirs = np.fromiter((columns.pod(i).uid in uids for i in range(len(columns))), dtype=np.bool_)
         units = Units.of(replace(self.preemptor, right=self.preemptor.right + 1), columns, theirs)
         plain = np.flatnonzero(units.single & (columns.gang == -1)).tolist()
-        left = [*plain, *(~core for core in np.unique(units.cores.of[units.cores.of >= 0]).tolist())]
+        left = [*plain, *(~core for core in units.cores.among(theirs).tolist())]
         if not left or self._places(units.pods_of(left)) is None:
             return None
         for unit in list(left):

@@ -161,13 +161,17 @@ class Region:
         nodes, cores = self.units.columns.node, self.units.cores.of
         cored = {~unit for unit in taken if unit < 0}
         alone = {unit for unit in taken if unit >= 0}
+        pods = self.units.pods_of(taken)
+        requests = map(tuple, self.requests[:, pods].T.tolist())
+        asked = dict(zip(pods, zip(nodes[pods].tolist(), requests, strict=True), strict=True))
+        core_of = dict(zip(pods, cores[pods].tolist(), strict=True))
         needed: list[int] = []
         for unit in reversed(taken):
             if unit >= 0:
-                back = [] if int(cores[unit]) in cored else [unit]
+                back = [] if core_of[unit] in cored else [unit]
             else:
                 back = [i for i in self.units.pods(unit) if i not in alone]
-            if tally.give_back([(int(nodes[i]), tuple(self.requests[:, i].tolist())) for i in back]):
+            if tally.give_back([asked[i] for i in back]):
                 cored.discard(~unit)
             else:
                 needed.append(unit)

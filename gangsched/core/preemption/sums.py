@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -140,6 +141,8 @@ class Tally:
         self._sums = sums
         self._free = free
         self._columns: dict[int, tuple[int, ...]] = {}
+        self._fits = [partial(_fits, tuple((r, n) for r, n in enumerate(ask.amounts) if n)) for ask in sums.asks]
+        self._masks = [ask.mask.tolist() for ask in sums.asks]
         self._spare = [int(ask.rooms(free).sum()) - ask.count for ask in sums.asks]
         self._rest = [total.free(free) - total.amount for total in sums.totals]
 
@@ -152,9 +155,9 @@ class Tally:
         spare, rest = list(self._spare), list(self._rest)
         for node, column in after.items():
             before = self._column(node)
-            for a, ask in enumerate(self._sums.asks):
-                if ask.mask[node]:
-                    spare[a] -= _fits(ask, before) - _fits(ask, column)
+            for a, fits in enumerate(self._fits):
+                if self._masks[a][node]:
+                    spare[a] -= fits(before) - fits(column)
             for t, total in enumerate(self._sums.totals):
                 if total.mask[node]:
                     rest[t] -= max(0, before[total.row]) - max(0, column[total.row])
@@ -171,8 +174,10 @@ class Tally:
         return column
 
 
-def _fits(ask: Ask, column: tuple[int, ...]) -> int:
-    return max(0, min(have // amount for have, amount in zip(column, ask.amounts, strict=True) if amount))
+def _fits(amounts: Sequence[tuple[int, int]], column: tuple[int, ...]) -> int:
+    """How many members of these amounts, each of a row, fit into what is free on a node."""
+    fits = [column[row] // amount for row, amount in amounts]
+    return max(0, min(fits))
 
 
 def _ask(shape: Shape, count: int, names: Sequence[str], preemptor: Preemptor, ledger: Ledger) -> Ask:

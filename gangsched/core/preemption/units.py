@@ -34,6 +34,11 @@ class Cores:
     pods: Ints
     first: Ints
 
+    def among(self, pods: Bools) -> Ints:
+        """The cores of these pods, each once, ascending."""
+        there = np.bincount(self.of[pods] + 1, minlength=len(self.groups) + 1)
+        return np.flatnonzero(there[1:])
+
     def members(self, core: int) -> Ints:
         """The pods of a core."""
         found: Ints = self.pods[self.first[core] : self.first[core + 1]]
@@ -87,7 +92,7 @@ class Units:
             place = np.arange(members.size) - np.searchsorted(gangs, gangs, side="left")
             members = members[place < self.surplus[gangs]]
         plain = np.flatnonzero(may_go & (columns.gang == -1))
-        there = np.unique(self.cores.of[inside & (self.cores.of >= 0)])
+        there = self.cores.among(inside)
         return np.concatenate((plain, members)), there[self.cores.priority[there] <= level]
 
     def inside(self, region: Bools) -> Bools:
@@ -105,7 +110,7 @@ class Units:
     def levels(self, region: Bools) -> list[int]:
         """The priorities of units with a pod in `region`, ascending."""
         inside = self.inside(region)
-        there = np.unique(self.cores.of[inside & (self.cores.of >= 0)])
+        there = self.cores.among(inside)
         return sorted({*self.columns.priority[self.single & inside].tolist(), *self.cores.priority[there].tolist()})
 
     def pods_of(self, units: Iterable[int]) -> list[int]:
@@ -142,8 +147,9 @@ def _bools(values: Iterable[bool]) -> Bools:
 def _by_age(columns: Columns, members: Ints) -> Ints:
     """Members in the order in which they go within a gang."""
     table = columns.table
-    keys = [table.field("key"), -table.field("ordinal"), -table.field("created"), columns.priority, columns.gang]
-    return members[np.lexsort([key[members] for key in keys])]
+    created, ordinals = table.field("created")[members], table.ordinals(members)
+    keys = [table.field("key")[members], -ordinals, -created, columns.priority[members], columns.gang[members]]
+    return members[np.lexsort(keys)]
 
 
 def _cores(columns: Columns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools) -> Cores:

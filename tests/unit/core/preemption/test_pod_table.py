@@ -40,6 +40,8 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
         fresh = Columns.of(Running(running.pods, running.gangs), settings, WALL_S, ledger)
         for name in FIELDS:
             assert np.array_equal(getattr(kept, name), getattr(fresh, name)), (turn, name)
+        some = np.array([i for i in range(len(kept)) if dice.random() < 0.2], dtype=np.int64)
+        assert kept.table.ordinals(some).tolist() == fresh.table.ordinals(some).tolist()
         assert [kept.shapes[s] for s in kept.shape.tolist()] == [fresh.shapes[s] for s in fresh.shape.tolist()]
 
 
@@ -59,4 +61,4 @@ def test_pods_in_another_order_are_read_anew() -> None:
     first = Running(tuple(cluster.pods))
     PodTable.of(first)
     turned = Running(tuple(reversed(cluster.pods)), (), (), first.memo)
-    assert PodTable.of(turned).field("ordinal").tolist() == [2, 1, 0]
+    assert PodTable.of(turned).ordinals(np.arange(3)).tolist() == [2, 1, 0]
