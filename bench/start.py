@@ -66,9 +66,13 @@ def measure(*, trials: int, members: int) -> dict[float, list[float]]:
             gangs = Trials(api, pods, members=members)
             for _ in range(trials):
                 for delay_s in DELAYS_S:
-                    with Daemon(plane):
+                    daemon = Daemon(plane)
+                    daemon.start()
+                    try:
                         time.sleep(delay_s)
                         took_ms[delay_s].append(gangs.gang_ms())
+                    finally:
+                        daemon.kill()  # it would first finish its imports
         api.close()
     return took_ms
 

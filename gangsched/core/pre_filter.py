@@ -118,9 +118,19 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tup
         nodes=messages.why_no_node(first, group, ledger, filled=True),
     )
     # A NonStrict group collects room bit by bit, so any of it is worth a look; a Strict one needs it all at once.
-    at_once = needed if group.strict else 1
-    needs = (Need(shape, at_once),) if len(counts) == 1 else tuple(Need(each, 0) for each in counts)
-    return refusal, needs
+    if len(counts) == 1:
+        return refusal, (Need(shape, needed if group.strict else 1),)
+    return refusal, least_needs((gang,)) if group.strict else tuple(Need(each, 0) for each in counts)
+
+
+def least_needs(gangs: Sequence[Gang]) -> tuple[Need, ...]:
+    """Of each shape the number of pods for which there must be room, whichever other members find a node; maybe 0."""
+    least: Counter[Shape] = Counter()
+    for gang in gangs:
+        needed = missing(gang, 0)
+        for shape, count in Counter(pod.shape for pod in gang.pending).items():
+            least[shape] += max(0, needed - (len(gang.pending) - count))
+    return tuple(Need(shape, count) for shape, count in least.items())
 
 
 def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger) -> int:

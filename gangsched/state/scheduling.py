@@ -206,6 +206,8 @@ class SchedulingState:
             heads = frozenset(each.group for each in self.reservations.standing)
             self.queue.wake(self._without_holds(), grown, stirred=stirred, heads=heads)
             self._look_at_holds(grown)
+        elif self.queue.parked.is_ripe:
+            self.queue.wake_ripe(self._without_holds())
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
         if grown or stirred:

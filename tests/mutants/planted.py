@@ -9,6 +9,7 @@ from tests.mutants.planted_lease import LEADER_ELECTION
 from tests.mutants.planted_nominations import NOMINATIONS
 from tests.mutants.planted_pools import POOLS
 from tests.mutants.planted_preemption import PREEMPTION
+from tests.mutants.planted_queueing import QUEUEING
 from tests.mutants.planted_sim import IN_HISTORIES
 
 MUTANTS = (
@@ -18,6 +19,7 @@ MUTANTS = (
     *LEADER_ELECTION,
     *NOMINATIONS,
     *POOLS,
+    *QUEUEING,
     *IN_HISTORIES,
     Mutant(
         "rollback forgets one resource",
@@ -186,14 +188,6 @@ MUTANTS = (
         "state/reporting/reports.py",
         "if start is not None and not record.of(*UNDER_WAY):",
         "if start is not None:",
-        STATE,
-    ),
-    Mutant(
-        "those behind a group that was woken in vain sleep on",
-        "Q3",
-        "state/queueing/parked.py",
-        "if waiting is not None and in_vain:",
-        "if waiting is not None and not in_vain:",
         STATE,
     ),
     Mutant(

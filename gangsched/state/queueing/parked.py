@@ -1,18 +1,18 @@
 """Parked groups, indexed by the shapes that they need room for (semantics Q3).
 
-Law: an event costs one look for each shape that is waited for, not one for each group. Groups are woken in queue order
-for as long as the room that there is would do for them; those behind them are woken when these are refused again, in
-ever larger batches, so that nobody is left asleep wrongly. What the groups of a shape were told about its room is
-remembered, so that it can be told anew once it is false (semantics E1).
+Law: an event costs a few comparisons of columns, and a look for each shape of which a pod fits where room grew. Groups
+are woken in queue order for as long as the room that there is would do for them, those of a few shapes at a time; those
+behind them are woken when these had their turn, in ever larger batches, so that nobody is left asleep wrongly. What the
+groups of a shape were told about its room is remembered, so that it can be told anew once it is false (semantics E1).
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +21,13 @@ from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
-from gangsched.model.snapshot import Snapshot
+from gangsched.model.snapshot import Ints, Snapshot
+from gangsched.state.queueing.shape_rows import ShapeRows
+
+FIRST_AT_ONCE = 4
+"""Groups of different shapes that are woken together for the same room; twice as many each time after that."""
+LOOKS_AT_ONCE = 200
+"""Shapes that are looked at in one turn, while those with thousands of shapes wait."""
 
 Rank: TypeAlias = tuple[Any, ...]
 """What `core.queue_sort.group_key` gives: smaller goes first."""
@@ -42,44 +48,78 @@ class Stay(NamedTuple):
         return longer and self.priority <= other.priority and self.kind == other.kind
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """Needs that groups have in common: of each shape a number of pods, at least 1, and those that all must fit."""
+
+    counts: Mapping[Shape, int]
+    required: tuple[Need, ...]
+
+    @classmethod
+    def of(cls, needs: tuple[Need, ...]) -> _Kind:
+        """A count of 0 stands for any room at all."""
+        counts = {need.shape: max(need.count, 1) for need in needs}
+        return cls(counts, tuple(need for need in needs if need.count))
+
+
 @dataclass(slots=True)
 class _Waiting:
-    """The groups that need one shape: (rank, group) in order, by how many pods of it they need, at least 1.
+    """The groups that need one shape: (rank, group) in order, by their kinds of needs.
 
-    `batch` is how many are woken at a time, at least; `refused` the last one that was woken in vain. Reservations keep
-    the room from all that need as many pods as one in `kept_from` and pass no more. `told` are the facts that groups
-    were parked with, by group.
+    `first` is before all others. `batch` is how many are woken at a time, at least; `refused` the last one that was
+    woken in vain. Reservations keep the room from all that need as many pods as one in `kept_from` and pass no more.
+    `told` are the facts that groups were parked with, by group.
     """
 
-    by_count: dict[int, list[Entry]] = field(default_factory=dict)
+    shape: Shape
+    first: Entry = ((), "")
+    by_kind: dict[_Kind, list[Entry]] = field(default_factory=dict)
     batch: int = 1
     refused: Entry | None = None
     kept_from: list[tuple[int, Stay]] = field(default_factory=list)
     told: dict[str, Facts] = field(default_factory=dict)
 
+    @property
+    def least(self) -> int:
+        """The fewest pods that anybody needs room for."""
+        return min(kind.counts[self.shape] for kind in self.by_kind)
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether room of any kind may help somebody, also where no pod of the shape fits."""
+        return any(not kind.required for kind in self.by_kind)
+
     def is_kept_from(self, count: int, stay: Stay) -> bool:
         """Whether reservations are known to leave no room to so many pods of such a group."""
         return any(count >= least and stay.passes_no_more_than(other) for least, other in self.kept_from)
 
-    def next(self, rooms: int, stays: Mapping[str, Stay]) -> Iterator[str]:
-        """The groups to wake when there is room for `rooms` pods, behind the one that was refused last."""
+    def find_first(self) -> None:
+        """Groups came, went or changed places."""
+        self.first = min((entries[0] for entries in self.by_kind.values()), default=((), ""))
+
+    def next(self, rooms: int, stays: Mapping[str, Stay], most: Callable[[_Kind], int]) -> Iterator[str]:
+        """The groups to wake when there is room for `rooms` pods, behind the one that was refused last.
+
+        `most` says of a kind how many groups have room for all that they require.
+        """
         heap = []
-        for count, entries in self.by_count.items():
+        for number, (kind, entries) in enumerate(self.by_kind.items()):
             place = bisect_left(entries, self.refused) if self.refused is not None else 0
             place += entries[place : place + 1] == [self.refused]
-            if count <= rooms and place < len(entries):
-                heap.append((entries[place], count, place))
+            if place < len(entries) and kind.counts[self.shape] <= rooms and (fit := most(kind)):
+                heap.append((entries[place], number, place, kind, fit))
         heapify(heap)
         left, woken = rooms, 0
         while heap:
-            (_, group), count, place = heappop(heap)
+            (_, group), number, place, kind, fit = heappop(heap)
+            count = kind.counts[self.shape]
             if not self.is_kept_from(count, stays[group]):
-                if count > left and woken >= self.batch:
+                if (count > left or fit < 1) and woken >= self.batch:
                     continue
-                left, woken = left - count, woken + 1
+                left, woken, fit = left - count, woken + 1, fit - 1
                 yield group
-            if place + 1 < len(entries := self.by_count[count]):
-                heappush(heap, (entries[place + 1], count, place + 1))
+            if place + 1 < len(entries := self.by_kind[kind]):
+                heappush(heap, (entries[place + 1], number, place + 1, kind, fit))
 
 
 class Parked:
@@ -88,7 +128,14 @@ class Parked:
     def __init__(self) -> None:
         self.looks = 0
         self._needs: dict[str, tuple[tuple[Need, ...], Rank]] = {}
+        self._kinds: dict[tuple[Need, ...], _Kind] = {}
         self._by_shape: dict[Shape, _Waiting] = {}
+        self._rows = ShapeRows()
+        self._loose: dict[Shape, None] = {}
+        self._ripe: dict[Shape, None] = {}
+        self._grown: set[str] = set()
+        self._at_once = FIRST_AT_ONCE
+        self._unreviewed: list[Shape] = []
         self._woken: dict[str, list[tuple[Shape, Entry]]] = {}
         self._stays: dict[str, Stay] = {}
         self._facts: tuple[Snapshot | None, dict[Shape, Facts]] = (None, {})
@@ -102,7 +149,17 @@ class Parked:
     @property
     def minds_pods(self) -> bool:
         """Whether a group may be helped by pods that come, go or change their labels, wherever they are."""
-        return any(map(minds_pods, self._by_shape))
+        return any(map(minds_pods, self._loose))
+
+    @property
+    def is_ripe(self) -> bool:
+        """Whether there are shapes that room grew for and that were not looked at since."""
+        return bool(self._ripe)
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether the last `told_falsely` has come to the end of all shapes."""
+        return not self._unreviewed
 
     def add(
         self, group: str, needs: tuple[Need, ...], rank: Rank, snapshot: Snapshot | None, *, stay: Stay | None = None
@@ -111,62 +168,118 @@ class Parked:
         self.remove(group)
         self._needs[group] = needs, rank
         self._stays[group] = stay or Stay()
-        for need in needs:
-            waiting = self._by_shape.setdefault(need.shape, _Waiting())
-            insort(waiting.by_count.setdefault(max(need.count, 1), []), (rank, group))
+        kind = self._kinds.setdefault(needs, _Kind.of(needs))
+        for shape in kind.counts:
+            waiting = self._by_shape.setdefault(shape, _Waiting(shape))
+            is_new = kind not in waiting.by_kind
+            insort(waiting.by_kind.setdefault(kind, []), (rank, group))
+            waiting.find_first()
+            if is_new:
+                self._index(waiting)
             if snapshot is not None:
-                waiting.told[group] = self._room_facts(need.shape, snapshot)
+                waiting.told[group] = self._room_facts(shape, snapshot)
 
     def remove(self, group: str) -> None:
         """Remove a group that no longer waits for room."""
         needs, rank = self._needs.pop(group, ((), ()))
         self._stays.pop(group, None)
-        for need in needs:
-            waiting, count = self._by_shape[need.shape], max(need.count, 1)
-            entries = waiting.by_count[count]
+        if not needs:
+            return
+        kind = self._kinds[needs]
+        for shape in kind.counts:
+            waiting = self._by_shape[shape]
+            entries = waiting.by_kind[kind]
             del entries[bisect_left(entries, (rank, group))]
             waiting.told.pop(group, None)
             if not entries:
-                del waiting.by_count[count]
-            if not waiting.by_count:
-                del self._by_shape[need.shape]
+                del waiting.by_kind[kind]
+                self._kinds.pop(needs, None)
+                self._index(waiting)
+            waiting.find_first()
+
+    def _index(self, waiting: _Waiting) -> None:
+        """The kinds of groups that need a shape have changed."""
+        shape = waiting.shape
+        if not waiting.by_kind:
+            del self._by_shape[shape]
+            self._rows.remove(shape)
+            self._loose.pop(shape, None)
+            self._ripe.pop(shape, None)
+            return
+        self._rows.put(shape, waiting.least)
+        if waiting.is_loose or minds_pods(shape):
+            self._loose[shape] = None
+        else:
+            self._loose.pop(shape, None)
 
     def rerank(self, rank_of: Callable[[str], Rank]) -> None:
         """The order of groups has changed; also that of groups that were woken and not looked at since."""
         self._needs = {group: (needs, rank_of(group) if needs else ()) for group, (needs, _) in self._needs.items()}
         for waiting in self._by_shape.values():
             waiting.refused = None
-            for count, entries in waiting.by_count.items():
-                waiting.by_count[count] = sorted((self._needs[group][1], group) for _, group in entries)
+            for kind, entries in waiting.by_kind.items():
+                waiting.by_kind[kind] = sorted((self._needs[group][1], group) for _, group in entries)
+            waiting.find_first()
         for group, woken in self._woken.items():
             self._woken[group] = [(shape, (rank_of(group), group)) for shape, _ in woken]
 
     def pop_all(self) -> set[str]:
         """Remove and return all groups."""
         groups = set(self._needs)
-        self._needs, self._by_shape, self._woken, self._stays = {}, {}, {}, {}
+        self._needs, self._kinds, self._by_shape, self._woken, self._stays = {}, {}, {}, {}, {}
+        self._rows, self._loose, self._ripe, self._unreviewed = ShapeRows(), {}, {}, []
         return groups
 
     def helped(self, snapshot: Snapshot, grown: set[str], *, stirred: bool, heads: Set[str] = frozenset()) -> set[str]:
-        """The groups to wake when these nodes grew; `stirred`: pods moved somewhere, or nodes changed what they are.
+        """The first groups to wake when these nodes grew; `ripe` gives the next ones.
 
-        A shape is helped when it may use a grown node, or looks at other pods and those stirred. With it those of the
-        `heads` are woken that there is room for, since reserved room is theirs.
+        `stirred`: pods moved somewhere, or nodes changed what they are. A shape is helped when a pod of it fits on a
+        grown node, or when it looks at other pods and those stirred. With them those of the `heads` are woken that
+        there is room for, since reserved room is theirs.
         """
-        nodes = np.array([snapshot.table.index[name] for name in grown if name in snapshot.table.index], dtype=np.intp)
-        woken: set[str] = set()
-        for shape, waiting in list(self._by_shape.items()):
+        self._grown = grown | self._grown if self._ripe else set(grown)
+        nodes = _indices(snapshot, grown)
+        helped = dict.fromkeys(self._rows.fitting(snapshot, nodes))
+        for shape in self._loose:
             self.looks += 1
-            if static_fit(shape, snapshot.table).mask[nodes].any() or (stirred and minds_pods(shape)):
-                waiting.batch, waiting.refused, waiting.kept_from = 1, None, []
+            if self._may_use(shape, snapshot, nodes) or (stirred and minds_pods(shape)):
+                helped[shape] = None
+        self._ripe |= helped
+        self._at_once = FIRST_AT_ONCE
+        woken = {group for group in heads if self._fits(group, helped, snapshot)}
+        return woken | self._wake_ripe(snapshot)
+
+    def ripe(self, snapshot: Snapshot) -> set[str]:
+        """The next groups to wake of shapes that room grew for, if it is still there."""
+        there = set(self._rows.fitting(snapshot, _indices(snapshot, self._grown)))
+        self._ripe = {shape: None for shape in self._ripe if shape in there or shape in self._loose}
+        self._at_once *= 2
+        return self._wake_ripe(snapshot)
+
+    def _wake_ripe(self, snapshot: Snapshot) -> set[str]:
+        """Wake groups of ripe shapes, the first shapes by their first groups."""
+        woken: set[str] = set()
+        nodes = _indices(snapshot, self._grown)
+        most = min(2 * self._at_once, LOOKS_AT_ONCE)
+        for shape in nsmallest(most, self._ripe, key=lambda each: self._by_shape[each].first):
+            if len(woken) >= self._at_once:
+                break
+            del self._ripe[shape]
+            self.looks += 1
+            waiting = self._by_shape[shape]
+            waiting.batch, waiting.refused, waiting.kept_from = 1, None, []
+            if minds_pods(shape) or self._may_use(shape, snapshot, nodes):
                 woken |= self._wake(shape, waiting, snapshot)
-                rooms = self._room_facts(shape, snapshot)[0]
-                woken |= {group for group in heads if rooms and self._fits(group, shape, rooms)}
         return woken
 
-    def _fits(self, group: str, shape: Shape, rooms: int) -> bool:
-        """Whether the group needs no more pods of the shape than there is room for; False if it needs none."""
-        return any(need.shape is shape and need.count <= rooms for need in self._needs.get(group, ((), ()))[0])
+    def _may_use(self, shape: Shape, snapshot: Snapshot, nodes: Ints) -> bool:
+        """Whether the shape may use one of these nodes, as far as their attributes say."""
+        return bool(static_fit(shape, snapshot.table).mask[nodes].any())
+
+    def _fits(self, group: str, shapes: Collection[Shape], snapshot: Snapshot) -> bool:
+        """Whether there is room for as many pods of one of the shapes as the group needs; False if it needs none."""
+        needs = (need for need in self._needs.get(group, ((), ()))[0] if need.shape in shapes)
+        return any(self._room_facts(need.shape, snapshot)[0] >= max(need.count, 1) for need in needs)
 
     def tried(self, group: str, *, in_vain: bool, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
         """A group was looked at, or is gone; the shapes whose next groups are to be woken instead of it.
@@ -186,16 +299,25 @@ class Parked:
     def behind(self, shapes: set[Shape], snapshot: Snapshot) -> set[str]:
         """The next groups to wake of shapes whose room others were woken for in vain."""
         woken: set[str] = set()
-        for shape in shapes & self._by_shape.keys():
+        for shape in (shapes & self._by_shape.keys()) - self._ripe.keys():
             waiting = self._by_shape[shape]
             waiting.batch *= 2
             woken |= self._wake(shape, waiting, snapshot)
         return woken
 
     def told_falsely(self, snapshot: Snapshot, most: int) -> list[str]:
-        """At most `most` groups that were told something of the room for them that is true no more."""
+        """At most `most` groups that were told something of the room for them that is true no more.
+
+        A few shapes are looked at each time, all in turn: `is_reviewed` is true after the last ones.
+        """
         found: list[str] = []
-        for shape, waiting in self._by_shape.items():
+        if not self._unreviewed:
+            self._unreviewed = list(self._by_shape)
+        for _ in range(min(len(self._unreviewed), LOOKS_AT_ONCE)):
+            shape = self._unreviewed.pop()
+            waiting = self._by_shape.get(shape)
+            if waiting is None:
+                continue
             self.looks += 1
             facts = self._room_facts(shape, snapshot)
             stale = (group for group, told in waiting.told.items() if told is not facts and told != facts)
@@ -206,7 +328,14 @@ class Parked:
         return found
 
     def _wake(self, shape: Shape, waiting: _Waiting, snapshot: Snapshot) -> set[str]:
-        groups = list(waiting.next(self._room_facts(shape, snapshot)[0], self._stays))
+        rooms = self._room_facts(shape, snapshot)[0]
+
+        def most(kind: _Kind) -> int:
+            return min(
+                (self._room_facts(each.shape, snapshot)[0] // each.count for each in kind.required), default=rooms
+            )
+
+        groups = list(waiting.next(rooms, self._stays, most))
         for group in groups:
             self._woken.setdefault(group, []).append((shape, (self._needs[group][1], group)))
         return set(groups)
@@ -224,6 +353,11 @@ class Parked:
             total = int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
             known = self._facts[1][shape] = (total, len(snapshot.table), int(mask.sum()), *amounts)
         return known
+
+
+def _indices(snapshot: Snapshot, nodes: set[str]) -> Ints:
+    index = snapshot.table.index
+    return np.array([index[name] for name in nodes if name in index], dtype=np.int64)
 
 
 def minds_pods(shape: Shape) -> bool:

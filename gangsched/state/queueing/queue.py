@@ -21,6 +21,8 @@ LONGEST_BACK_OFF_S = 10.0
 REVIEW_AFTER_S = 1.0
 REVIEW_EVERY_S = 4.0
 """How often it is looked whether what parked groups were told is still true; with the rest of the way, 5 s (E1)."""
+REVIEW_GOES_ON_AFTER_S = 0.05
+"""Where thousands of shapes are waited for, a review takes several turns."""
 REVIEWED_GROUPS = 500
 """Groups of which this is told anew at a time; where more wait, they take turns."""
 
@@ -134,6 +136,11 @@ class Queue:
         for group in self.parked.helped(snapshot, grown, stirred=stirred, heads=heads):
             self.activate(group)
 
+    def wake_ripe(self, snapshot: Snapshot) -> None:
+        """Activate the next groups that the growth of earlier turns may help, if the room is still there."""
+        for group in self.parked.ripe(snapshot):
+            self.activate(group)
+
     def wake_behind(self, snapshot: Snapshot) -> None:
         """Activate the groups behind those that were woken in vain since the last call."""
         passed, self.passed = self.passed, set()
@@ -155,12 +162,16 @@ class Queue:
         stale = self.parked.told_falsely(snapshot, REVIEWED_GROUPS)
         for group in stale:
             self.activate(group)
-        if len(stale) == REVIEWED_GROUPS:
+        if not self.parked.is_reviewed:
+            self._review_s = now_s + REVIEW_GOES_ON_AFTER_S
+        elif len(stale) == REVIEWED_GROUPS:
             self.room_changed(now_s)
 
     def next_deadline_s(self) -> float | None:
         """When `ready` may return more groups, if nothing else happens."""
         deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
+        if self.parked.is_ripe:
+            deadlines.append(-math.inf)
         if self._review_s is not None:
             deadlines.append(self._review_s)
         if len(self.parked) and self._swept_s is not None and not self._unattended:

@@ -178,6 +178,23 @@ def test_arithmetic_names_the_need_that_wakes_the_group() -> None:
     assert verdict.needs == (Need(shape(4), 5),)
 
 
+@pytest.mark.parametrize("minimum", [4, 3, 2])
+def test_a_gang_of_two_shapes_needs_of_each_what_the_others_cannot_replace(minimum: int) -> None:
+    """Q3: with a minimum of 4 there must be room for the large pod; if it may be absent, for fewer of the small."""
+    members = [pod("large", gpus=16), *pods("small", 3, gpus=8)]
+    needs = {4: (1, 3), 3: (0, 2), 2: (0, 1)}[minimum]
+    verdict = decide(gang("ns/g", members, minimum), nodes=[node("a", 7), node("b", 7)])
+    assert verdict.needs == (Need(shape(16), needs[0]), Need(shape(8), needs[1]))
+
+
+def test_the_same_holds_when_a_round_was_refused() -> None:
+    """Q3: each shape fits by itself, but not all of them together."""
+    members = [pod("large", gpus=8), *pods("small", 3, gpus=3)]
+    verdict = decide(gang("ns/g", members, 4), nodes=[node("a", 8), node("b", 8)])
+    assert verdict.round is not None
+    assert set(verdict.needs) == {Need(shape(8), 1), Need(shape(3), 3)}
+
+
 def test_min_resources_are_needed_beside_the_minimum() -> None:
     """P4: minResources not free in sum refuse a gang whose minimum alone would fit, with what is missing."""
     verdict = decide(gang("ns/g", pods("g", 4, gpus=4), 1, min_resources=amounts(gpus=20, cpu_milli=1000)))

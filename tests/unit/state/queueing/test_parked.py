@@ -23,12 +23,74 @@ def parked(number: int, count: int) -> Parked:
     return index
 
 
-def test_an_event_costs_a_look_for_each_shape() -> None:
-    """Q3: not one for each of 10,000 groups, whether it helps or not."""
+def test_an_event_costs_a_look_for_each_shape_that_fits() -> None:
+    """Q3: not one for each of 10,000 groups, and none for shapes of which nothing fits where room grew."""
     index = parked(10_000, 4)
     index.add("other", (Need(LARGE, 1),), (0,), None)
     assert index.helped(snapshot([node("a", 3)]), {"a"}, stirred=True) == set()
-    assert index.looks == 2
+    assert index.looks == 0
+    assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, stirred=True) == {"g00000", "g00001", "g00002"}
+    assert index.looks == 1
+
+
+def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
+    """Q3: an event that helps none costs no look; one that helps all wakes the first, and nobody once room is spent."""
+    kinds = [shape(1, 1_000 + number) for number in range(3_000)]
+    index = Parked()
+    for number, kind in enumerate(kinds):
+        index.add(f"g{number:04}", (Need(kind, 4),), (number,), None)
+    full, free = snapshot([node("a", 0), node("b", 1)]), snapshot([node("a", 4), node("b", 1)])
+    assert index.helped(full, {"a", "b"}, stirred=True) == set()
+    assert index.looks == 0
+    assert index.helped(free, {"a"}, stirred=False) == {f"g000{number}" for number in range(4)}
+    assert index.looks == 4
+    index.remove("g0000")
+    assert index.ripe(full) == set()
+    assert not index.is_ripe
+    assert index.looks == 4
+
+
+def test_everybody_whom_room_helps_gets_a_turn() -> None:
+    """Q3: where the room stays, all shapes are woken, in order and in ever larger numbers."""
+    index = Parked()
+    for number in range(1_000):
+        index.add(f"g{number:04}", (Need(shape(1, 1_000 + number), 4),), (number,), None)
+    free = snapshot([node("a", 8)])
+    steps = [index.helped(free, {"a"}, stirred=False)]
+    while index.is_ripe:
+        steps.append(index.ripe(free))
+    assert [len(each) for each in steps[:4]] == [4, 8, 16, 32]
+    assert [group for step in steps for group in sorted(step)] == [f"g{number:04}" for number in range(1_000)]
+
+
+def test_what_was_told_is_reviewed_in_pieces() -> None:
+    """E1: with thousands of shapes, a few are looked at in a turn, and each has its turn."""
+    index, before, now = Parked(), snapshot([node("a", 0)]), snapshot([node("a", 1)])
+    for number in range(1_000):
+        index.add(f"g{number:04}", (Need(shape(1, 1_000 + number), 4),), (number,), before)
+    found = index.told_falsely(now, 500)
+    assert index.looks == len(found) == 200
+    assert not index.is_reviewed
+    while not index.is_reviewed:
+        found += index.told_falsely(now, 500)
+    assert len(found) == len(set(found)) == 1_000
+
+
+def test_a_gang_of_two_shapes_sleeps_until_all_that_it_requires_has_room() -> None:
+    """Q3: pods of the small shape fit everywhere; 2,000 gangs lack room for their large one, and none is looked at."""
+    index = Parked()
+    for number in range(2_000):
+        index.add(f"g{number:04}", (Need(SMALL, 3), Need(LARGE, 1)), (number,), None)
+    small = [node(f"n{number}", 2) for number in range(10)]
+    assert index.helped(snapshot(small), {"n0"}, stirred=True) == set()
+    assert index.helped(snapshot([*small, node("new", 8)]), {"new"}, stirred=True) >= {"g0000"}
+
+
+def test_room_of_any_kind_wakes_those_who_only_lack_an_amount() -> None:
+    """P4: `minResources` adds up over nodes, also over those on which no pod of the gang fits."""
+    index = Parked()
+    index.add("g", (Need(SMALL, 0),), (0,), None)
+    assert index.helped(snapshot([node("a", 0), node("b", 1)]), {"a"}, stirred=False) == {"g"}
 
 
 def test_freed_room_wakes_as_many_as_fit_in_order() -> None:

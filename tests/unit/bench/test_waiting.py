@@ -1,0 +1,14 @@
+"""bench.waiting in a small form: whom an event helps starts, and nobody else."""
+
+import pytest
+
+from bench import waiting
+from tests.unit.bench.printed import figures
+
+
+def test_what_events_cost_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each case checks that gangs wait, that four freed GPUs start one of them, and that a quiet pod is bound."""
+    waiting.main(["--part", "100", "--json"])
+    found = figures(capsys)
+    assert [row["gangs"] for row in found] == [100, 100, 20]
+    assert all(row["writes_a_minute"] <= 1.0 for row in found)
