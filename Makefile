@@ -42,6 +42,11 @@ control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, k
 	@hack/ensure-python.sh $(PYTHON)
 	@$(PYTHON) hack/control-plane/build.py
 
+.PHONY: placement-reviews
+placement-reviews: install control-plane ## Ask about N=200 generated gangs of SEED, apply each, and compare
+	@REVIEW_CASES=$(if $(filter command line,$(origin N)),$(N),200) REVIEW_SEED=$(SEED) \
+	$(RUN)pytest -q -o faulthandler_timeout=0 tests/e2e/visibility/test_reviews.py
+
 prometheus: .cache/prometheus/bin/promtool ## Put prometheus and promtool into .cache: those of PATH, else of Debian's package
 
 .cache/prometheus/bin/promtool:

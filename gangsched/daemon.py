@@ -16,7 +16,6 @@ from functools import partial
 import structlog
 
 from gangsched import __version__, parameters
-from gangsched.kube.http.calls import call
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.lease.leadership import Leadership
 from gangsched.kube.ports import Runtime
@@ -225,24 +224,12 @@ class Daemon:
         """The API of gangs, imported only where it is on: start-up time counts."""
         if not self.settings.visibility_port:
             return nullcontext()
-        from gangsched.visibility.gang_store import GangStore
-        from gangsched.visibility.ports import Answer, Json
-        from gangsched.visibility.ports import Clocks as VisibilityClocks
-        from gangsched.visibility.server import Server
+        from gangsched.visible import visibility_server
 
-        clocks = VisibilityClocks(now_s=self._runtime.now, wall_s=lambda: self._runtime.wall().timestamp())
         identity = self._leadership.elector.identity if self._leadership is not None else self.settings.identity or ""
-        store = GangStore(
-            self.state,
-            clocks,
-            policy=parameters.gpu_policy(self.settings),
-            served_by=lambda: {"role": "leader" if self._leads() else "standby", "identity": identity},
-        )
-
-        async def calls(method: str, path: str, body: Json | None = None) -> Answer:
-            return Answer(*await call(self._connection_pool, method, path, body))
-
-        return Server(self.settings, calls, store, clocks=clocks, leads=self._leads).serving()
+        return visibility_server(
+            self.settings, self.state, self._connection_pool, self._runtime, leads=self._leads, identity=identity
+        ).serving()
 
     async def _announce(self) -> None:
         """Log once that the caches are full, and freeze their objects for the garbage collector."""

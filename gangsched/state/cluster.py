@@ -9,7 +9,7 @@ kept by uid, and copied only when they change after a snapshot has shown them.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
@@ -168,6 +168,11 @@ class Cluster:
         """Whether pods moved or changed labels since last asked; it may help inter-pod constraints (semantics Q3)."""
         stirred, self._stirred = self._stirred, False
         return stirred
+
+    @property
+    def touched(self) -> Set[str]:
+        """What `take_touched` would return."""
+        return self._touched
 
     def take_touched(self) -> set[str]:
         """Nodes on which a pod came, went or changed since last asked; some may be gone."""

@@ -291,6 +291,29 @@ class SchedulingState:
             crowded=bool(self._looked_at),
         )
 
+    def glance_input(self, group: Group, now_s: float, wall_s: float) -> PlanInput:
+        """What a plan of `group`, of which nothing is known here, would be made from; nothing changes by asking."""
+        woken = {
+            each for each in self.preemptions.woken_by(group.lowest_priority) if self.queue.part(each) != "backoff"
+        }
+        holders = (each for each in self._clocked - woken if not self.queue.backs_off(each, now_s))
+        preempting = self.preemptions.input(wall_s)
+        if preempting is not None:
+            waiting = [
+                priority for priority in (preempting.lowest_waiting, group.lowest_priority) if priority is not None
+            ]
+            preempting = replace(preempting, lowest_waiting=min(waiting))
+        return PlanInput(
+            snapshot=self.snapshot(),
+            queue=(
+                group,
+                *(self.registry.group(each, now_s) for each in sorted(woken)),
+                *(replace(self.registry.group(each, now_s), unchanged=True) for each in holders),
+            ),
+            reserving=self.reservations.glance(now_s, wall_s, woken),
+            preempting=preempting,
+        )
+
     def snapshot(self) -> Snapshot:
         """The snapshot of the cluster as of now."""
         return self.cluster.snapshot()

@@ -6,13 +6,15 @@ Law: every request passes the same gate, in this order: the front proxy's certif
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import structlog
 from aiohttp import web
 
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.visibility import discovery, openapi
 from gangsched.visibility.authorization import MASTERS, Attributes, Authorizer
 from gangsched.visibility.front_proxy import FrontProxy, User
@@ -20,7 +22,10 @@ from gangsched.visibility.gang_store import Entry, GangStore
 from gangsched.visibility.pace import Admission, Pace
 from gangsched.visibility.ports import API_VERSION, GROUP, Clocks, Json
 from gangsched.visibility.requests import ListOptions, Target, list_options, target_of, token_of
+from gangsched.visibility.review_request import Review, read_review
+from gangsched.visibility.reviews import Reviewer
 from gangsched.visibility.statuses import Refused
+from gangsched.visibility.suggestions import suggestions
 from gangsched.visibility.tables import Form, form_of, metadata_of, row, table
 from gangsched.visibility.watching import Watches
 
@@ -34,6 +39,7 @@ DOCUMENTS: dict[str, Callable[[], Json]] = {
     "/openapi/v3": openapi.v3_index,
     f"/openapi/v3/apis/{API_VERSION}": openapi.v3,
 }
+LIST_NODES = Attributes("list", "nodes", group="", version="v1")
 LIST_KINDS = {Form.WHOLE: ("GangList", API_VERSION), Form.METADATA: ("PartialObjectMetadataList", "meta.k8s.io/v1")}
 
 
@@ -48,6 +54,10 @@ class Parts:
     pace: Pace
     clocks: Clocks
     front_proxy: Callable[[], FrontProxy]
+    reviewer: Reviewer
+    policy: GpuPolicy
+    served_by: Callable[[], Json]
+    reviewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def application(parts: Parts) -> web.Application:
@@ -93,6 +103,8 @@ class _Handler:
         if MASTERS not in user.groups:
             self._parts.admission.admit(user.name)
         target = target_of(request.rel_url.raw_path)
+        if target is not None and (target.resource, target.name) == ("placementreviews", "") and target.namespace:
+            return await self._reviews(request, user, target)
         if target is None or target.resource != "gangs":
             await self._parts.authorizer.check(user, Attributes(_verb(request.method), path=path))
             raise Refused(404, "the server could not find the requested resource")
@@ -135,6 +147,36 @@ class _Handler:
             return await self._parts.watches.serve(request, options, form, include)
         async with self._parts.admission.place():
             return await self._list(options, form, include)
+
+    async def _reviews(self, request: web.Request, user: User, target: Target) -> web.Response:
+        """A PlacementReview, answered and forgotten."""
+        asked = Attributes(_verb(request.method), "placementreviews", target.namespace)
+        await self._parts.authorizer.check(user, asked)
+        if request.method != "POST":
+            raise Refused(405, f"{request.method} is not supported on resources of kind placementreviews.{GROUP}")
+        if request.content_type != JSON_TYPE:
+            raise Refused(415, f"the body of the request was in an unknown format - accepted media types: {JSON_TYPE}")
+        async with self._parts.admission.place():
+            body = await request.read()
+            review = read_review(body)
+            sees_nodes = await self._parts.authorizer.allows(user, LIST_NODES)
+            status = await self._answer(target.namespace, review, sees_nodes=sees_nodes)
+        told = msgspec.json.decode(body)
+        told |= {"apiVersion": API_VERSION, "kind": "PlacementReview", "status": status}
+        return web.Response(status=201, body=msgspec.json.encode(told), content_type=JSON_TYPE)
+
+    async def _answer(self, namespace: str, review: Review, *, sees_nodes: bool) -> Json:
+        reviewer = self._parts.reviewer
+        wanted = await reviewer.wanted(namespace, review)
+        async with self._parts.reviewing, self._parts.pace.work() as step:
+            about = reviewer.hypothetical(wanted)
+            tried = reviewer.attempt(about.group)
+            await step()
+            status = reviewer.status(tried, about, review, sees_nodes=sees_nodes)
+            status["suggestions"] = reviewer.advice(wanted, about)
+            if not status["fits"]:
+                status["suggestions"] += [each async for each in suggestions(reviewer, tried, self._parts.policy, step)]
+            return status | {"servedBy": self._parts.served_by()}
 
     async def _one(self, request: web.Request, target: Target) -> web.Response:
         form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")

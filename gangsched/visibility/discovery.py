@@ -27,7 +27,14 @@ def resources() -> Json:
         "apiVersion": "v1",
         "groupVersion": API_VERSION,
         "resources": [
-            {"name": "gangs", "singularName": "gang", "namespaced": True, "kind": "Gang", "verbs": GANG_VERBS}
+            {"name": "gangs", "singularName": "gang", "namespaced": True, "kind": "Gang", "verbs": GANG_VERBS},
+            {
+                "name": "placementreviews",
+                "singularName": "placementreview",
+                "namespaced": True,
+                "kind": "PlacementReview",
+                "verbs": ["create"],
+            },
         ],
     }
 

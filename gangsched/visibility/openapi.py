@@ -91,6 +91,65 @@ GANG_STATUS = record(
 )
 
 
+TEMPLATE: Json = {
+    "type": "object",
+    "description": "A pod template, as in a Job.",
+    "x-kubernetes-preserve-unknown-fields": True,
+}
+REVIEW_SPEC = record(
+    "The pods that are asked about.",
+    gang=record(
+        "What the gang is to be, where its pods do not say.",
+        name=text("Its name, for messages."),
+        min=number("Members that must have a node before any is started; all, if nothing says otherwise."),
+        mode=text("Strict or NonStrict."),
+        priority={"type": "integer", "format": "int32", "description": "Priority of its pods."},
+        priorityClassName=text("PriorityClass of its pods."),
+    ),
+    podSets={
+        "type": "array",
+        "description": "1 to 32 sets of like pods, at most 1,000 pods together.",
+        "items": record(
+            "Pods of one template.",
+            name=text("Name of the set."),
+            count={"type": "integer", "format": "int32", "description": "How many pods."},
+            template=TEMPLATE,
+        ),
+    },
+)
+COUNT = number("How many.")
+REVIEW_STATUS = record(
+    "The answer of this moment. Nothing is reserved.",
+    fits=flag("Whether it would start now, if need be after what it preempts has gone."),
+    reason=text("Reason of the decision."),
+    message=text("The decision in a sentence, with the culprit."),
+    nodes={
+        "type": "array",
+        "description": "On how many nodes of which kinds.",
+        "items": record("Nodes of a kind.", kind=text("Their accelerators."), count=COUNT),
+    },
+    assignments={
+        "type": "array",
+        "description": "Which pods on which node; only for users who may list nodes.",
+        "items": record("Pods on a node.", podSet=text("The set."), node=text("The node."), count=COUNT),
+    },
+    preempts={
+        "type": "array",
+        "description": "Which pods would be evicted for it, by gang; of other namespaces it is not told which.",
+        "items": record(
+            "Pods of a gang, or plain ones.",
+            kind=text("gang or pod."),
+            namespace=text("Its namespace, if it is that of the review."),
+            name=text("Its name, if it is in the namespace of the review."),
+            count=COUNT,
+        ),
+    },
+    suggestions=texts("The smallest changes that would let it start; each was planned."),
+    problems=texts("What is wrong with its declaration."),
+    servedBy=GANG_STATUS["properties"]["servedBy"],
+)
+
+
 def kind(name: str, description: str, **fields: Json) -> Json:
     """The schema of a kind of ours."""
     return {
@@ -118,6 +177,12 @@ SCHEMAS: Json = {
         spec=GANG_SPEC,
         status=GANG_STATUS,
     ),
+    f"{PREFIX}.PlacementReview": kind(
+        "PlacementReview",
+        "PlacementReview asks whether pods would start now. It is answered when it is created; nothing is stored.",
+        spec=REVIEW_SPEC,
+        status=REVIEW_STATUS,
+    ),
     OBJECT_META: record(
         "ObjectMeta is metadata that all persisted resources must have.",
         name=text("Name of the object, unique within a namespace."),
@@ -138,6 +203,7 @@ def v3() -> Json:
         f"{base}/gangs": _operation("list", "Gang"),
         f"{base}/namespaces/{{namespace}}/gangs": _operation("list", "Gang", "namespace"),
         one: _operation("get", "Gang", "namespace", "name"),
+        f"{base}/namespaces/{{namespace}}/placementreviews": _operation("post", "PlacementReview", "namespace"),
     }
     return {
         "openapi": "3.0.0",

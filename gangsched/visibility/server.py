@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 from aiohttp import web
 
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.settings import Settings, SettingsError
 from gangsched.visibility.application import Parts, application
 from gangsched.visibility.authorization import Authorizer
@@ -25,7 +26,8 @@ from gangsched.visibility.front_proxy import CONFIG_MAP, FrontProxy
 from gangsched.visibility.gang_store import GangStore
 from gangsched.visibility.identity import Files, Identity
 from gangsched.visibility.pace import Admission, Bucket, Pace
-from gangsched.visibility.ports import Calls, Clocks
+from gangsched.visibility.ports import Calls, Clocks, Json
+from gangsched.visibility.reviews import Reviewer
 from gangsched.visibility.watching import Watches
 
 LOOK_EVERY_S, LOOK_SOON_S = 60.0, 1.0
@@ -40,7 +42,16 @@ class Server:
     """`serving` is a context in which it runs."""
 
     def __init__(
-        self, settings: Settings, calls: Calls, store: GangStore, *, clocks: Clocks, leads: Callable[[], bool]
+        self,
+        settings: Settings,
+        calls: Calls,
+        store: GangStore,
+        *,
+        clocks: Clocks,
+        leads: Callable[[], bool],
+        reviewer: Reviewer,
+        policy: GpuPolicy,
+        served_by: Callable[[], Json],
     ) -> None:
         self._settings = settings
         self._calls, self._clocks = calls, clocks
@@ -59,6 +70,9 @@ class Server:
             pace=self.pace,
             clocks=clocks,
             front_proxy=lambda: self._front_proxy,
+            reviewer=reviewer,
+            policy=policy,
+            served_by=served_by,
         )
         self._runner = web.AppRunner(application(parts), access_log=None, handle_signals=False, shutdown_timeout=1.0)
         certificate, key = settings.visibility_cert_file, settings.visibility_key_file

@@ -6,6 +6,8 @@ PodDisruptionBudgets cannot be read: who cannot see a budget breaks it.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from gangsched.core.queue_sort import group_key
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import (
@@ -99,6 +101,11 @@ class Preemptions:
                 breakable=self._breakable(),
             )
         return actions
+
+    def woken_by(self, priority: int) -> Set[str]:
+        """The groups that would be looked at again if a pod of this priority came to wait (V27)."""
+        before = self._lowest_waiting
+        return self._alone & self._registry.groups.keys() if before is None or priority < before else frozenset()
 
     def _look_who_waits(self) -> None:
         """Groups that held nobody back because nobody of lower priority waited are looked at again if one does."""

@@ -8,7 +8,7 @@ with their node (a DaemonSet's, a kubelet's own) are left out: their room is not
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
@@ -80,6 +80,22 @@ class ExpectedEnds:
             self._told = self._on.copy()
         return self._told
 
+    def glance(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
+        """As `occupants`, and nothing is remembered of it: whoever asks next finds the same news."""
+        found = self._on.copy()
+        for name in self._stale(wall_s, self._cluster.touched):
+            _keep(found, name, tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ())
+        return found
+
+    def last_ends_at_a_glance(self, table: NodeTable, wall_s: float) -> Floats:
+        """As `last_ends`, and nothing is remembered of it."""
+        on = self.glance(wall_s)
+        ends_s = (
+            [each.ends_s for each in on.get(name, ()) if self._asks_for_accelerators(each.pod.shape)]
+            for name in table.names
+        )
+        return np.array([max(each, default=-math.inf) for each in ends_s], dtype=np.float64)
+
     def last_ends(self, table: NodeTable, wall_s: float) -> Floats:
         """`last[n]`: the latest end of a pod with accelerators on node `n`, -inf without any (H10)."""
         self._refresh(wall_s)
@@ -97,13 +113,8 @@ class ExpectedEnds:
         return news
 
     def _refresh(self, wall_s: float) -> None:
-        stale = self._cluster.take_touched()
-        if wall_s < self._wall_s - CLOCK_STEP_S:
-            stale |= self._on.keys()
-        elif wall_s >= self.passes_s:
-            stale |= {name for name, first_s in self._first_s.items() if first_s + self._late_s <= wall_s}
+        stale = self._stale(wall_s, self._cluster.take_touched())
         self._wall_s = wall_s
-        stale |= self._on.keys() - self._cluster.nodes.keys()
         if not stale:
             return
         for name in stale:
@@ -116,6 +127,15 @@ class ExpectedEnds:
             _keep(self._first_s, name, min((each.ends_s for each in occupants), default=None))
             _keep(self._last_s, name, max(accelerated, default=None))
         self._passes_s = min(self._first_s.values(), default=math.inf)
+
+    def _stale(self, wall_s: float, touched: Set[str]) -> set[str]:
+        """The nodes that are to be looked at again."""
+        stale = {*touched}
+        if wall_s < self._wall_s - CLOCK_STEP_S:
+            stale |= self._on.keys()
+        elif wall_s >= self.passes_s:
+            stale |= {name for name, first_s in self._first_s.items() if first_s + self._late_s <= wall_s}
+        return stale | (self._on.keys() - self._cluster.nodes.keys())
 
     def _note(self, before: Sequence[Occupant], now: Sequence[Occupant], wall_s: float) -> None:
         ends_s = {each.pod.uid: each.ends_s for each in now}

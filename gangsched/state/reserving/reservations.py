@@ -158,6 +158,21 @@ class StandingReservations:
             memo=self.memo,
         )
 
+    def glance(self, now_s: float, wall_s: float, in_turn: Set[str]) -> Reserving | None:
+        """The input of a plan of groups `in_turn` that is only to be looked at: what stands, and none is made."""
+        if not self.on():
+            return None
+        heads = {each.group for each in self.standing} & self.waiting.ids() - in_turn
+        return Reserving(
+            limits=self._limits,
+            wall_s=wall_s,
+            occupants=lambda: self._ends.glance(wall_s),
+            last_ends=lambda table: self._ends.last_ends_at_a_glance(table, wall_s),
+            standing=self.standing,
+            waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(heads)),
+            made_at_most=0,
+        )
+
     def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""
         snapshot = self._cluster.snapshot()

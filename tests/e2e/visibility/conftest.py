@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from control_plane import ControlPlane
@@ -61,12 +64,12 @@ def serving(plane: ControlPlane, port: int, **environment: str) -> Daemon:
 
 
 def await_available(api: Api, *, within_s: float = 30.0) -> None:
-    """Wait until the API server finds the API of gangs available."""
+    """Wait until the API server finds the API of gangs available, and has read how it explains itself."""
     deadline_s = time.monotonic() + within_s
     while True:
         try:
             api.get(GANGS)
-            if _condition(api) == "True":
+            if _condition(api) == "True" and GANGS.removeprefix("/") in api.get("/openapi/v3")["paths"]:
                 return
         except (ApiError, OSError):
             pass
@@ -77,6 +80,33 @@ def await_available(api: Api, *, within_s: float = 30.0) -> None:
 def _condition(api: Api) -> str:
     found = api.get(API_SERVICE).get("status", {}).get("conditions", [])
     return next((each["status"] for each in found if each["type"] == "Available"), "")
+
+
+def ask(
+    served: Served, context: ssl.SSLContext, path: str, headers: dict[str, str], method: str = "GET", body: bytes = b""
+) -> Any:
+    """Status and body of a request past the API server."""
+    connection = http.client.HTTPSConnection("127.0.0.1", served.port, context=context, timeout=10)
+    try:
+        connection.request(method, path, headers=headers, body=body or None)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def stranger() -> ssl.SSLContext:
+    """Without a certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def proxied(served: Served, path: str, headers: dict[str, str], method: str = "GET", body: bytes = b"") -> Any:
+    """The same with the front proxy's certificate."""
+    proxy = stranger()
+    proxy.load_cert_chain(served.plane.pki.proxy_cert, served.plane.pki.proxy_key)
+    return ask(served, proxy, path, headers, method, body)
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,12 @@ import json
 import ssl
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from control_plane import objects as make
 from control_plane.api import Api, ApiError
 
-from tests.e2e.visibility.conftest import GANGS, Served
+from tests.e2e.visibility.conftest import GANGS, Served, ask, proxied, stranger
 
 pytestmark = pytest.mark.e2e
 
@@ -78,24 +77,6 @@ def test_the_gangs_of_another_namespace_are_refused(served: Served, api: Api) ->
     assert missing.stderr.strip() == 'Error from server (NotFound): gangs.visibility.gangsched.dev "nosuch" not found'
 
 
-def ask(served: Served, context: ssl.SSLContext, path: str, headers: dict[str, str], method: str = "GET") -> Any:
-    """Status and body of a request past the API server."""
-    connection = http.client.HTTPSConnection("127.0.0.1", served.port, context=context, timeout=10)
-    try:
-        connection.request(method, path, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
-
-
-def stranger() -> ssl.SSLContext:
-    """Without a certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
 def test_who_is_not_the_front_proxy_is_nobody(served: Served, api: Api) -> None:
     """Forged headers count for nothing without the certificate, and a certificate of another authority ends it."""
     forged = {"X-Remote-User": "alice", "X-Remote-Group": "system:masters"}
@@ -110,13 +91,11 @@ def test_who_is_not_the_front_proxy_is_nobody(served: Served, api: Api) -> None:
 
 def test_the_front_proxy_is_believed(served: Served, api: Api) -> None:
     """With its certificate the headers name the user, whose rights count."""
-    proxy = stranger()
-    proxy.load_cert_chain(served.plane.pki.proxy_cert, served.plane.pki.proxy_key)
-    status, body = ask(served, proxy, f"{GANGS}/namespaces/team-a/gangs", {"X-Remote-User": "alice"})
+    status, body = proxied(served, f"{GANGS}/namespaces/team-a/gangs", {"X-Remote-User": "alice"})
     assert (status, [each["metadata"]["name"] for each in body["items"]]) == (200, ["training"])
-    assert ask(served, proxy, f"{GANGS}/gangs", {"X-Remote-User": "alice"})[0] == 403
-    assert ask(served, proxy, f"{GANGS}/gangs", {})[0] == 401
-    deleted = ask(served, proxy, f"{GANGS}/namespaces/team-a/gangs/training", {"X-Remote-User": "alice"}, "DELETE")
+    assert proxied(served, f"{GANGS}/gangs", {"X-Remote-User": "alice"})[0] == 403
+    assert proxied(served, f"{GANGS}/gangs", {})[0] == 401
+    deleted = proxied(served, f"{GANGS}/namespaces/team-a/gangs/training", {"X-Remote-User": "alice"}, "DELETE")
     assert deleted[0] == 403
 
 

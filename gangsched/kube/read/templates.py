@@ -1,0 +1,61 @@
+"""Pod templates: pods that nobody has created yet, as the API server would make them.
+
+Law: of what the API server and its admission plugins add, only this is done: limits count as requests where these are
+missing (API defaulting), and the priority is that of the class (the Priority plugin), which the caller looks up. What
+LimitRanges, RuntimeClasses and webhooks add is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gangsched.api.timestamps import format_timestamp
+from gangsched.kube.http.faults import Fault
+from gangsched.kube.read.decode import decode_pod
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.wire import WirePod
+from gangsched.model.objects import Pod
+
+_FOREIGN = ("nodeName", "schedulingGroup", "priority", "preemptionPolicy")
+"""Fields that a template of a pod still to be scheduled leaves to others, or to the review."""
+
+
+class TemplateError(ValueError):
+    """A template that no API server would take; the text says why."""
+
+
+def template_pod(
+    template: Mapping[str, Any], *, shapes: ShapeTable, namespace: str, name: str, created_s: int, priority: int
+) -> Pod:
+    """A pod of a template, of which others differ by name and uid alone. Raises TemplateError."""
+    metadata, spec = template.get("metadata") or {}, template.get("spec")
+    if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
+        raise TemplateError("a template has metadata and spec")
+    labels = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    identity = {"namespace": namespace, "name": name, "uid": name, "creationTimestamp": format_timestamp(created_s)}
+    kept = {key: value for key, value in spec.items() if key not in _FOREIGN}
+    for field in ("containers", "initContainers"):
+        kept[field] = [_with_requests(each) for each in kept.get(field) or ()]
+    if not kept["containers"]:
+        raise TemplateError("spec.containers: Required value")
+    body = {"metadata": {**labels, **identity}, "spec": {**kept, "priority": priority}}
+    if spec.get("preemptionPolicy") is not None:
+        body["spec"]["preemptionPolicy"] = spec["preemptionPolicy"]
+    try:
+        pod = decode_pod(msgspec.convert(body, WirePod, strict=False), shapes)
+    except (msgspec.ValidationError, Fault) as error:
+        raise TemplateError(str(error)) from error
+    assert pod is not None
+    return pod
+
+
+def _with_requests(container: Any) -> Any:
+    """Limits are requests where there are none (API defaulting: pkg/apis/core/v1/defaults.go, SetDefaults_Pod)."""
+    resources = container.get("resources") if isinstance(container, Mapping) else None
+    if not isinstance(resources, Mapping) or not isinstance(resources.get("limits"), Mapping):
+        return container
+    requests = {**resources["limits"], **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}}

@@ -1,0 +1,113 @@
+"""PlacementReview: what is asked, read and judged before anything is planned.
+
+Law: a bad request is refused with the field that is wrong (400, 422); sizes are bounded by what a plan may cost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gangsched.model.gang import Mode
+from gangsched.visibility.ports import API_VERSION
+from gangsched.visibility.statuses import Refused, invalid
+
+KIND = "PlacementReview"
+POD_SETS, PODS = 32, 1_000
+TERMS = 200
+"""Entries of selectors, tolerations and affinity terms of one template: each is compared with every node."""
+
+
+class GangSettings(msgspec.Struct, rename="camel"):
+    """What the gang is to be, where its pods do not say."""
+
+    name: str = ""
+    min: int | None = None
+    mode: str | None = None
+    priority: int | None = None
+    priority_class_name: str = ""
+
+
+class PodSet(msgspec.Struct):
+    """`count` pods of one template."""
+
+    name: str = ""
+    count: int = 1
+    template: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class ReviewSpec(msgspec.Struct, rename="camel"):
+    """The whole gang."""
+
+    gang: GangSettings = msgspec.field(default_factory=GangSettings)
+    pod_sets: list[PodSet] = msgspec.field(default_factory=list)
+
+
+class Review(msgspec.Struct, rename="camel"):
+    """A PlacementReview as it comes."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: dict[str, Any] | None = None
+    spec: ReviewSpec = msgspec.field(default_factory=ReviewSpec)
+
+
+def read_review(body: bytes) -> Review:
+    """Raises Refused (400, 422)."""
+    try:
+        review = msgspec.json.decode(body, type=Review)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Refused(400, f"the body is no {KIND}: {error}") from None
+    if (review.api_version, review.kind) not in {(API_VERSION, KIND), ("", "")}:
+        raise Refused(400, f"the body is a {review.kind} of {review.api_version}, not a {KIND} of {API_VERSION}")
+    complaints = list(_complaints(review.spec))
+    if complaints:
+        raise invalid(KIND, str((review.metadata or {}).get("name", "")), complaints)
+    return review
+
+
+def mode_of(gang: GangSettings) -> Mode | None:
+    """The mode that is asked for."""
+    return Mode(gang.mode) if gang.mode is not None else None
+
+
+def _complaints(spec: ReviewSpec) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    gang, sets = spec.gang, spec.pod_sets
+    if not 1 <= len(sets) <= POD_SETS:
+        found.append(("spec.podSets", f"there are {len(sets)}; 1 to {POD_SETS} are possible"))
+    if any(each.count < 1 for each in sets) or sum(each.count for each in sets) > PODS:
+        found.append(("spec.podSets", f"each count is at least 1, and all together are at most {PODS}"))
+    if len({each.name for each in sets}) < len(sets):
+        found.append(("spec.podSets", "their names differ"))
+    if gang.min is not None and gang.min < 1:
+        found.append(("spec.gang.min", "it is at least 1"))
+    if gang.mode is not None and gang.mode not in {mode.value for mode in Mode}:
+        found.append(("spec.gang.mode", f"it is {' or '.join(mode.value for mode in Mode)}"))
+    if gang.priority is not None and not -(2**31) <= gang.priority < 2**31:
+        found.append(("spec.gang.priority", "it has 32 bits"))
+    if len(gang.name) > 253:
+        found.append(("spec.gang.name", "it has at most 253 characters"))
+    for number, each in enumerate(sets[:POD_SETS]):
+        if _size(each.template.get("spec")) > TERMS:
+            found.append(
+                (f"spec.podSets[{number}].template.spec", f"it has more than {TERMS} selectors and tolerations")
+            )
+    return found
+
+
+def _size(spec: Any) -> int:
+    """How much there is to compare with nodes and other pods."""
+    if not isinstance(spec, dict):
+        return 0
+    constraints = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints", "resourceClaims")
+    return sum(_leaves(spec.get(key)) for key in constraints)
+
+
+def _leaves(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(1 + _leaves(each) for each in value.values()) if value else 0
+    if isinstance(value, list):
+        return sum(1 + _leaves(each) for each in value)
+    return 0

@@ -1,0 +1,227 @@
+"""PlacementReview: would these pods start now? The same `plan` on the present snapshot, and nothing is written.
+
+Law: the state is exactly as before. The answer is that of the moment: what other gangs do next is not known. One plan
+is one slice of the event loop; between plans others have their turn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+
+from gangsched.api.gang_spec import GangDefaults
+from gangsched.core.cycle import Limits, plan
+from gangsched.model.gang import Group, Placement
+from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
+from gangsched.model.objects import Node, Pod
+from gangsched.model.plan import Verdict
+from gangsched.model.preemption import Preemption
+from gangsched.model.snapshot import Snapshot
+from gangsched.model.text import counted
+from gangsched.state.hypothetical import Hypothetical, Wanted, hypothetical
+from gangsched.state.scheduling import SchedulingState
+from gangsched.visibility.ports import Calls, Clocks, Json
+from gangsched.visibility.review_request import KIND, GangSettings, PodSet, Review, mode_of
+from gangsched.visibility.statuses import Refused, invalid
+
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+UNNAMED = "placement-review"
+Step = Callable[[], Awaitable[None]]
+
+
+class MakePod(Protocol):
+    """Makes a pod of a template (`kube.read.templates`)."""
+
+    def __call__(self, template: Mapping[str, Any], *, namespace: str, name: str, created_s: int, priority: int) -> Pod:
+        """Raises ValueError with what is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """What decides beside the state: the administrator's settings."""
+
+    limits: Limits
+    policy: GpuPolicy
+    defaults: GangDefaults
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A plan of one group: its verdict, and the snapshot that it was made on."""
+
+    group: Group
+    verdict: Verdict
+    snapshot: Snapshot
+
+    @property
+    def placements(self) -> Sequence[Placement]:
+        """Where the pods would be, at once or after what is preempted has gone; none if it does not start."""
+        made = self.verdict.preemption
+        return self.verdict.binds or (made.placements if isinstance(made, Preemption) else ())
+
+
+class Reviewer:
+    """`answer` is the status of a review."""
+
+    def __init__(
+        self, state: SchedulingState, calls: Calls, clocks: Clocks, make_pod: MakePod, planning: Planning
+    ) -> None:
+        self._state, self._calls, self._clocks = state, calls, clocks
+        self._make_pod, self._planning = make_pod, planning
+
+    async def wanted(self, namespace: str, review: Review) -> Wanted:
+        """The gang that is asked about. Raises Refused (422, 503)."""
+        pods: list[Pod] = []
+        for number, each in enumerate(review.spec.pod_sets):
+            pods += self._pods(namespace, each, number, await self._priority(review.spec.gang, each, number))
+        gang_id = f"{namespace}/{review.spec.gang.name or UNNAMED}"
+        while gang_id in self._state.registry.gangs:
+            gang_id += "-review"
+        return Wanted(gang_id, tuple(pods), review.spec.gang.min, mode_of(review.spec.gang))
+
+    def hypothetical(self, wanted: Wanted) -> Hypothetical:
+        """The group that it would be."""
+        return hypothetical(wanted, self._planning.defaults, created_s=int(self._clocks.wall_s()))
+
+    def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:
+        """Plan a group that does not exist, on the present snapshot or a changed one.
+
+        Raises Refused (503) if so many groups come before it that one plan does not reach it.
+        """
+        now_s, wall_s = self._clocks.now_s(), self._clocks.wall_s()
+        given = self._state.glance_input(group, now_s, wall_s)
+        snapshot = change(given.snapshot) if change is not None else given.snapshot
+        made = plan(
+            snapshot,
+            given.queue,
+            now_s=now_s,
+            limits=self._planning.limits,
+            policy=self._planning.policy,
+            reserving=given.reserving,
+            preempting=given.preempting,
+        )
+        verdicts = [each for each in made.verdicts if each.group == group.id]
+        if not verdicts:
+            raise Refused(503, f"{len(made.verdicts)} groups are looked at before it; ask again", retry_after_s=1)
+        return Tried(group, verdicts[0], snapshot)
+
+    def status(self, tried: Tried, about: Hypothetical, review: Review, *, sees_nodes: bool) -> Json:
+        """The answer, without suggestions."""
+        told = tried.verdict.of_gang(tried.group.id)
+        placements = tried.placements
+        found: Json = {
+            "fits": bool(placements),
+            "reason": told.reason.value,
+            "message": told.text if sees_nodes else _without_nodes(tried.verdict, told.text),
+            "nodes": self._kinds(tried, placements),
+            "preempts": _preempts(tried.verdict, tried.group.id.partition("/")[0]),
+            "problems": list(about.problems),
+        }
+        if sees_nodes and placements:
+            of_set = [_set_name(each, number) for number, each in enumerate(review.spec.pod_sets)]
+            where = Counter((_number(each.pod), each.node) for each in placements)
+            found["assignments"] = [
+                {"podSet": of_set[number], "node": node, "count": count}
+                for (number, node), count in sorted(where.items())
+            ]
+        return found
+
+    def advice(self, wanted: Wanted, about: Hypothetical) -> list[str]:
+        """What is to be changed whether it fits or not."""
+        names = sorted({pod.scheduler_name for pod in wanted.pods} - self._state.names)
+        ours = " or ".join(sorted(self._state.names))
+        told = [f'schedulerName "{name}" is not served here: set {ours}' for name in names]
+        if about.others:
+            told.append(f"it starts together with {', '.join(about.others)}, which this review does not look at")
+        return told
+
+    def _kinds(self, tried: Tried, placements: Sequence[Placement]) -> list[Json]:
+        table = tried.snapshot.table
+        nodes = {placement.node for placement in placements}
+        kinds = Counter(kind_of(table.nodes[table.index[name]], self._planning.policy) for name in nodes)
+        return [{"kind": kind, "count": count} for kind, count in sorted(kinds.items())]
+
+    def _pods(self, namespace: str, of: PodSet, number: int, priority: tuple[int, bool]) -> list[Pod]:
+        try:
+            pod = self._make_pod(
+                of.template,
+                namespace=namespace,
+                name=f"{_set_name(of, number)}-0",
+                created_s=int(self._clocks.wall_s()),
+                priority=priority[0],
+            )
+        except ValueError as error:
+            raise invalid(KIND, "", [(f"spec.podSets[{number}].template", str(error))]) from None
+        changes: Json = {"native_group": "", "never_preempts": pod.never_preempts or priority[1]}
+        return [
+            msgspec.structs.replace(pod, name=f"{_set_name(of, number)}-{index}", uid=f"{number}:{index}", **changes)
+            for index in range(of.count)
+        ]
+
+    async def _priority(self, gang: GangSettings, of: PodSet, number: int) -> tuple[int, bool]:
+        """The priority of a template's pods, and whether their class never preempts."""
+        if gang.priority is not None:
+            return gang.priority, False
+        spec = of.template.get("spec")
+        name = gang.priority_class_name or (spec.get("priorityClassName") if isinstance(spec, dict) else None) or ""
+        answer = await self._calls("GET", PRIORITY_CLASSES)
+        if not answer.is_ok:
+            raise Refused(503, "the PriorityClasses cannot be read", retry_after_s=1)
+        classes = answer.body.get("items") or []
+        found = [each for each in classes if (each["metadata"]["name"] == name if name else each.get("globalDefault"))]
+        if name and not found:
+            text = f'there is no PriorityClass "{name}"'
+            raise invalid(KIND, "", [(f"spec.podSets[{number}].template.spec.priorityClassName", text)])
+        # Of several global defaults the lowest counts (plugin/pkg/admission/priority).
+        chosen: Json = min(found, key=lambda each: each.get("value", 0), default={})
+        return int(chosen.get("value", 0)), chosen.get("preemptionPolicy") == "Never"
+
+
+def kind_of(node: Node, policy: GpuPolicy) -> str:
+    """A node in words: what accelerators it offers, and their product."""
+    offered = [f"{amount}× {name}" for name, amount in node.allocatable if amount and policy.is_accelerator(name)]
+    product = node.labels.get(PRODUCT_LABEL, "")
+    return " ".join([", ".join(offered), *([product] if product else [])]) if offered else "no accelerators"
+
+
+def with_pods(group: Group, change: Callable[[Pod], Pod]) -> Group:
+    """The same group with other pods."""
+    (gang,) = group.gangs
+    return replace(group, gangs=(replace(gang, pending=tuple(map(change, gang.pending))),))
+
+
+def _preempts(verdict: Verdict, namespace: str) -> list[Json]:
+    """What has to go: by gang or pod; of other namespaces it is only said how many."""
+    made = verdict.preemption
+    if not isinstance(made, Preemption):
+        return []
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for victim in made.victims:
+        is_own = victim.namespace == namespace
+        name = (victim.gang.partition("/")[2] or victim.name) if is_own else ""
+        counts["gang" if victim.gang else "pod", namespace if is_own else "", name] += 1
+    return [
+        {"kind": kind, **({"namespace": space, "name": name} if name else {}), "count": count}
+        for (kind, space, name), count in sorted(counts.items())
+    ]
+
+
+def _without_nodes(verdict: Verdict, text: str) -> str:
+    """What is told of a decision to preempt names nodes; other sentences do not."""
+    made = verdict.preemption
+    if not isinstance(made, Preemption):
+        return text
+    going = len(made.victims) + len(made.awaited)
+    return f"it starts once {counted(going, 'pod')} on its nodes {'has' if going == 1 else 'have'} ended"
+
+
+def _set_name(of: PodSet, number: int) -> str:
+    return of.name or f"set-{number}"
+
+
+def _number(pod: Pod) -> int:
+    return int(pod.uid.partition(":")[0])

@@ -1,0 +1,146 @@
+"""What would help a gang that does not fit: the smallest change of each kind, each one tried by a plan of its own.
+
+Law: nothing is suggested that was not planned and found to start. Names of nodes are not told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from gangsched.core.diagnosis import shortage
+from gangsched.core.filter import static_fit
+from gangsched.core.reserve import Ledger
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.objects import Pod, Shape, Taint, Toleration
+from gangsched.model.resources import format_quantity
+from gangsched.model.snapshot import Snapshot
+from gangsched.model.text import counted, named
+from gangsched.state.hypothetical import with_minimum
+from gangsched.visibility.reviews import Reviewer, Step, Tried, with_pods
+
+KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
+
+
+async def suggestions(reviewer: Reviewer, tried: Tried, policy: GpuPolicy, step: Step) -> AsyncIterator[str]:
+    """Sentences, the smallest change of each kind."""
+    for found in (_freeing(reviewer, tried, policy), _tolerating(reviewer, tried), _anywhere(reviewer, tried)):
+        await step()
+        if found:
+            yield found
+    minimum = await _smaller(reviewer, tried, step)
+    if minimum:
+        yield f"a minimum of {minimum} instead of {tried.group.gangs[0].min_member} would start now"
+
+
+async def _smaller(reviewer: Reviewer, tried: Tried, step: Step) -> int:
+    """The largest minimum that would start, 0 for none."""
+    low, high = 0, tried.group.gangs[0].min_member
+    while high - low > 1:
+        middle = (low + high) // 2
+        if reviewer.attempt(with_minimum(tried.group, middle)).placements:
+            low = middle
+        else:
+            high = middle
+        await step()
+    return low
+
+
+def _freeing(reviewer: Reviewer, tried: Tried, policy: GpuPolicy) -> str:
+    """How much of the scarcest resource would have to be free, on the fewest nodes that come closest."""
+    (gang,) = tried.group.gangs
+    shapes = Counter(pod.shape for pod in gang.pending)
+    if len(shapes) != 1 or not tried.verdict.needs:
+        return ""
+    ((shape, number),) = shapes.items()
+    ledger = Ledger(tried.snapshot, policy=policy)
+    scarcest = shortage(shape, tried.group, ledger, Ledger(tried.snapshot, empty=True, policy=policy)).scarcest
+    missing = min(number, gang.min_member) - scarcest.takes
+    if missing <= 0 or scarcest.never:
+        return ""
+    lacking = _lacking(shape, scarcest.resource, scarcest.asked, missing, tried.snapshot)
+    row = tried.snapshot.resources[scarcest.resource]
+
+    def freed(snapshot: Snapshot) -> Snapshot:
+        free = snapshot.free.copy()
+        for node, amount in lacking.items():
+            free[row, node] += amount
+        return replace(snapshot, free=free)
+
+    if not lacking or not reviewer.attempt(tried.group, freed).placements:
+        return ""
+    amount = format_quantity(scarcest.resource, sum(lacking.values()))
+    return f"{amount} more {scarcest.resource} free on {counted(len(lacking), 'node')} would let it start now"
+
+
+def _lacking(shape: Shape, resource: str, asked: int, pods: int, snapshot: Snapshot) -> dict[int, int]:
+    """What `pods` more pods lack, by node: each where least has to go; {} where nodes offer too little."""
+    row = snapshot.resources[resource]
+    offered, free = snapshot.allocatable[row], snapshot.free[row].clip(min=0)
+    nodes = [n for n in static_fit(shape, snapshot.table).mask.nonzero()[0].tolist() if offered[n] >= asked]
+    heap = [(int(asked - free[n] % asked), n, int(offered[n] - free[n])) for n in nodes]
+    heap = [entry for entry in heap if entry[0] <= entry[2]]
+    heapify(heap)
+    lacking: Counter[int] = Counter()
+    while heap and pods:
+        amount, node, taken = heappop(heap)
+        lacking[node] += amount
+        pods -= 1
+        if taken - amount >= asked:
+            heappush(heap, (asked, node, taken - amount))
+    return {} if pods else dict(lacking)
+
+
+def _tolerating(reviewer: Reviewer, tried: Tried) -> str:
+    """The taints that keep it off nodes where it would start."""
+    everything = (Toleration(operator="Exists"),)
+    changed = reviewer.attempt(with_pods(tried.group, _of_shape(lambda shape: replace(shape, tolerations=everything))))
+    if not changed.placements:
+        return ""
+    table = changed.snapshot.table
+    tolerated = {pod.uid: pod.shape.tolerations for pod in tried.group.gangs[0].pending}
+    taints = {
+        _words(taint)
+        for placement in changed.placements
+        for taint in table.nodes[table.index[placement.node]].taints
+        if taint.effect in KEEPS_OFF and not any(_tolerates(each, taint) for each in tolerated[placement.pod.uid])
+    }
+    return f"a toleration of {named(sorted(taints))} would let it start now" if taints else ""
+
+
+def _anywhere(reviewer: Reviewer, tried: Tried) -> str:
+    """Whether it is only its own choice of nodes."""
+    shapes = {pod.shape for pod in tried.group.gangs[0].pending}
+    if not any(shape.node_selector or shape.required is not None for shape in shapes):
+        return ""
+    change = _of_shape(lambda shape: replace(shape, node_selector=(), required=None))
+    if not reviewer.attempt(with_pods(tried.group, change)).placements:
+        return ""
+    return "without its node selector and required node affinity it would start now"
+
+
+def _of_shape(change: Callable[[Shape], Shape]) -> Callable[[Pod], Pod]:
+    """Changes the shapes of pods; equal pods keep sharing one."""
+    made: dict[Shape, Shape] = {}
+
+    def of_pod(pod: Pod) -> Pod:
+        if pod.shape not in made:
+            made[pod.shape] = change(pod.shape)
+        return msgspec.structs.replace(pod, shape=made[pod.shape])
+
+    return of_pod
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """v1.Toleration.ToleratesTaint."""
+    if toleration.effect not in {"", taint.effect} or (toleration.key and toleration.key != taint.key):
+        return False
+    return toleration.operator == "Exists" or toleration.value == taint.value
+
+
+def _words(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

@@ -1,0 +1,55 @@
+"""The composition root of the API of gangs: what `visibility` asks of `kube` and of the settings.
+
+Law: as in `daemon`, which imports this only where the API is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from gangsched import parameters
+from gangsched.kube.http.calls import call
+from gangsched.kube.http.connection_pool import ConnectionPool
+from gangsched.kube.ports import Runtime
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.templates import template_pod
+from gangsched.settings import Settings
+from gangsched.state.scheduling import SchedulingState
+from gangsched.visibility.gang_store import GangStore
+from gangsched.visibility.ports import Answer, Clocks, Json
+from gangsched.visibility.reviews import Planning, Reviewer
+from gangsched.visibility.server import Server
+
+
+def visibility_server(
+    settings: Settings,
+    state: SchedulingState,
+    connection_pool: ConnectionPool,
+    runtime: Runtime,
+    *,
+    leads: Callable[[], bool],
+    identity: str,
+) -> Server:
+    """The server of one daemon."""
+    clocks = Clocks(now_s=runtime.now, wall_s=lambda: runtime.wall().timestamp())
+    policy, rules = parameters.gpu_policy(settings), parameters.rules(settings)
+
+    async def calls(method: str, path: str, body: Json | None = None) -> Answer:
+        return Answer(*await call(connection_pool, method, path, body))
+
+    def served_by() -> Json:
+        return {"role": "leader" if leads() else "standby", "identity": identity}
+
+    planning = Planning(limits=parameters.limits(settings), policy=policy, defaults=rules.defaults)
+    make_pod = partial(template_pod, shapes=ShapeTable())
+    return Server(
+        settings,
+        calls,
+        GangStore(state, clocks, policy=policy, served_by=served_by),
+        clocks=clocks,
+        leads=leads,
+        reviewer=Reviewer(state, calls, clocks, make_pod, planning),
+        policy=policy,
+        served_by=served_by,
+    )

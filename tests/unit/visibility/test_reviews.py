@@ -1,0 +1,237 @@
+"""PlacementReviews: what they answer is what happens, and nothing is changed by asking."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import partial
+from typing import Any
+
+import msgspec
+import pytest
+
+from gangsched.api.gang_spec import GangDefaults
+from gangsched.core.cycle import Limits
+from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.templates import template_pod
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.objects import Pod, Taint
+from gangsched.model.reservation import ReservationLimits
+from gangsched.state.scheduling import Rules
+from gangsched.state.validate import validate
+from gangsched.visibility.ports import Answer, Clocks, Json
+from gangsched.visibility.review_request import Review, read_review
+from gangsched.visibility.reviews import Planning, Reviewer
+from gangsched.visibility.statuses import Refused
+from gangsched.visibility.suggestions import suggestions
+from tests.builders import members, node, pod, pod_group
+from tests.world import EPOCH_S, World
+
+SEEDS = range(200)
+
+
+async def no_pause() -> None:
+    """Nothing else has to run."""
+
+
+def body(*sets: Json, **gang: Any) -> bytes:
+    """A PlacementReview."""
+    spec = {"gang": gang, "podSets": list(sets)}
+    kind = {"apiVersion": "visibility.gangsched.dev/v1alpha1", "kind": "PlacementReview"}
+    return json.dumps({**kind, "spec": spec}).encode()
+
+
+def pod_set(count: int, gpus: int = 1, name: str = "worker", **spec: Any) -> Json:
+    """A set of like pods."""
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
+    containers = [{"name": "c", "image": "i", "resources": {"limits": limits}}]
+    return {"name": name, "count": count, "template": {"spec": {"containers": containers, **OURS, **spec}}}
+
+
+OURS: Json = {"schedulerName": "gangsched"}
+
+
+class Asked:
+    """Reviews of a world."""
+
+    def __init__(self, world: World, *classes: Json) -> None:
+        self.world = world
+        self.classes = list(classes)
+        planning = Planning(limits=world.limits or Limits(), policy=GpuPolicy(), defaults=GangDefaults())
+        clocks = Clocks(now_s=lambda: world.now_s, wall_s=lambda: EPOCH_S + world.now_s)
+        self.reviewer = Reviewer(world.state, self._call, clocks, partial(template_pod, shapes=ShapeTable()), planning)
+        self.pods: tuple[Pod, ...] = ()
+
+    async def _call(self, method: str, path: str, body: Json | None = None) -> Answer:
+        return Answer(200, {"items": self.classes})
+
+    async def review(self, text: bytes, *, sees_nodes: bool = True) -> Json:
+        """The status."""
+        review: Review = read_review(text)
+        wanted = await self.reviewer.wanted("ns", review)
+        self.pods = wanted.pods
+        about = self.reviewer.hypothetical(wanted)
+        tried = self.reviewer.attempt(about.group)
+        status = self.reviewer.status(tried, about, review, sees_nodes=sees_nodes)
+        advice = self.reviewer.advice(wanted, about)
+        if not status["fits"]:
+            advice += [each async for each in suggestions(self.reviewer, tried, GpuPolicy(), no_pause)]
+        return {**status, "suggestions": advice}
+
+
+async def test_a_gang_that_fits() -> None:
+    """On which nodes of which kinds; names of nodes only for those who may list them."""
+    world = World(node("a", labels={"nvidia.com/gpu.product": "A100"}), node("b"), node("c", 0)).settle()
+    asked = Asked(world)
+    status = await asked.review(body(pod_set(2, 8), pod_set(1, 0, "driver")))
+    assert status["fits"] is True
+    assert status["reason"] == "Scheduled"
+    assert {"kind": "8× nvidia.com/gpu A100", "count": 1} in status["nodes"]
+    assert sum(each["count"] for each in status["assignments"]) == 3
+    assert "assignments" not in await asked.review(body(pod_set(1)), sees_nodes=False)
+
+
+async def test_the_culprit_and_the_smallest_changes() -> None:
+    """GPUs to be free on so many nodes, a smaller minimum, a toleration, the node selector: each was tried."""
+    world = World(node("a", 8), node("b", 8), node("c", 8, taints=[Taint("team", "x", "NoSchedule")]))
+    world.create([pod("busy", gpus=2, node_name="a", scheduler_name="other")])
+    asked = Asked(world.settle())
+    status = await asked.review(body(pod_set(2, 8)))
+    assert status["fits"] is False
+    assert "Insufficient nvidia.com/gpu" in status["message"]
+    assert status["suggestions"] == [
+        "2 more nvidia.com/gpu free on 1 node would let it start now",
+        "a toleration of team=x:NoSchedule would let it start now",
+        "a minimum of 1 instead of 2 would start now",
+    ]
+    selective = await asked.review(body(pod_set(1, 8, nodeSelector={"zone": "nowhere"})))
+    assert selective["suggestions"] == ["without its node selector and required node affinity it would start now"]
+    never = await asked.review(body(pod_set(1, 9)))
+    assert never["suggestions"] == []
+    other = await asked.review(body(pod_set(1, 1, schedulerName="gangshed")))
+    assert other["suggestions"] == ['schedulerName "gangshed" is not served here: set gangsched']
+
+
+async def test_what_it_would_preempt() -> None:
+    """Gangs of its namespace by name, of others by number; who may not list nodes learns no name of any."""
+    world = World(node("a", 4), node("b", 4), preempts=True)
+    world.create(members("mine", 2, gpus=2, priority=1), members("theirs", 1, gpus=4, priority=1, namespace="other"))
+    world.settle()
+    high = {"metadata": {"name": "high"}, "value": 100}
+    asked = Asked(world, high)
+    status = await asked.review(body(pod_set(2, 4, priorityClassName="high")), sees_nodes=False)
+    assert status["fits"] is True
+    assert status["reason"] == "Preempting"
+    assert status["preempts"] == [
+        {"kind": "gang", "count": 1},
+        {"kind": "gang", "namespace": "ns", "name": "mine", "count": 2},
+    ]
+    assert status["message"] == "it starts once 3 pods on its nodes have ended"
+    low = await asked.review(body(pod_set(2, 4), priority=0))
+    assert (low["fits"], low["preempts"]) == (False, [])
+    with pytest.raises(Refused, match='there is no PriorityClass "nosuch"'):
+        await asked.review(body(pod_set(1), priorityClassName="nosuch"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{" * 100_000,
+        b'{"spec": {"podSets": 1}}',
+        body(),
+        body(pod_set(0)),
+        body(pod_set(1_001)),
+        body(*(pod_set(1, name=str(number)) for number in range(33))),
+        body(pod_set(1), pod_set(1)),
+        body(pod_set(1), min=0),
+        body(pod_set(1), mode="Sometimes"),
+        body(pod_set(1), priority=2**40),
+        body(pod_set(1, nodeSelector={f"key-{number}": "x" for number in range(14_000)})),
+        body({"name": "x", "count": 1, "template": {"spec": {"containers": []}}}),
+        body({"name": "x", "count": 1, "template": {}}),
+        body({"name": "x", "count": 1, "template": {"spec": 7}}),
+        body(pod_set(1, containers=[{"resources": {"requests": {"cpu": "many"}}}])),
+        body(pod_set(1, containers=[7])),
+        b'{"kind": "Pod", "apiVersion": "v1"}',
+    ],
+)
+async def test_bad_requests_are_refused(text: bytes) -> None:
+    """400 or 422, never a plan."""
+    world = World(node("a")).settle()
+    with pytest.raises(Refused) as refused:
+        await Asked(world).review(text)
+    assert refused.value.code in {400, 422}
+
+
+def case(seed: int) -> tuple[World, bytes, str]:
+    """A cluster on which work runs, waits and holds, and a review that may or may not fit; its mode."""
+    rng = random.Random(seed)
+    rules = Rules(reservations=ReservationLimits(small_head_after_s=0.0)) if rng.random() < 0.5 else Rules()
+    taints = [Taint("team", "x", "NoSchedule")]
+    sizes = [rng.choice((2, 4, 8)) for _ in range(rng.randint(1, 6))]
+    nodes = [node(f"n{n}", size, taints=taints if rng.random() < 0.2 else ()) for n, size in enumerate(sizes)]
+    world = World(*nodes, rules=rules, preempts=rng.random() < 0.5)
+    for number in range(rng.randint(0, 6)):
+        size, gpus = rng.randint(1, 4), rng.choice((1, 2, 4))
+        mode = rng.choice(("Strict", "NonStrict"))
+        expected = (("gangsched.dev/expected-runtime", rng.choice(("60s", "1h"))),) if rng.random() < 0.5 else ()
+        many = members(f"g{number}", size, gpus=gpus, mode=mode, priority=rng.choice((0, 5)))
+        world.create([msgspec.structs.replace(each, run_time_metadata=expected) for each in many])
+        world.settle()
+    world.advance(rng.choice((0.0, 1.5, 70.0))).settle()
+    mode = rng.choice(("Strict", "NonStrict"))
+    sets = [pod_set(rng.randint(1, 4), rng.choice((0, 1, 2, 4, 8)), f"s{n}") for n in range(rng.randint(1, 2))]
+    total = sum(each["count"] for each in sets)
+    return world, body(*sets, min=rng.randint(1, total), mode=mode, priority=rng.choice((0, 0, 9))), mode
+
+
+def remembered(world: World) -> object:
+    """All that the state remembers, as far as it can be compared."""
+    state = world.state
+    reservations = state.reservations
+    return (
+        sorted(
+            (group.id, group.generation, group.rounds, group.yielded_to) for group in state.registry.groups.values()
+        ),
+        sorted((uid, state.members[uid].state, state.members[uid].node) for uid in state.members.uids()),
+        {part: state.queue.part(part) for part in state.registry.groups},
+        state.queue.next_deadline_s(),
+        reservations.standing,
+        reservations.next_deadline_s(),
+        sorted(reservations.waiting.ids()),
+        set(state.cluster.touched),
+        id(state.snapshot()),
+        state.preemptions.next_deadline_s(),
+        len(state.preemptions.nominations.all()),
+        state.snapshot().free.tolist(),
+        validate(state),
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_yes_means_that_it_starts_and_no_that_it_does_not(seed: int) -> None:
+    """The same pods, applied as a PodGroup at once; and asking, also twice, leaves no trace."""
+    world, text, mode = case(seed)
+    before = remembered(world)
+    asked = Asked(world)
+    status = await asked.review(text)
+    assert await asked.review(text) == status
+    assert remembered(world) == before
+    minimum = json.loads(text)["spec"]["gang"]["min"]
+    label = (("gang.scheduling.koordinator.sh/mode", mode), ("scheduling.x-k8s.io/pod-group", "new"))
+    created_s = int(EPOCH_S + world.now_s)
+    world.declare(pod_group("new", minimum, creation_s=created_s))
+    made = world.create(
+        [msgspec.structs.replace(each, gang_metadata=label, uid=f"new-{each.uid}") for each in asked.pods]
+    )
+    world.turn()
+    group = world.state.registry.groups["ns/new"]
+    assert group.verdict is not None
+    starts = group.verdict.sent > 0 or bool(group.verdict.preemption and group.nominated)
+    assert starts is status["fits"], (status, group.verdict.told)
+    world.settle()
+    if status["fits"] and status["reason"] == "Scheduled":
+        bound = [each for each in made if world.pods[each.uid].node_name]
+        assert len(bound) >= minimum
