@@ -6,12 +6,15 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from gangsched import __version__
 from gangsched.kubectl.main import cli
+from gangsched.kubectl.session import GANGS
 from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, served
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "kubectl.md"
@@ -20,6 +23,13 @@ LACKS = (
     "4 nvidia.com/gpu are free in all, at most 4 on one node; a node offers up to 8. "
     "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
 )
+CONTAINER = {"name": "main", "image": "pause", "resources": {"limits": {"nvidia.com/gpu": 4}}}
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train"},
+    "spec": {"parallelism": 3, "template": {"spec": {"schedulerName": "gangsched", "containers": [CONTAINER]}}},
+}
 NAMESPACED = "/api/v1/namespaces/team"
 X = "scheduling.x-k8s.io"
 DEPLOYMENT = {
@@ -74,17 +84,41 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi,
             "get", "customresourcedefinitions"
         ),
     }
-    with served(tmp_path_factory.mktemp("docs"), answers) as at_work:
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "job.yaml").write_text(yaml.safe_dump(JOB))
+    with served(folder, answers) as at_work:
         yield at_work
+
+
+def waiting(position: int) -> dict[str, Any]:
+    """The gang `training` as the gangs API shows it."""
+    place = {"position": position, "before": position - 1, "waitingSince": "2026-11-22T14:05:09Z"}
+    members = {"total": 2, "byState": {"pending": 2}}
+    return {
+        "metadata": {"namespace": "team", "name": "training"},
+        "spec": {"min": 2},
+        "status": {"members": members, "reason": "Unschedulable", "message": LACKS, "queue": "parked", **place},
+    }
 
 
 @pytest.mark.parametrize(
     ("words", "output"), EXAMPLES, ids=lambda given: " ".join(given) if isinstance(given, list) else ""
 )
-def test_every_example_prints_what_the_page_shows(cluster: tuple[FakeApi, Path], words: list[str], output: str) -> None:
-    """The page has the output of each command as it is."""
-    answer = CliRunner().invoke(cli, words, env={"KUBECONFIG": str(cluster[1])})
-    assert answer.output.replace(__version__, "0.1.0").strip().splitlines() == output.strip().splitlines()
+def test_every_example_prints_what_the_page_shows(
+    cluster: tuple[FakeApi, Path], words: list[str], output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page has the output of each command as it is; a file that one writes is there for the next."""
+    fake, kubeconfig = cluster
+    monkeypatch.chdir(kubeconfig.parent)
+    if words[0] == "queue":  # the one that needs the API
+        monkeypatch.setitem(fake.answers, f"{GANGS}/namespaces/team/gangs", listed(waiting(3)))
+    answer = CliRunner().invoke(cli, words, env={"KUBECONFIG": str(kubeconfig)})
+    assert timeless(answer.output.replace(__version__, "0.1.0")) == timeless(output)
+
+
+def timeless(text: str) -> list[str]:
+    """The lines, whenever they are printed."""
+    return re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ", "2026-11-22T14:05Z", text).strip().splitlines()
 
 
 def test_every_command_has_an_example() -> None:

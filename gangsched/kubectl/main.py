@@ -135,6 +135,45 @@ def replay(
 
 
 @cli.command()
+def queue(
+    *,
+    namespace: Namespace = None,
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")] = False,
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show the gangs that wait in the order of the queue; the gangs API must be served."""
+
+    def work() -> int:
+        from gangsched.kubectl.waiting import queue as ask
+
+        return ask(Session(namespace, kubeconfig, context), output, all_namespaces=everywhere)
+
+    raise typer.Exit(guarded(work))
+
+
+@cli.command()
+def plan(
+    *,
+    file: Annotated[Path, typer.Option("--filename", "-f", metavar="FILE", help="A manifest; - is stdin.")],
+    minimum: Annotated[int | None, typer.Option("--min", min=0, help="The minimum of each gang.")] = None,
+    namespace: Namespace = None,
+    output: Form = Output.TEXT,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say whether what a manifest describes would start now; exit code 1 if it would not. Nothing is created."""
+
+    def work() -> int:
+        from gangsched.kubectl.plan.command import plan as ask
+
+        return ask(Session(namespace, kubeconfig, context), file, minimum, output)
+
+    raise typer.Exit(guarded(work))
+
+
+@cli.command()
 def version() -> None:
     """Print the version."""
     typer.echo(f"kubectl-gangsched {__version__}")

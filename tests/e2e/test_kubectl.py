@@ -15,11 +15,14 @@ import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, Object
-from control_plane.applying import apply_manifests, apply_yaml
+from control_plane.applying import apply_manifests, apply_visibility, apply_yaml
+from control_plane.components import KUBECTL
 from control_plane.daemon import Daemon
 from control_plane.following import Following
+from control_plane.ports import free_ports
 
 from tests.e2e.kube_parts import ROOT
+from tests.e2e.visibility.conftest import await_available, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -78,9 +81,15 @@ def editor(plane: ControlPlane) -> Path:
 
 
 @pytest.fixture(scope="module")
-def daemon(plane: ControlPlane) -> Iterator[Daemon]:
+def port() -> int:
+    """Where the daemon serves the API of gangs, which nobody asks until there is an APIService."""
+    return free_ports(1)[0]
+
+
+@pytest.fixture(scope="module")
+def daemon(plane: ControlPlane, port: int) -> Iterator[Daemon]:
     """One daemon, which has put `running` on both nodes and found no room for `training`."""
-    with Daemon(plane) as daemon:
+    with serving(plane, port) as daemon:
         api = Api.of(plane)
         make.create_all(api, make.gang("running", MINE, members=3, gpus=4))
         with Following(api, PODS) as pods:
@@ -196,3 +205,64 @@ def test_a_replayed_snapshot_says_what_the_conditions_say(
     refused = ask(editor, "snapshot", "--out", str(taken))
     assert refused.code == 2
     assert "may not list " in refused.err
+
+
+def manifest(path: Path, pods: int) -> str:
+    """A file with a Job of so many pods of 4 GPUs; its name."""
+    resources = {"limits": {"nvidia.com/gpu": 4}}
+    template = {
+        "spec": {
+            "schedulerName": "gangsched",
+            "restartPolicy": "Never",
+            "containers": [{"name": "c", "image": "i", "resources": resources}],
+        }
+    }
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"of-{pods}"}}
+    path.write_text(json.dumps({**body, "spec": {"parallelism": pods, "template": template}}))
+    return str(path)
+
+
+def test_plan_without_the_api_needs_rights(plane: ControlPlane, daemon: Daemon, editor: Path, tmp_path: Path) -> None:
+    """For who may list nodes the plan is made here; who may not is told how to get the API, and so is `queue`."""
+    no = ask(plane.kubeconfig, "plan", "-f", manifest(tmp_path / "large.json", 5))
+    assert (no.code, no.out.partition(":")[0]) == (1, "No")
+    assert "This plan was made here" in no.out
+    refused = ask(editor, "plan", "-f", manifest(tmp_path / "small.json", 1))
+    assert refused.code == 2
+    assert "kubectl apply -k manifests/visibility" in refused.err
+    queue = ask(editor, "queue")
+    assert (queue.code, "kubectl apply -k manifests/visibility" in queue.err) == (2, True)
+
+
+def test_with_the_api_a_user_of_one_namespace_learns_more(
+    plane: ControlPlane, daemon: Daemon, port: int, editor: Path
+) -> None:
+    """The gangs API is taken as soon as it is served, under `edit` in one namespace; kubectl finds the plugin."""
+    api = Api.of(plane)
+    apply_visibility(api, port)
+    await_available(api)
+    with Following(api, "/apis/rbac.authorization.k8s.io/v1/clusterroles") as roles:
+        roles.wait_for(lambda items: any(map(has_gangs, items.values())), within_s=WITHIN_S, what="the role edit")
+    api.close()
+    environment = {**os.environ, "KUBECONFIG": str(editor), "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    argv = [str(KUBECTL), "gangsched", "why", "training"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Gang {MINE}/training waits: ")
+    assert "This comes from" not in done.stdout
+    assert "before it)" in done.stdout
+    queue = ask(editor, "queue")
+    assert (queue.code, queue.out.splitlines()[0]) == (0, f"1 gang waits in namespace {MINE}.")
+    everywhere = ask(editor, "queue", "-A")
+    assert everywhere.code == 2
+    assert (
+        "may not list gangs in visibility.gangsched.dev in the whole cluster; ask for one namespace" in everywhere.err
+    )
+    theirs = ask(editor, "queue", "-n", THEIRS)
+    assert (theirs.code, f"in namespace {THEIRS}" in theirs.err) == (2, True)
+
+
+def has_gangs(role: Mapping[str, Any]) -> bool:
+    """Whether the controller has put our rule into `edit`."""
+    rules = role.get("rules") or ()
+    return role["metadata"]["name"] == "edit" and any("gangs" in (rule.get("resources") or ()) for rule in rules)

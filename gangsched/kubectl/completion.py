@@ -1,0 +1,42 @@
+"""`kubectl_complete-gangsched`: what kubectl asks for the words that may follow `kubectl gangsched …`.
+
+Law: typer finds the candidates, as for the shell's own completion of `kubectl-gangsched`; here they are only told as
+cobra has it: one a line, then `:` and a directive. It asks no cluster and never fails.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import redirect_stdout, suppress
+
+from gangsched.kubectl.main import cli
+
+PROGRAM = "kubectl-gangsched"
+FILES, NO_FILES = ":0", ":4"
+"""Cobra's directives: the shell may complete names of files, or not."""
+
+
+def candidates(words: list[str]) -> list[str]:
+    """The lines for these words, of which the last one is begun; without a candidate, names of files may follow."""
+    asked = {
+        "_KUBECTL_GANGSCHED_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join([PROGRAM, *words]),
+        "COMP_CWORD": str(max(1, len(words))),
+    }
+    found, before = io.StringIO(), {name: os.environ.get(name) for name in asked}
+    os.environ.update(asked)
+    try:
+        with redirect_stdout(found), suppress(SystemExit, ValueError):
+            cli(prog_name=PROGRAM)
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+    lines = [line for line in found.getvalue().splitlines() if line]
+    return [*lines, NO_FILES if lines else FILES]
+
+
+def main() -> None:
+    """Run the console script."""
+    sys.stdout.write("\n".join(candidates(sys.argv[1:])) + "\n")

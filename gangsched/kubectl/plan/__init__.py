@@ -1,0 +1,1 @@
+"""`plan -f FILE`: whether what a manifest describes would start now."""

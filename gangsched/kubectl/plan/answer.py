@@ -1,0 +1,65 @@
+"""The answer to whether a gang would start now, from the API or from a plan made here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gangsched.kubectl.plan.manifests import Wanted
+from gangsched.kubectl.terminal import Cell, Line, columns, sentence
+from gangsched.model.text import counted
+
+
+@dataclass(slots=True)
+class Answer:
+    """`nodes` are kinds of nodes and how many of each, `assignments` (pod set, node, pods)."""
+
+    fits: bool
+    reason: str
+    message: str
+    nodes: list[tuple[str, int]] = field(default_factory=list)
+    assignments: list[tuple[str, str, int]] = field(default_factory=list)
+    preempts: list[str] = field(default_factory=list)
+    suggestions: list[str] = field(default_factory=list)
+
+
+def of_review(status: Mapping[str, Any]) -> Answer:
+    """What a PlacementReview says."""
+    return Answer(
+        fits=bool(status.get("fits")),
+        reason=str(status.get("reason") or ""),
+        message=str(status.get("message") or ""),
+        nodes=[(str(each.get("kind")), int(each.get("count") or 0)) for each in status.get("nodes") or ()],
+        assignments=[
+            (str(each.get("podSet")), str(each.get("node")), int(each.get("count") or 0))
+            for each in status.get("assignments") or ()
+        ],
+        preempts=[_preempted(each) for each in status.get("preempts") or ()],
+        suggestions=[str(each) for each in status.get("suggestions") or ()],
+    )
+
+
+def lines(wanted: Wanted, namespace: str, answer: Answer) -> list[Line | str]:
+    """For people: yes or no first."""
+    of = counted(wanted.pods, "pod")
+    name = f"Gang {namespace}/{wanted.name}" if wanted.declared else f"{namespace}/{wanted.name}, as one gang of {of},"
+    if answer.fits:
+        many = sum(number for _, number in answer.nodes) or len({node for _, node, _ in answer.assignments})
+        where = f", its {of} on {counted(many, 'node')}" if many else ""
+        said = sentence(f"Yes: {name} would start now{where}")
+    else:
+        said = sentence(f"No: {name} would not start now: {answer.message}")
+    told: list[Line | str] = [[Cell(said, "bold green" if answer.fits else "bold yellow")]]
+    told += [f"  {number} × {kind}" for kind, number in answer.nodes]
+    told += [f"  It would have {victim} evicted." for victim in answer.preempts]
+    told += [f"  What would help: {sentence(each)}" for each in answer.suggestions]
+    if answer.assignments:
+        rows = [(pod_set, node, str(number)) for pod_set, node, number in answer.assignments]
+        told += ["", *columns(("PODS OF", "NODE", "NUMBER"), rows)]
+    return told
+
+
+def _preempted(each: Mapping[str, Any]) -> str:
+    name = f" {each.get('namespace')}/{each['name']}" if each.get("name") else ""
+    return f"{each.get('kind')}{name} ({counted(int(each.get('count') or 1), 'pod')})"

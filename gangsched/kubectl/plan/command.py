@@ -1,0 +1,99 @@
+"""`plan -f FILE`: a PlacementReview for each gang of the file, else a plan made here.
+
+Law: nothing is created in the cluster. Each gang is asked about alone. Where the API is not served, who may list nodes
+and pods gets the same plan from a snapshot; the answer says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
+from gangsched.kubectl.plan import manifests
+from gangsched.kubectl.plan.answer import Answer, lines, of_review
+from gangsched.kubectl.plan.manifests import Wanted
+from gangsched.kubectl.session import DONE, FOUND, GANGS, CannotAnswer, Session
+from gangsched.kubectl.terminal import Line, Output, write, write_json
+from gangsched.kubectl.waiting import INSTALL
+
+OURS = "gangsched"
+
+
+def plan(session: Session, path: Path, minimum: int | None, output: Output) -> int:
+    """Print whether each gang of the file would start; 1 if one would not. Raises Fault and CannotAnswer."""
+    gangs = manifests.gangs(manifests.read(path))
+    for gang in gangs:
+        gang.min_member = minimum if minimum is not None else gang.min_member
+    answers, instead = _answers(session, gangs)
+    notes = [note for gang in gangs for note in _notes(gang)]
+    if output is Output.JSON:
+        reviews = [
+            {"gang": gang.name, "namespace": gang.namespace or session.namespace, "pods": gang.pods, **asdict(answer)}
+            for gang, answer in zip(gangs, answers, strict=True)
+        ]
+        write_json({"gangs": reviews, "notes": notes, "instead": instead})
+    else:
+        told: list[Line | str] = []
+        for gang, answer in zip(gangs, answers, strict=True):
+            told += [*([""] if told else []), *lines(gang, gang.namespace or session.namespace, answer)]
+        told += [line for note in notes for line in ("", f"Note: {note}")]
+        write([*told, *(["", f"This plan was made here: {instead}."] if instead else [])])
+    return DONE if all(answer.fits for answer in answers) else FOUND
+
+
+def _answers(session: Session, gangs: list[Wanted]) -> tuple[list[Answer], str]:
+    """The answers, and why they do not come from the API; "" if they do."""
+    instead = _why_not_the_api(session)
+    if not instead:
+        return [_review(session, gang) for gang in gangs], ""
+    from gangsched.kubectl.plan.local import plan_here, priorities
+    from gangsched.kubectl.snapshot.take import take
+
+    try:
+        taken = take(session.client)
+    except CannotAnswer as refusal:
+        lacks = str(refusal).partition(", and a snapshot")[0]
+        raise CannotAnswer(
+            f"{instead[:1].upper()}{instead[1:]}, and to plan without it you need more rights ({lacks}): {INSTALL}."
+        ) from refusal
+    values = priorities(session.client)
+    return [plan_here(taken, gang, gang.namespace or session.namespace, values) for gang in gangs], instead
+
+
+def _why_not_the_api(session: Session) -> str:
+    (served,) = session.client.gets([GANGS])
+    if isinstance(served, dict):
+        names = {each.get("name") for each in served.get("resources") or ()}
+        return "" if "placementreviews" in names else "this cluster's gangs API has no placement reviews"
+    if isinstance(served, ApiFault) and served.status in {NOT_FOUND, FORBIDDEN}:
+        return "this cluster does not serve placement reviews (visibility.gangsched.dev)"
+    return f"the gangs API does not answer ({str(served).rstrip('.')})"
+
+
+def _review(session: Session, gang: Wanted) -> Answer:
+    settings: dict[str, Any] = {"name": gang.name}
+    if gang.min_member is not None or not gang.declared:
+        settings["min"] = gang.min_member if gang.min_member is not None else gang.pods
+    body = {
+        "apiVersion": "visibility.gangsched.dev/v1alpha1",
+        "kind": "PlacementReview",
+        "spec": {
+            "gang": settings,
+            "podSets": [{"name": each.name, "count": each.count, "template": each.template} for each in gang.pod_sets],
+        },
+    }
+    namespace = quote(gang.namespace or session.namespace)
+    return of_review(session.client.json("POST", f"{GANGS}/namespaces/{namespace}/placementreviews", body)["status"])
+
+
+def _notes(gang: Wanted) -> list[str]:
+    """What keeps the scheduler from ever looking at the pods."""
+    names = {str(each.template.get("spec", {}).get("schedulerName") or "default-scheduler") for each in gang.pod_sets}
+    return [
+        f'pods of {gang.name} have schedulerName "{name}": gangsched schedules them only under one of its own names, '
+        f'usually "{OURS}".'
+        for name in sorted(names - {OURS})
+    ]

@@ -1,0 +1,127 @@
+"""A plan made here: a snapshot with the pods of the manifest added, for clusters without placement reviews.
+
+Law: it is the scheduler's own plan on what may be read (`snapshot.replay`); nothing is written. The pods wait beside
+all that wait already, created now, in place of those of the same gang. Limits count as requests and the PriorityClass
+gives the priority, as in the API server; what LimitRanges and webhooks add is not known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from gangsched.api import keys
+from gangsched.kube.http.blocking import BlockingClient
+from gangsched.kube.http.faults import Fault
+from gangsched.kube.read.wire import WirePod
+from gangsched.kubectl.plan.answer import Answer
+from gangsched.kubectl.plan.manifests import Wanted, gang_of
+from gangsched.kubectl.session import CannotAnswer
+from gangsched.kubectl.snapshot.file import PodGroups, Snapshot
+from gangsched.kubectl.snapshot.replay import decide
+from gangsched.settings import Settings, SettingsError, load
+
+UID = "planned-"
+
+
+def plan_here(taken: Snapshot, wanted: Wanted, namespace: str, priorities: Mapping[str, int]) -> Answer:
+    """Whether the gang would start on this snapshot; `priorities` are those of PriorityClasses. Raises CannotAnswer."""
+    try:
+        settings = load(None, taken.settings).settings
+    except SettingsError as error:
+        raise CannotAnswer(str(error)) from error
+    gang, added = _added(taken, wanted, namespace, settings, priorities)
+    verdicts = [each for each in decide(added, settings) if each.gang == gang]
+    if not verdicts:
+        return Answer(False, "", "its pods are gated, or none of them waits")
+    (verdict,) = verdicts
+    sets = {f"{UID}{each.name}-{index}": each.name for each in wanted.pod_sets for index in range(each.count)}
+    placed = Counter((sets[pod], node) for pod, node in verdict.starts.items() if pod in sets)
+    return Answer(
+        fits=bool(verdict.starts),
+        reason=verdict.reason,
+        message="" if verdict.starts else verdict.message.replace(gang, f"{namespace}/{wanted.name}"),
+        assignments=[(name, node, number) for (name, node), number in sorted(placed.items())],
+    )
+
+
+def priorities(client: BlockingClient) -> dict[str, int]:
+    """The values of PriorityClasses by name, "" for the default; nothing where they may not be read."""
+    try:
+        classes = client.items("/apis/scheduling.k8s.io/v1/priorityclasses")
+    except Fault:
+        return {}
+    found = {str(each["metadata"]["name"]): int(each.get("value") or 0) for each in classes}
+    default = next((int(each.get("value") or 0) for each in classes if each.get("globalDefault")), 0)
+    return {**found, "": default}
+
+
+def _added(
+    taken: Snapshot, wanted: Wanted, namespace: str, settings: Settings, values: Mapping[str, int]
+) -> tuple[str, Snapshot]:
+    """The id of the gang, and the snapshot with its pods, without those of that gang that wait already."""
+    gang = f"{namespace}/{wanted.name}" if wanted.declared else f"{namespace}/{UID}{wanted.name}"
+    pods = []
+    for pod_set in wanted.pod_sets:
+        for index in range(pod_set.count):
+            body = _pod(pod_set.template, f"{UID}{pod_set.name}-{index}", namespace, taken.taken_at, settings, values)
+            if not wanted.declared:
+                body["metadata"]["annotations"][keys.NAME] = gang.partition("/")[2]
+                body["metadata"]["annotations"][keys.MIN[0]] = str(wanted.min_member or wanted.pods)
+            pods.append(msgspec.Raw(msgspec.json.encode(body)))
+    there = [raw for raw in taken.resources.get("pods", ()) if not _waits_in(raw, gang)]
+    resources = {**taken.resources, "pods": [*there, *pods]}
+    groups = dict(taken.pod_groups)
+    if wanted.declared and wanted.min_member is not None:
+        of = groups.get(keys.X_K8S, PodGroups("v1alpha1", []))
+        metadata = {"name": wanted.name, "namespace": namespace, "uid": UID, "creationTimestamp": taken.taken_at}
+        others = [each for each in of.items if _id(each) != gang]
+        group = {"metadata": metadata, "spec": {"minMember": wanted.min_member}}
+        groups[keys.X_K8S] = PodGroups(of.version, [*others, group])
+    return gang, msgspec.structs.replace(taken, resources=resources, pod_groups=groups)
+
+
+def _pod(
+    template: Mapping[str, Any], name: str, namespace: str, now: str, settings: Settings, values: Mapping[str, int]
+) -> dict[str, Any]:
+    """The pod as an API server would make it, of our scheduler name if the template's is not one of ours."""
+    metadata, spec = template.get("metadata") or {}, dict(template["spec"])
+    if spec.get("schedulerName") not in settings.scheduler_names:
+        spec["schedulerName"] = settings.scheduler_names[0]
+    class_name = str(spec.get("priorityClassName") or "")
+    if class_name and class_name not in values:
+        raise CannotAnswer(f"There is no PriorityClass {quote(class_name)}, or you may not read it.")
+    spec["priority"] = values.get(class_name, 0)
+    for field in ("containers", "initContainers"):
+        spec[field] = [_with_requests(each) for each in spec.get(field) or ()]
+    marks = {key: dict(metadata.get(key) or {}) for key in ("labels", "annotations")}
+    identity = {"name": name, "namespace": namespace, "uid": name, "creationTimestamp": now}
+    body = {"metadata": {**marks, **identity}, "spec": spec, "status": {"phase": "Pending"}}
+    try:
+        msgspec.json.decode(msgspec.json.encode(body), type=WirePod)
+    except msgspec.ValidationError as error:
+        raise CannotAnswer(f"A pod template is not understood: {error}.") from error
+    return body
+
+
+def _waits_in(raw: msgspec.Raw, gang: str) -> bool:
+    """Whether a pod of the snapshot is a member of the gang without a node."""
+    body = msgspec.json.decode(raw)
+    if body["spec"].get("nodeName"):
+        return False
+    return f"{body['metadata'].get('namespace')}/{gang_of(body)}" == gang
+
+
+def _with_requests(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Limits are requests where there are none (pkg/apis/core/v1/defaults.go, SetDefaults_Pod)."""
+    resources = container.get("resources") or {}
+    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}} if requests else container
+
+
+def _id(body: Mapping[str, Any]) -> str:
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
