@@ -89,8 +89,8 @@ MUTANTS = (
         "safety net is gone",
         "Q3",
         "state/queueing/queue.py",
-        "if self._swept_s is None or now_s - self._swept_s >= self._sweep_every_s:",
-        "if self._swept_s is None:",
+        "overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s, self._parked_s.items())",
+        "overdue = takewhile(lambda each: each[1] == -math.inf, self._parked_s.items())",
         STATE,
     ),
     Mutant(

@@ -223,13 +223,6 @@ class Parked:
         for group, woken in self._woken.items():
             self._woken[group] = [(shape, (rank_of(group), group)) for shape, _ in woken]
 
-    def pop_all(self) -> set[str]:
-        """Remove and return all groups."""
-        groups = set(self._needs)
-        self._needs, self._kinds, self._by_shape, self._woken, self._stays = {}, {}, {}, {}, {}
-        self._rows, self._loose, self._ripe, self._unreviewed = ShapeRows(), {}, {}, []
-        return groups
-
     def helped(self, snapshot: Snapshot, grown: set[str], *, stirred: bool, heads: Set[str] = frozenset()) -> set[str]:
         """The first groups to wake when these nodes grew; `ripe` gives the next ones.
 

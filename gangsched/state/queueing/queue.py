@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Set
+from itertools import islice, takewhile
 
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
@@ -16,6 +17,8 @@ from gangsched.model.snapshot import Snapshot
 from gangsched.state.queueing.parked import Parked, Rank, Stay
 
 SAFETY_NET_S = 60.0
+SWEPT_AT_ONCE = 100
+"""Groups that are looked at again in one turn for no other reason, so that thousands do not stall the loop."""
 FIRST_BACK_OFF_S = 1.0
 LONGEST_BACK_OFF_S = 10.0
 REVIEW_AFTER_S = 1.0
@@ -45,12 +48,14 @@ class Queue:
         self._until_s: dict[str, float] = {}
         self._delay_s: dict[str, float] = {}
         self._wake_at_s: dict[str, float] = {}
-        self._swept_s: float | None = None
+        self._now_s = -math.inf
+        self._parked_s: dict[str, float] = {}
 
     def activate(self, group: str) -> None:
         """Something about the group changed, or it is new."""
         self._active.add(group)
         self.parked.remove(group)
+        self._parked_s.pop(group, None)
 
     def park(
         self,
@@ -73,6 +78,8 @@ class Queue:
         kept_from = (needs[0].count, stay or Stay()) if exact else None
         self.passed.update(self.parked.tried(group, in_vain=in_vain, kept_from=kept_from))
         self.parked.add(group, needs, rank, snapshot, stay=stay)
+        self._parked_s.pop(group, None)
+        self._parked_s[group] = self._now_s
 
     def back_off(self, group: str, now_s: float) -> None:
         """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`.
@@ -107,14 +114,15 @@ class Queue:
         self._active.discard(group)
         self.passed.update(self.parked.tried(group, in_vain=True))
         self.parked.remove(group)
-        for known in (self._until_s, self._delay_s, self._wake_at_s):
+        for known in (self._until_s, self._delay_s, self._wake_at_s, self._parked_s):
             known.pop(group, None)
 
     def ready(self, now_s: float) -> set[str]:
         """The groups to plan now. Runs the safety net."""
-        if self._swept_s is None or now_s - self._swept_s >= self._sweep_every_s:
-            self._active.update(self.parked.pop_all())
-            self._swept_s = now_s
+        self._now_s = now_s
+        overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s, self._parked_s.items())
+        for group in [group for group, _ in islice(overdue, SWEPT_AT_ONCE)]:
+            self.activate(group)
         for group in [group for group, until_s in self._until_s.items() if until_s <= now_s]:
             del self._until_s[group]
         for group in [group for group, at_s in self._wake_at_s.items() if at_s <= now_s]:
@@ -174,8 +182,8 @@ class Queue:
             deadlines.append(-math.inf)
         if self._review_s is not None:
             deadlines.append(self._review_s)
-        if len(self.parked) and self._swept_s is not None and not self._unattended:
-            deadlines.append(self._swept_s + self._sweep_every_s)
+        if self._parked_s and not self._unattended:
+            deadlines.append(next(iter(self._parked_s.values())) + self._sweep_every_s)
         return min(deadlines, default=None)
 
     def part(self, group: str) -> str:

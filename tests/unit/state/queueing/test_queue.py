@@ -6,7 +6,7 @@ from collections import Counter
 
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
-from gangsched.state.queueing.queue import SAFETY_NET_S, Queue
+from gangsched.state.queueing.queue import SAFETY_NET_S, SWEPT_AT_ONCE, Queue
 from tests.builders import members, node, pod, shape, snapshot
 from tests.world import World
 
@@ -73,6 +73,26 @@ def test_safety_net_looks_at_everything_every_minute() -> None:
     assert queue.ready(SAFETY_NET_S - 1) == set()
     assert queue.next_deadline_s() == SAFETY_NET_S
     assert queue.ready(SAFETY_NET_S) == {"g"}
+
+
+def test_the_safety_net_looks_at_thousands_in_pieces() -> None:
+    """Q3: not all in one turn; those parked first come first, and each has its next try 60 s after its last one."""
+    queue = Queue()
+    queue.ready(0.0)
+    names = [f"g{number:04}" for number in range(250)]
+    for name in names:
+        queue.park(name, ())
+    seen: list[str] = []
+    for _ in range(3):
+        assert queue.next_deadline_s() == SAFETY_NET_S
+        found = queue.ready(SAFETY_NET_S + 1)
+        assert len(found) == min(SWEPT_AT_ONCE, 250 - len(seen))
+        seen += sorted(found)
+        for name in sorted(found):
+            queue.park(name, ())
+    assert seen == names
+    assert queue.ready(SAFETY_NET_S + 1) == set()
+    assert queue.next_deadline_s() == 2 * SAFETY_NET_S + 1
 
 
 def test_wake_needs_room_for_the_whole_need() -> None:
