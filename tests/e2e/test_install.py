@@ -112,13 +112,14 @@ GANGS = "--set visibility.enabled=true"
 """With the API of gangs, which nobody serves here: the chart must be gone nevertheless."""
 WAYS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "no-definitions": (overlay("no-definitions"), overlay("no-definitions"), without("no-definitions")),
-    "kubectl": (BY_KUBECTL, UPGRADE_BY_KUBECTL, UNINSTALL_BY_KUBECTL),
     "helm": ([f"{BY_HELM[0]} {GANGS}"], [UPGRADE_BY_HELM[0], f"{UPGRADE_BY_HELM[1]} {GANGS}"], UNINSTALL_BY_HELM),
+    "kubectl": (BY_KUBECTL, UPGRADE_BY_KUBECTL, UNINSTALL_BY_KUBECTL),
     "visibility": (overlay("visibility"), overlay("visibility"), [UNINSTALL_BY_KUBECTL[0], *without("visibility")]),
     "single": (overlay("single"), overlay("single"), without("single")),
     "monitoring": (overlay("monitoring"), overlay("monitoring"), without("monitoring")),
 }
-"""What is typed to install, to install again and to uninstall. The one without definitions is first, for these stay."""
+"""What is typed to install, to install again and to uninstall. The one without definitions is first, for these stay;
+Helm's is the next, so that kubectl has a definition to upgrade that Helm installed."""
 
 
 def sent_by(way: str) -> list[Object]:
