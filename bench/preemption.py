@@ -8,6 +8,7 @@ is on and nobody is asked what runs.
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 from bench.timing import timed_ms
 from gangsched.core.cycle import plan
+from gangsched.daemon import GC_THRESHOLDS
 from gangsched.model.gang import Group
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import Preemption, PreemptionInput, Running, RunningGang, RunningPod
@@ -64,6 +66,8 @@ class Crowd:
 
 def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
     """Medians in milliseconds; a plan that makes no room is an error, not a figure."""
+    gc.set_threshold(*GC_THRESHOLDS)  # as the daemon does
+    gc.freeze()
     first, dice = crowd.cluster.snapshot(), random.Random(2)
     running = Running(tuple(crowd.cluster.pods), tuple(crowd.cluster.gangs))
     plan(_again(first), [crowd.group], now_s=0.0)  # what filters say of the nodes is known from plans before

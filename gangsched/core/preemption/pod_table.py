@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, count
 from operator import is_
 from typing import TypeVar
 from zlib import crc32
@@ -77,10 +77,15 @@ class PodTable:
         return made
 
     def ordinals(self, of: Ints) -> Ints:
-        """The ordinals of these pods; few are ever asked for, so they are read when they are."""
+        """The numbers at the end of these pods' names, as indexed jobs and replicas have them; 0 without one.
+
+        Of few pods they are ever asked for, so they are read when they are.
+        """
         column = self.columns[FIELDS.index("ordinal")]
         unread = of[column[of] == UNREAD]
-        column[unread] = [_ordinal(self.pods[i].pod.name) for i in unread.tolist()]
+        names = [self.pods[i].pod.name for i in unread.tolist()]
+        ends = [name[len(name.rstrip("0123456789")) :] for name in names]
+        column[unread] = [int(end[-9:]) if end else 0 for end in ends]
         found: Ints = column[of]
         return found
 
@@ -134,14 +139,7 @@ def _read(running: Sequence[RunningPod], names: Names) -> Ints:
 
 def _numbers(met: Sequence[Name], known: dict[Name, int], *, none: Name | None = None) -> list[int]:
     """The number of each name, -1 for `none`; `known` learns new ones."""
-    for name in dict.fromkeys(met):
-        if name != none:
-            known.setdefault(name, len(known))
+    new = [name for name in dict.fromkeys(met) if name not in known and name != none]
+    known.update(zip(new, count(len(known)), strict=False))
     numbers = known if none is None else {**known, none: -1}
     return list(map(numbers.__getitem__, met))
-
-
-def _ordinal(name: str) -> int:
-    """The number at the end of a name, as indexed jobs and replicas have it; 0 without one."""
-    digits = name[len(name.rstrip("0123456789")) :]
-    return int(digits[-9:]) if digits else 0
