@@ -179,9 +179,9 @@ bench-reservation: install control-plane ## A gang of whole nodes against an end
 	@$(RUN)python -m bench.reservation --runs $(if $(filter command line,$(origin RUNS)),$(RUNS),20) \
 	  $(if $(WITHOUT),--without $(WITHOUT)) $(if $(filter command line,$(origin MINUTES)),--minutes $(MINUTES))
 
-bench-fight: install control-plane ## Three priorities fight for room, beside kube-scheduler's preemption; MINUTES=10 LOAD=small OUT_JSON=
+bench-fight: install control-plane ## Three priorities fight for room, beside kube-scheduler's preemption; MINUTES=10 LOAD=small SEED=1 VIRTUAL=1 OUT_JSON=
 	@$(RUN)python -m bench.fight $(if $(LOAD),--load $(LOAD)) --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) \
-		$(if $(OUT_JSON),--out '$(OUT_JSON)')
+		--seed $(SEED) $(if $(VIRTUAL),--virtual) $(if $(OUT_JSON),--out '$(OUT_JSON)')
 
 bench-fgd: install ## The packing experiment of FGD (ATC'23) on the trace in OPENB=folder; RUNS=10
 	@$(RUN)python -m bench.fgd '$(OPENB)' --seeds $(if $(filter command line,$(origin RUNS)),$(RUNS),10)
