@@ -102,6 +102,13 @@ def test_the_linter_has_no_complaint() -> None:
     assert "[WARNING]" not in done.stdout + done.stderr
 
 
+def test_a_cluster_that_is_too_old_is_refused() -> None:
+    """Without the admission policies the daemon's token could write more than the daemon does."""
+    done = helm("template", "gangsched", CHART, "--kube-version", "1.29.9")
+    assert done.returncode == 1
+    assert "chart requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes v1.29.9" in done.stderr
+
+
 def test_another_namespace_is_everywhere() -> None:
     """Roles, policies and the Lease follow the release; nothing is left of the namespace that the manifests have."""
     objects = rendered(namespace="scheduling")
