@@ -11,6 +11,7 @@ from tests.mutants.planted_pools import POOLS
 from tests.mutants.planted_preemption import PREEMPTION
 from tests.mutants.planted_queueing import QUEUEING
 from tests.mutants.planted_sim import IN_HISTORIES
+from tests.mutants.planted_telling import TELLING
 
 MUTANTS = (
     *BACKFILL,
@@ -21,6 +22,7 @@ MUTANTS = (
     *POOLS,
     *QUEUEING,
     *IN_HISTORIES,
+    *TELLING,
     Mutant(
         "rollback forgets one resource",
         "R2",
