@@ -8,12 +8,16 @@ from typing import Any
 
 from gangsched.kubectl.plan.manifests import Wanted
 from gangsched.kubectl.terminal import Cell, Line, columns, sentence
+from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
 
 
 @dataclass(slots=True)
 class Answer:
-    """`nodes` are kinds of nodes and how many of each, `assignments` (pod set, node, pods)."""
+    """`nodes` are kinds of nodes and how many of each, `assignments` (pod set, node, pods).
+
+    It `fits`, too, where others are evicted for it first; the message says so then.
+    """
 
     fits: bool
     reason: str
@@ -22,6 +26,7 @@ class Answer:
     assignments: list[tuple[str, str, int]] = field(default_factory=list)
     preempts: list[str] = field(default_factory=list)
     suggestions: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
 
 def of_review(status: Mapping[str, Any]) -> Answer:
@@ -37,6 +42,7 @@ def of_review(status: Mapping[str, Any]) -> Answer:
         ],
         preempts=[_preempted(each) for each in status.get("preempts") or ()],
         suggestions=[str(each) for each in status.get("suggestions") or ()],
+        problems=[str(each) for each in status.get("problems") or ()],
     )
 
 
@@ -47,13 +53,17 @@ def lines(wanted: Wanted, namespace: str, answer: Answer) -> list[Line | str]:
     if answer.fits:
         many = sum(number for _, number in answer.nodes) or len({node for _, node, _ in answer.assignments})
         where = f", its {of} on {counted(many, 'node')}" if many else ""
-        said = sentence(f"Yes: {name} would start now{where}")
+        when = "once others are evicted for it" if answer.reason == Reason.PREEMPTING else "now"
+        said = sentence(f"Yes: {name} would start {when}{where}")
     else:
         said = sentence(f"No: {name} would not start now: {answer.message}")
     told: list[Line | str] = [[Cell(said, "bold green" if answer.fits else "bold yellow")]]
     told += [f"  {number} × {kind}" for kind, number in answer.nodes]
     told += [f"  It would have {victim} evicted." for victim in answer.preempts]
     told += [f"  What would help: {sentence(each)}" for each in answer.suggestions]
+    told += [f"  Problem: {sentence(each)}" for each in answer.problems]
+    if answer.fits and answer.message and answer.reason == Reason.PREEMPTING:
+        told.append(f"  {sentence(answer.message)}")
     if answer.assignments:
         rows = [(pod_set, node, str(number)) for pod_set, node, number in answer.assignments]
         told += ["", *columns(("PODS OF", "NODE", "NUMBER"), rows)]

@@ -23,6 +23,7 @@ from gangsched.kubectl.plan.manifests import Wanted, gang_of
 from gangsched.kubectl.session import CannotAnswer
 from gangsched.kubectl.snapshot.file import PodGroups, Snapshot
 from gangsched.kubectl.snapshot.replay import decide
+from gangsched.model.reasons import Reason
 from gangsched.settings import Settings, SettingsError, load
 
 UID = "planned-"
@@ -42,7 +43,7 @@ def plan_here(taken: Snapshot, wanted: Wanted, namespace: str, priorities: Mappi
     sets = {f"{UID}{each.name}-{index}": each.name for each in wanted.pod_sets for index in range(each.count)}
     placed = Counter((sets[pod], node) for pod, node in verdict.starts.items() if pod in sets)
     return Answer(
-        fits=bool(verdict.starts),
+        fits=bool(verdict.starts) or verdict.reason == Reason.PREEMPTING,
         reason=verdict.reason,
         message="" if verdict.starts else verdict.message.replace(gang, f"{namespace}/{wanted.name}"),
         assignments=[(name, node, number) for (name, node), number in sorted(placed.items())],

@@ -55,17 +55,19 @@ def test_a_review_is_asked_for_each_gang(tmp_path: Path) -> None:
             "fits": True,
             "nodes": [{"kind": "8 nvidia.com/gpu A100", "count": 2}],
             "preempts": [{"kind": "gang", "namespace": "low", "name": "old", "count": 3}],
-            "suggestions": ["tolerate the taint x"],
+            "suggestions": ["Tolerate the taint x."],
+            "problems": ["bad value"],
         }
     }
     group = {"kind": "PodGroup", "metadata": {"name": "train"}, "spec": {"minMember": 2}}
     answer, fake = ask(tmp_path, {GANGS: SERVED, REVIEWS: review}, [group, job(4, 3, gang="train"), job(1, 2)])
     assert answer.exit_code == 0
-    assert answer.output.splitlines()[:4] == [
+    assert answer.output.splitlines()[:5] == [
         "Yes: Gang team/train would start now, its 3 pods on 2 nodes.",
         "  2 × 8 nvidia.com/gpu A100",
         "  It would have gang low/old (3 pods) evicted.",
-        "  What would help: tolerate the taint x.",
+        "  What would help: Tolerate the taint x.",
+        "  Problem: bad value.",
     ]
     assert [body["spec"]["gang"] for body in fake.bodies] == [{"name": "train", "min": 2}, {"name": "j", "min": 2}]
     assert [body["spec"]["podSets"][0]["count"] for body in fake.bodies] == [3, 2]
@@ -97,6 +99,22 @@ def test_without_the_api_the_plan_is_made_here(tmp_path: Path, documents: list[A
     assert said in answer.output
     assert answer.exit_code == code
     assert "This plan was made here: this cluster does not serve placement reviews" in answer.output
+
+
+def test_who_would_have_others_evicted_would_start(tmp_path: Path) -> None:
+    """As the API has it: after the eviction, and the answer says so."""
+    low = [pod(f"low-{index}", node=f"n{index}", gpus=8) for index in range(2)]
+    for each in low:
+        each["status"]["startTime"] = "2026-01-01T00:00:00Z"
+        each["spec"]["priority"] = 0
+    budgets = {"/apis/policy/v1/poddisruptionbudgets": listed()}
+    answers = cluster(**{"/api/v1/pods": listed(*low), **budgets})
+    answer, _ = ask(tmp_path, answers, [job(8, 1, priorityClassName="high")])
+    assert (answer.exit_code, answer.output.partition("\n")[0]) == (
+        0,
+        "Yes: team/j, as one gang of 1 pod, would start once others are evicted for it.",
+    )
+    assert "nominated to n0: waiting for 1 pod" in answer.output
 
 
 def test_pods_of_the_gang_that_wait_already_do_not_count_twice(tmp_path: Path) -> None:
