@@ -183,6 +183,10 @@ bench-fight: install control-plane ## Three priorities fight for room, beside ku
 	@$(RUN)python -m bench.fight $(if $(LOAD),--load $(LOAD)) --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) \
 		--seed $(SEED) $(if $(VIRTUAL),--virtual) $(if $(OUT_JSON),--out '$(OUT_JSON)')
 
+.PHONY: bench-visibility
+bench-visibility: install control-plane ## Time kubectl get gangs -A with GANGS=1000, and binds while requests flood in; fails above 300 ms
+	@$(RUN)python -m bench.visibility $(if $(GANGS),--gangs $(GANGS))
+
 bench-fgd: install ## The packing experiment of FGD (ATC'23) on the trace in OPENB=folder; RUNS=10
 	@$(RUN)python -m bench.fgd '$(OPENB)' --seeds $(if $(filter command line,$(origin RUNS)),$(RUNS),10)
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from uuid import NAMESPACE_URL, uuid5
 
 from gangsched.api import keys
+from gangsched.api.podgroup import scheduled_condition
 from gangsched.api.timestamps import format_timestamp
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import head_of
@@ -23,7 +24,7 @@ from gangsched.model.text import counted
 from gangsched.state.debug_view import MEMBER_STATES, members_by_state
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, broken
-from gangsched.state.reporting.status import counts, phase
+from gangsched.state.reporting.status import counts, phase, stored_condition
 from gangsched.state.scheduling import SchedulingState
 
 Json: TypeAlias = dict[str, object]
@@ -87,7 +88,7 @@ def describe(
     """`metadata`, `spec` and `status` of a gang; None if there is no such gang of ours.
 
     `position` is its place in the queue, from 1; `lacks` what it lacks, as the API has it. Without a decision of ours,
-    as on an instance that stands by, reason and message are those that the leader wrote on its oldest waiting pod.
+    as on an instance that stands by, reason and message are those that the leader wrote on PodGroup or pod.
     """
     record = state.registry.gangs.get(f"{namespace}/{name}")
     if record is None or not record.ours or record.plain:
@@ -170,6 +171,17 @@ def _decision(record: GangRecord, group: GroupRecord | None, by_state: Mapping[s
     if group is not None and group.verdict is not None:
         refusal = group.verdict.of_gang(record.id)
         return refusal.reason.value, refusal.text
+    return _told_by_another(record)
+
+
+def _told_by_another(record: GangRecord) -> tuple[str, str]:
+    """What the leader wrote: on the PodGroup, which has the facts (E1), else on the oldest waiting pod."""
+    pod_group = record.pod_group
+    if pod_group is not None:
+        kind = scheduled_condition(pod_group.api_group, pod_group.version)
+        stored = stored_condition(pod_group.status, kind)
+        if stored is not None and stored.get("status") == "False":
+            return str(stored.get("reason", "")), str(stored.get("message", ""))
     waiting = [pod for pod in record.pods if pod.condition is not None and pod.condition.status == "False"]
     oldest = min(waiting, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
     if oldest is not None and oldest.condition is not None:

@@ -30,7 +30,7 @@ from gangsched.visibility.ports import Calls, Clocks, Json
 from gangsched.visibility.reviews import Reviewer
 from gangsched.visibility.watching import Watches
 
-LOOK_EVERY_S, LOOK_SOON_S = 60.0, 1.0
+LOOK_EVERY_S, LOOK_SOON_S = 20.0, 1.0
 CONNECTIONS = 256
 HANDSHAKES_PER_S, HANDSHAKES_BURST = 50.0, 100.0
 HANDSHAKE_WITHIN_S = 5.0
@@ -54,7 +54,7 @@ class Server:
         served_by: Callable[[], Json],
     ) -> None:
         self._settings = settings
-        self._calls, self._clocks = calls, clocks
+        self._calls, self._clocks, self._leads = calls, clocks, leads
         self._log = structlog.get_logger()
         self._warned = ""
         self._front_proxy = FrontProxy()
@@ -128,7 +128,13 @@ class Server:
             except Exception:
                 self._log.exception("the visibility API cannot be brought up to date")
                 is_complete = False
-            await asyncio.sleep(LOOK_EVERY_S if is_complete else LOOK_SOON_S)
+            await self._rest(LOOK_EVERY_S if is_complete else LOOK_SOON_S)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait; whoever begins to lead looks at once, for only the leader writes."""
+        led, until_s = self._leads(), self._clocks.now_s() + seconds
+        while self._clocks.now_s() < until_s and (led or not self._leads()):  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(LOOK_SOON_S)
 
     async def _look_once(self) -> bool:
         """Read authority and certificate again; whether all is there."""

@@ -72,22 +72,22 @@ class Watches:
                 found = [entry async for entry in store.entries(keys, step) if options.name in {"", entry.key[1]}]
                 seen = store.version
             for entry in found:
-                await self._send(response, shown.event("ADDED", entry))
+                await self.send(response, shown.event("ADDED", entry))
             if options.initial_events and options.bookmarks:
-                await self._send(response, shown.bookmark(seen, {INITIAL_END: "true"}))
+                await self.send(response, shown.bookmark(seen, {INITIAL_END: "true"}))
         bookmark_s = self._clocks.now_s() + BOOKMARK_EVERY_S
         while True:
             now, changes = store.version, store.changes_after(seen, options.namespace)
             if changes is None:
-                await self._send(response, shown.expired(seen))
+                await self.send(response, shown.expired(seen))
                 return
             seen = now  # also past the changes of others, or this would never wait
             for change in changes:
                 if options.name in {"", change.entry.key[1]}:
-                    await self._send(response, shown.event(change.kind, change.entry))
+                    await self.send(response, shown.event(change.kind, change.entry))
             if options.bookmarks and self._clocks.now_s() >= bookmark_s:
                 bookmark_s = self._clocks.now_s() + BOOKMARK_EVERY_S
-                await self._send(response, shown.bookmark(seen, {}))
+                await self.send(response, shown.bookmark(seen, {}))
             await self._next_change(seen)
 
     async def _next_change(self, seen: int) -> None:
@@ -97,7 +97,7 @@ class Watches:
             async with asyncio.timeout(BOOKMARK_EVERY_S), store.changed:
                 await store.changed.wait_for(lambda: store.version > seen)
 
-    async def _send(self, response: web.StreamResponse, line: bytes) -> None:
+    async def send(self, response: web.StreamResponse, line: bytes) -> None:
         """Send one line; a reader that takes nothing is cut off."""
         try:
             async with asyncio.timeout(SEND_WITHIN_S):

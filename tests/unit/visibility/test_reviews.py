@@ -184,7 +184,7 @@ def case(seed: int) -> tuple[World, bytes, str]:
     mode = rng.choice(("Strict", "NonStrict"))
     sets = [pod_set(rng.randint(1, 4), rng.choice((0, 1, 2, 4, 8)), f"s{n}") for n in range(rng.randint(1, 2))]
     total = sum(each["count"] for each in sets)
-    return world, body(*sets, min=rng.randint(1, total), mode=mode, priority=rng.choice((0, 0, 9))), mode
+    return world, body(*sets, name="new", min=rng.randint(1, total), mode=mode, priority=rng.choice((0, 0, 9))), mode
 
 
 def remembered(world: World) -> object:

@@ -1,0 +1,129 @@
+"""Leader and standby answer alike; and what breaks in the cluster while nobody answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api, ApiError
+from control_plane.applying import apply_manifests, apply_visibility
+from control_plane.daemon import Daemon
+from control_plane.ports import free_ports
+
+from tests.e2e.visibility.conftest import API_SERVICE, GANGS, Kubectl, await_available, serving
+
+pytestmark = pytest.mark.e2e
+
+SECRET = "/api/v1/namespaces/gangsched-system/secrets/gangsched-visibility"
+GANG = f"{GANGS}/namespaces/default/gangs/training"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """With a controller manager, which deletes namespaces."""
+    with ControlPlane(kcm=True) as plane:
+        api = Api.of(plane)
+        apply_manifests(api)
+        make.create_all(api, [make.node("n0", gpus=4)])
+        api.close()
+        yield plane
+
+
+@pytest.fixture
+def api(plane: ControlPlane) -> Iterator[Api]:
+    """The administrator."""
+    api = Api.of(plane)
+    yield api
+    api.close()
+
+
+def until(found: Callable[[], bool], *, within_s: float = 60.0) -> float:
+    """Wait until it is so; how long that took. Refusals of the server count as not yet."""
+    began_s = time.monotonic()
+    while True:
+        try:
+            if found():
+                return time.monotonic() - began_s
+        except ApiError:
+            pass
+        assert time.monotonic() < began_s + within_s
+        time.sleep(0.1)
+
+
+def test_leader_standby_and_nobody(plane: ControlPlane, api: Api) -> None:
+    """A standby shows what the leader told, and says that it is one; without any, one command mends the cluster."""
+    ports = free_ports(2)
+    apply_visibility(api, ports[0])
+    elect = {"GANGSCHED_LEADER_ELECT": "true"}
+    with ExitStack() as stack:
+        leader, standby = (serving(plane, port, **elect, GANGSCHED_IDENTITY=f"r{port}") for port in ports)
+        stack.callback(leader.kill)
+        stack.callback(standby.kill)
+        leader.start()
+        await_available(api)
+        standby.start()
+        make.create_all(api, make.gang("training", members=3, gpus=2))
+        until(lambda: api.get(GANG)["status"]["reason"] == "Unschedulable")
+        by_leader = api.get(GANG)["status"]
+        assert by_leader["servedBy"] == {"role": "leader", "identity": f"r{ports[0]}"}
+        api.patch(API_SERVICE, {"spec": {"service": {"port": ports[1]}}})
+        until(lambda: api.get(GANG)["status"]["servedBy"]["role"] == "standby")
+        until(lambda: "Insufficient" in api.get(GANG)["status"]["message"])
+        by_standby = api.get(GANG)["status"]
+        assert by_standby["reason"] == by_leader["reason"]
+        for field in ("members", "position", "phase"):
+            assert by_standby[field] == by_leader[field]
+        assert "lacks" not in by_standby
+        assert set(api.get(SECRET)["data"]) == {"ca.crt", "tls.crt", "tls.key"}
+        _nobody_answers(plane, api, leader, standby, ports[0])
+
+
+def _nobody_answers(plane: ControlPlane, api: Api, leader: Daemon, standby: Daemon, port: int) -> None:
+    kubectl = Kubectl(plane)
+    standby.kill()
+    leader.kill()
+    api.post("/api/v1/namespaces", {"metadata": {"name": "leaving"}})
+    refused_s = until(lambda: not _answers(api))
+    assert kubectl.run("get", "pods", "-A").returncode == 0
+    unavailable_s = until(lambda: _is_available(api) == "False", within_s=90.0)
+    api.delete("/api/v1/namespaces/leaving")
+    until(lambda: "NamespaceDeletionDiscoveryFailure" in json.dumps(api.get("/api/v1/namespaces/leaving")["status"]))
+    said = kubectl.run("get", "gangs", "-A")
+    assert said.returncode != 0
+    assert kubectl.run("get", "pods", "-A").returncode == 0
+    # The command of docs/visibility.md.
+    kubectl.out("delete", "apiservice", "v1alpha1.visibility.gangsched.dev")
+    mended_s = until(lambda: _is_gone(api, "/api/v1/namespaces/leaving"), within_s=120.0)
+    print(
+        f"nobody answers: refused after {refused_s:.1f} s, unavailable after {unavailable_s:.1f} s, "
+        f"namespace gone {mended_s:.1f} s after the command"
+    )
+    apply_visibility(api, port)
+    leader.start()
+    await_available(api, within_s=60.0)  # the lease of those that were killed has to run out first
+
+
+def _answers(api: Api) -> bool:
+    try:
+        api.get(f"{GANGS}/gangs")
+    except ApiError as error:
+        return error.status != 503
+    return True
+
+
+def _is_available(api: Api) -> str:
+    found = api.get(API_SERVICE)["status"]["conditions"]
+    return str(next(each["status"] for each in found if each["type"] == "Available"))
+
+
+def _is_gone(api: Api, path: str) -> bool:
+    try:
+        api.get(path)
+    except ApiError as error:
+        return error.status == 404
+    return False
