@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import sub
 
 import numpy as np
 
@@ -151,7 +152,7 @@ class Tally:
         after: dict[int, tuple[int, ...]] = {}
         for node, requests in pods:
             have = after.get(node) or self._column(node)
-            after[node] = tuple(a - b for a, b in zip(have, requests, strict=True))
+            after[node] = tuple(map(sub, have, requests))
         spare, rest = list(self._spare), list(self._rest)
         for node, column in after.items():
             before = self._column(node)
