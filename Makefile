@@ -138,6 +138,10 @@ bench-start: install control-plane ## Measure how long gangs wait that are creat
 bench-waiting: install ## Count what an event costs the loop while 10,000 gangs wait; PART=10 takes a tenth of them
 	@$(RUN)python -m bench.waiting $(if $(PART),--part $(PART))
 
+.PHONY: bench-scale
+bench-scale: .cache/bench/.installed ## Start on 15,000 nodes and 150,000 pods of a server that only speaks lists and watches
+	@$(BENCH)python -m bench.scale
+
 bench-wakeup: .cache/bench/.installed control-plane ## Measure from a pod's deletion to the last bind of the gang that waited for its room
 	@$(BENCH)python -m bench.wakeup
 
