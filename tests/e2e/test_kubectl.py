@@ -20,7 +20,9 @@ from control_plane.components import KUBECTL
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 from control_plane.ports import free_ports
+from typer.testing import CliRunner
 
+from gangsched.kubectl.main import cli
 from tests.e2e.kube_parts import ROOT
 from tests.e2e.visibility.conftest import await_available, serving
 
@@ -42,10 +44,15 @@ class Answer(NamedTuple):
 
 
 def ask(kubeconfig: Path, *words: str) -> Answer:
-    """Run the console script off a terminal."""
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    done = subprocess.run([COMMAND, *words], env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert "Traceback" not in done.stderr
+    """Run a command in this process."""
+    done = CliRunner().invoke(cli, words, env={"KUBECONFIG": str(kubeconfig)})
+    return Answer(done.exit_code, done.stdout, done.stderr)
+
+
+def run(kubeconfig: Path, *words: str) -> Answer:
+    """Run a program off a terminal, the folder of our scripts in its PATH."""
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
     return Answer(done.returncode, done.stdout, done.stderr)
 
 
@@ -123,7 +130,7 @@ def message(plane: ControlPlane, group: str) -> str:
 
 def test_why_works_with_the_rights_of_one_namespace(plane: ControlPlane, daemon: Daemon, editor: Path) -> None:
     """The first line is one sentence with the scheduler's own words; without the gangs API the answer says so."""
-    answer = ask(editor, "why", "training")
+    answer = run(editor, str(COMMAND), "why", "training")
     first = answer.out.splitlines()[0]
     assert (answer.code, answer.err) == (0, "")
     assert first == f"Gang {MINE}/training waits: {message(plane, 'training')}"
@@ -235,7 +242,7 @@ def test_plan_without_the_api_needs_rights(plane: ControlPlane, daemon: Daemon, 
 
 
 def test_with_the_api_a_user_of_one_namespace_learns_more(
-    plane: ControlPlane, daemon: Daemon, port: int, editor: Path
+    plane: ControlPlane, daemon: Daemon, port: int, editor: Path, tmp_path: Path
 ) -> None:
     """The gangs API is taken as soon as it is served, under `edit` in one namespace; kubectl finds the plugin."""
     api = Api.of(plane)
@@ -244,15 +251,17 @@ def test_with_the_api_a_user_of_one_namespace_learns_more(
     with Following(api, "/apis/rbac.authorization.k8s.io/v1/clusterroles") as roles:
         roles.wait_for(lambda items: any(map(has_gangs, items.values())), within_s=WITHIN_S, what="the role edit")
     api.close()
-    environment = {**os.environ, "KUBECONFIG": str(editor), "PATH": f"{COMMAND.parent}:{os.environ['PATH']}"}
-    argv = [str(KUBECTL), "gangsched", "why", "training"]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"Gang {MINE}/training waits: ")
-    assert "This comes from" not in done.stdout
-    assert "before it)" in done.stdout
+    told = run(editor, str(KUBECTL), "gangsched", "why", "training")
+    assert (told.code, told.err) == (0, "")
+    assert told.out.startswith(f"Gang {MINE}/training waits: ")
+    assert "This comes from" not in told.out
+    assert "before it)" in told.out
     queue = ask(editor, "queue")
     assert (queue.code, queue.out.splitlines()[0]) == (0, f"1 gang waits in namespace {MINE}.")
+    no = ask(editor, "plan", "-f", manifest(tmp_path / "large.json", 5), "-o", "json")
+    told = json.loads(no.out)
+    assert (no.code, told["instead"], told["gangs"][0]["fits"]) == (1, "", False)
+    assert "needs room for 5 more pods" in told["gangs"][0]["message"]
     everywhere = ask(editor, "queue", "-A")
     assert everywhere.code == 2
     assert (
