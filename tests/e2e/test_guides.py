@@ -26,7 +26,8 @@ from tests.e2e.installing import CommandError, run
 pytestmark = pytest.mark.e2e
 
 PLANE = {"kcm": True, "kwok": True}
-WITHIN_S = 30.0
+WITHIN_S = 60.0
+READY_WITHIN_S = 120.0
 GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 LOOKS = re.compile(r"kubectl get (?!.*\|)")
 """Nothing is changed by it, so it may be repeated."""
@@ -63,7 +64,7 @@ def cluster(plane: ControlPlane) -> Iterator[ControlPlane]:
     """Two nodes of 8 GPUs, and the daemon."""
     api = Api.of(plane)
     make.create_all(api, [make.node("gpu-1"), make.node("gpu-2")])
-    with Daemon(plane):
+    with Daemon(plane, ready_timeout_s=READY_WITHIN_S):
         yield plane
     delete_all(
         api,

@@ -35,6 +35,7 @@ LEFT_BY_A_CASE = (
 )
 #: One object's budgets of writes are made for one job's life, not for forty of the same name.
 BUDGETS = {"GANGSCHED_OBJECT_WRITE_BURST": "10000", "GANGSCHED_EVENT_BURST": "10000"}
+READY_WITHIN_S = 120.0
 LASTING = {"InvalidGang", "Degraded", "MixedSchedulers", "KubeletRejected"}
 _ROUND = re.compile(r" \(round \d+: \d+ of \d+ placed\)$")
 SAMPLE_TIME = "2026-11-22T22:30Z"
@@ -122,7 +123,7 @@ def stage() -> Iterator[Stage]:
         api = Api.of(plane)
         apply_manifests(api)
         make.create_all(api, [make.namespace("team-b"), HIGH])
-        with Daemon(plane, environment=BUDGETS) as daemon:
+        with Daemon(plane, environment=BUDGETS, ready_timeout_s=READY_WITHIN_S) as daemon:
             built = Stage(plane, api, daemon)
             api.post(COLLECTIONS["PodGroup"], make.pod_group("first", min_member=1))
             make.create_all(api, [make.node("first"), make.pod("first", gang="first")])
