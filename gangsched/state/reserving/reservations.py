@@ -138,7 +138,7 @@ class StandingReservations:
         self._look_again(now_s, wall_s)
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
             self._now, self._later, self._made_s = self._later, set(), now_s
-        in_turn = {group.id for group in ready}
+        in_turn = {group.id for group in ready if not group.unchanged}  # no plan decides about the others
         heads = {each.group for each in self.standing} & self.waiting.ids() if self.standing else set()
         new = [group_id for group_id in self._candidates() if group_id not in self._known]
         if not (ready or self._gone or self._now or new or passed):

@@ -343,6 +343,25 @@ def test_holds_keep_off_reserved_room() -> None:
     assert len(there.held()) == 4
 
 
+def test_a_gang_that_holds_keeps_its_reservation_in_the_plans_of_others() -> None:
+    """H12: what holds is part of each plan, and only decided about in its own; else two reservations take turns."""
+    there, taken = full(2)
+    there.delete(taken[0])
+    gang_of(there, "slow", 2, mode="NonStrict")
+    there.settle()
+    assert there.held() == {"slow-0": "n00"}
+    assert standing(there) == [("ns/slow", 101.0, "1")]
+    plans = len(there.plans)
+    for n in range(3):
+        plain(there, f"other-{n}", 1)
+        there.settle()
+    assert len(there.plans) == plans + 3
+    for each in there.plans[plans:]:
+        assert each.reservations is not None
+        assert [one.group for one in each.reservations.standing] == ["ns/slow"]
+    assert not any(name.startswith("other") for name in there.bound())
+
+
 def test_gangs_that_are_kept_out_alike_are_not_all_looked_at() -> None:
     """H17: the same for gangs, of which one refusal says it of all that need as many pods."""
     there, taken = full(4, run_s=5_000.0)
