@@ -19,7 +19,7 @@ IMAGE ?= gangsched
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables docs-messages packages demo trace bench bench-ingest bench-page bench-start bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image image-multiarch release-check release-files kind-demo lock clean
+.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables docs-pictures docs-messages packages demo trace bench bench-ingest bench-page bench-start bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image image-multiarch release-check release-files kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -113,6 +113,9 @@ packages: install control-plane ## Write install.yaml, and what of the chart is 
 
 docs-messages: install control-plane ## Write what is said in each case of docs/troubleshooting.md, from a real API server; CASES=a b
 	@$(RUN)python -m tests.newcomer $(CASES)
+
+docs-pictures: install ## Draw the README's pictures of terminals from examples of the manual
+	@$(RUN)python -m tests.docs_pictures
 
 demo: install control-plane ## Watch gangs being scheduled on a real API server; KEEP=1 leaves it running
 	@KEEP=$(KEEP) $(RUN)python -m demo

@@ -1,0 +1,24 @@
+"""The pictures of the README are those of the manual's examples."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.docs_pictures import FOLDER, ROOT, SHOWN, picture
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_picture_is_its_example(name: str) -> None:
+    """`make docs-pictures` writes it again."""
+    drawn = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert drawn == picture(name), "run `make docs-pictures`"
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert "@font-face" not in drawn
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_readme_shows_it(name: str) -> None:
+    """By its path."""
+    assert f"](docs/pictures/{name}.svg)" in (ROOT / "README.md").read_text(encoding="utf-8")
