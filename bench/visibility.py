@@ -144,7 +144,7 @@ def measure(gangs: int, samples: int, flood_s: float) -> Result:
     """All of it on one control plane."""
     with ControlPlane(for_load=True) as plane, closing(Api.of(plane)) as api:
         apply_manifests(api)
-        make.create_all(api, [make.node("n0", gpus=4)])
+        make.create_all(api, [make.node("n0", gpus=4, cpu="1000", memory="8Ti", pods=10_000)])  # they are never deleted
         _let_the_flood_in(api)
         (port,) = free_ports(1)
         apply_visibility(api, port)
