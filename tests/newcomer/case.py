@@ -33,14 +33,15 @@ COLLECTIONS = {
 class Case:
     """One thing that a newcomer meets; `slug` names it in the page.
 
-    `nodes` are there first. Of `applied`, PodGroups are created last, once the pods are known, so that what is said
-    first is what stays; or first, with `group_first`, so that Events are on them. `starts_first` pods are bound before
-    the `deeds` are done. `mend` ends it: then `starts` pods are bound; nothing for what has not to be mended or cannot
-    be.
+    `nodes` are there first, then the deeds `before` are done. Of `applied`, PodGroups are created last, once the pods
+    are known, so that what is said first is what stays; or first, with `group_first`, so that Events are on them.
+    `starts_first` pods are bound before the `deeds` are done. `mend` ends it: then `starts` pods are bound; nothing for
+    what has not to be mended or cannot be.
     """
 
     slug: str
     nodes: Sequence[Object]
+    before: Sequence[Deed] = ()
     applied: Sequence[Object]
     group_first: bool = False
     starts_first: int = 0

@@ -53,6 +53,8 @@ class Stage:
         """Do everything of a case up to its mend."""
         make.create_all(self.api, case.nodes, connections=1)
         until(lambda: self.daemon.metrics().get("gangsched_nodes") == len(case.nodes), "its nodes are known")
+        for deed in case.before:
+            deed(self.api)
         last = [body for body in case.applied if body["kind"] == "PodGroup"]
         first = [body for body in case.applied if body["kind"] != "PodGroup"]
         for part in (last, first) if case.group_first else (first,):

@@ -106,7 +106,8 @@ CASES = (
     Case(
         slug="volume-in-another-zone",
         nodes=in_zones(),
-        applied=[storage_class("zonal"), volume("zonal", "a"), claim("zonal"), *gang(2, spec=DATA)],
+        before=[create(storage_class("zonal"), volume("zonal", "a")), available],
+        applied=[claim("zonal"), *gang(2, spec=DATA)],
         mend=[create(make.node("gpu-3", labels={ZONE: "a"}))],
         starts=2,
     ),
