@@ -56,6 +56,12 @@ lint: install ## Check style and format (ruff)
 	@$(RUN)ruff check .
 	@$(RUN)ruff format --check --quiet .
 
+.PHONY: lint-workflows
+lint-workflows: ## Check the workflows of GitHub (actionlint; with shellcheck, if that is in PATH, their scripts too)
+	@$(PYTHON) hack/control-plane/build.py actionlint
+	@command -v shellcheck >/dev/null || echo 'shellcheck is not in PATH: the scripts in the workflows are not checked' >&2
+	@.cache/control-plane/bin/actionlint
+
 types: install ## Check types (mypy --strict)
 	@$(RUN)mypy
 

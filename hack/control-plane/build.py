@@ -101,6 +101,12 @@ TARGETS = (
     Target("kubectl", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
     Target("helm", "helm", "helm.sh/helm/v3", "helm.sh/helm/v3/cmd/helm"),
 )
+#: Built only by name: what the gate does not need.
+ON_DEMAND = (
+    Target(
+        "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
+    ),
+)
 
 
 def read_mod(folder: str) -> str:
@@ -160,7 +166,8 @@ def publish(target: Target, place: Callable[[Path], None]) -> None:
 
 def needed_go() -> tuple[int, ...]:
     """The highest `go` directive among our go.mod files."""
-    found = [re.search(r"^go ([\d.]+)$", read_mod(folder), re.MULTILINE) for folder in {t.folder for t in TARGETS}]
+    folders = {target.folder for target in (*TARGETS, *ON_DEMAND)}
+    found = [re.search(r"^go ([\d.]+)$", read_mod(folder), re.MULTILINE) for folder in folders]
     return max(tuple(map(int, match[1].split("."))) for match in found if match)
 
 
@@ -321,8 +328,11 @@ def main() -> int:
         "kubectl and helm into .cache/control-plane/bin. What is up to date stays as it is.",
         epilog="$KUBEBUILDER_ASSETS: a directory with ready-made binaries; those it holds are linked, not built.",
     )
-    known = {target.name: target for target in TARGETS}
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(known)} (default: all)")
+    known = {target.name: target for target in (*TARGETS, *ON_DEMAND)}
+    extra = ", ".join(target.name for target in ON_DEMAND)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"only these: {', '.join(known)} (default: all but {extra})"
+    )
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in known]
     if unknown:
