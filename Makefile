@@ -129,8 +129,9 @@ demo: install control-plane ## Watch gangs being scheduled on a real API server;
 trace: install control-plane ## Replay N jobs of TRACE=file.csv (or a small generated trace) through the running system
 	@$(RUN)python -m bench.trace --jobs $(N) --seed $(SEED) $(TRACE)
 
-bench: .cache/bench/.installed control-plane ## Gangs beside kube-scheduler and a raw binder; CASES=a,b RUNS=3 OUT=folder RESUME=1 MINUTES=30
+bench: install .cache/bench/.installed control-plane ## Gangs beside kube-scheduler and a raw binder; CASES=a,b RUNS=3 OUT=folder RESUME=1 MINUTES=30
 	@env -u PYTHONDONTWRITEBYTECODE $(BENCH)python -m compileall -q gangsched bench
+	@env -u PYTHONDONTWRITEBYTECODE $(RUN)python -m compileall -q gangsched
 	@$(BENCH)python -m bench.gangs --cases '$(CASES)' --runs $(RUNS) --out '$(OUT)' --minutes $(MINUTES) \
 		$(if $(RESUME),--resume)
 

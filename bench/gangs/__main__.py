@@ -7,15 +7,18 @@ import os
 import time
 from pathlib import Path
 
-from bench.gangs.cases import CASES, Case
-from bench.gangs.contenders import CONTENDERS
+from bench.gangs.cases import CASES, PROBE, Case, Mode
+from bench.gangs.contenders import CONTENDERS, RAW
 from bench.gangs.goals import goals
-from bench.gangs.measure import Result, measure
+from bench.gangs.measure import measure
 from bench.gangs.report import Report
+from bench.gangs.result import Result
 
 #: The part of the machine that others may use while we measure, and how often we try to be alone.
 FOREIGN_CPU_MAX = 0.08
 TRIES = 2
+#: A paced case comes at this part of what the raw client creates and binds on this machine, in the same run.
+PACE = 0.5
 
 
 def main() -> None:
@@ -27,13 +30,15 @@ def main() -> None:
         for case in asked.cases:
             names = [name for name in ("gangsched", *case.against) if not asked.only or name in asked.only]
             todo = [name for name in names if report.runs(case, name) <= run]
+            is_over = time.monotonic() - began_s > asked.minutes * 60
             if todo:
                 print(f"\n{case.title}, run {run + 1} of {asked.runs}", flush=True)
+            pods_per_s = _pace() if todo and not is_over and case.mode is Mode.PACED else 0.0
             for name in todo if run % 2 == 0 else todo[::-1]:
                 if time.monotonic() - began_s > asked.minutes * 60:
                     print(f"The {asked.minutes:g} minutes are over; RESUME=1 goes on from here.")
                     break
-                _try(report, case, name)
+                _try(report, case, name, pods_per_s)
     print(report.table())
     print("\n".join(goal.line() for goal in goals(report.cases, None)))
 
@@ -57,19 +62,26 @@ def _asked() -> argparse.Namespace:
     return asked
 
 
-def _try(report: Report, case: Case, name: str) -> None:
+def _pace() -> float:
+    """Pods a second of a paced case, for all contenders of a run: a part of what the raw client reaches now."""
+    rate = PACE * measure(PROBE, RAW).pods_per_s
+    print(f"  {rate:.0f} pods/s, {PACE:g} × the raw client", flush=True)
+    return rate
+
+
+def _try(report: Report, case: Case, name: str, pods_per_s: float) -> None:
     """Measure; a contender that fails has no figure of this run."""
     try:
-        report.add(case, _measure_in_peace(report, case, name))
+        report.add(case, _measure_in_peace(report, case, name, pods_per_s))
     except Exception as error:  # whatever it was: the next one has a control plane of its own
         print(f"  {name:15} FAILED: {type(error).__name__}: {error}", flush=True)
 
 
-def _measure_in_peace(report: Report, case: Case, name: str) -> Result:
+def _measure_in_peace(report: Report, case: Case, name: str, pods_per_s: float) -> Result:
     """Measure, and again if other processes used the machine meanwhile; the quietest try counts."""
     tries: list[Result] = []
     while True:
-        result = measure(case, CONTENDERS[name])
+        result = measure(case, CONTENDERS[name], pods_per_s)
         tries.append(result)
         print(report.line(result), flush=True)
         foreign = result.foreign_cpu_s or 0.0

@@ -6,6 +6,7 @@ Law: data and builders only. A case is the same for every contender; only the AP
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,10 +20,16 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NATIVE_GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{NAMESPACE}/podgroups"
 GROUPS = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{NAMESPACE}/podgroups"
 
+SEED = 1
+
 
 class Mode(StrEnum):
-    """When pods are created: while the scheduler runs, before it starts, or each gang in place of one that ended."""
+    """When pods are created: while the scheduler runs, before it starts, or each gang in place of one that ended.
 
+    PACED: gangs come as a Poisson process at half the rate of the raw client, whether or not the scheduler keeps up.
+    """
+
+    PACED = "paced"
     ARRIVE = "arrive"
     BACKLOG = "backlog"
     WAVES = "waves"
@@ -67,22 +74,39 @@ class Case:
     """WAVES: so many times `gangs`, each deleted when it is bound; CHURN: gangs in flight at a time."""
     filled: int = 0
     """CHURN: gangs that run at any time."""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """PACED: (members, gangs) of each size, in place of `gangs` and `members`."""
     against: tuple[str, ...] = ("kube-scheduler", "native", "raw")
 
     @property
     def pods(self) -> int:
         """Pods measured."""
+        if self.sizes:
+            return sum(members * gangs for members, gangs in self.sizes)
         return self.gangs * self.members * (self.waves if self.mode is Mode.WAVES else 1)
 
     def load(self, wave: int = 0) -> list[Gang]:
-        """The gangs of one wave, in the order of their creation."""
+        """The gangs of one wave, in the order of their creation; of several sizes, in an order drawn from `SEED`."""
+        if self.sizes:
+            sizes = [members for members, gangs in self.sizes for _ in range(gangs)]
+            random.Random(SEED).shuffle(sizes)
+            return [Gang(name=f"paced-{index}", members=members) for index, members in enumerate(sizes)]
         return [Gang(name=f"w{wave}-g{index}", members=self.members, gpus=self.gpus) for index in range(self.gangs)]
+
+    def arrivals_s(self, pods_per_s: float) -> list[float]:
+        """PACED: when each gang of `load` comes, in seconds from the start."""
+        rng, rate, at_s, arrivals = random.Random(SEED), pods_per_s * self.gangs / self.pods, 0.0, []
+        for _ in range(self.gangs):
+            arrivals.append(at_s)
+            at_s += rng.expovariate(rate)
+        return arrivals
 
     def waiting(self) -> list[Gang]:
         """The gangs that never fit."""
         return [Gang(name=f"impossible-{index}", members=2, gpus=8) for index in range(self.impossible)]
 
 
+_SIZES = ((1, 300), (8, 300), (64, 30))
 _WAVES: dict[str, Any] = {
     "mode": Mode.WAVES,
     "nodes": 20,
@@ -92,9 +116,24 @@ _WAVES: dict[str, Any] = {
     "waves": 10,
     "against": ("native",),
 }
-_SMALL: dict[str, Any] = {"nodes": 200, "gangs": 100, "members": 20}
+_SMALL: dict[str, Any] = {
+    "nodes": 200,
+    "gangs": 100,
+    "members": 20,
+    "against": ("newcomer", "kube-scheduler", "native", "raw"),
+}
 _LARGE: dict[str, Any] = {"nodes": 1_000, "gangs": 4, "members": 500}
 CASES = (
+    Case(
+        name="half-load",
+        title="gangs of 1, 8 and 64 pods at half the API server's rate",
+        mode=Mode.PACED,
+        nodes=200,
+        gangs=sum(gangs for _, gangs in _SIZES),
+        members=0,
+        sizes=_SIZES,
+        against=("kube-scheduler", "native"),
+    ),
     Case(name="small-arrive", title="100 gangs × 20 on 200 nodes, arrive", mode=Mode.ARRIVE, **_SMALL),
     Case(name="small-backlog", title="100 gangs × 20 on 200 nodes, backlog", mode=Mode.BACKLOG, **_SMALL),
     Case(name="large-arrive", title="4 gangs × 500 on 1,000 nodes, arrive", mode=Mode.ARRIVE, **_LARGE),
@@ -134,6 +173,7 @@ CASES = (
         against=("kube-scheduler", "native"),
     ),
 )
+PROBE = Case(name="probe", title="what the raw client reaches", mode=Mode.ARRIVE, **_SMALL)
 
 
 def node_bodies(case: Case) -> Iterator[Object]:

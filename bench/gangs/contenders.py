@@ -12,7 +12,7 @@ import ssl
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from control_plane import components
@@ -28,24 +28,31 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One entry of the comparison; `gates` are those of the whole control plane."""
+    """One entry of the comparison; `gates` are of the whole control plane, `bin` holds gangsched's console script."""
 
     name: str
     title: str
     dialect: Dialect
-    gates: Mapping[str, bool]
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    bin: Path = Path(sys.executable).parent
 
 
-GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED, gates={})
-KUBE_SCHEDULER = Contender(name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN, gates={})
+GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED)
+NEWCOMER = Contender(
+    name="newcomer",
+    title="gangsched, Python of `make install`",
+    dialect=Dialect.GANGSCHED,
+    bin=Path(".venv/bin").absolute(),
+)
+KUBE_SCHEDULER = Contender(name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN)
 NATIVE = Contender(
     name="native",
     title="kube-scheduler, native gangs",
     dialect=Dialect.NATIVE,
     gates={"GenericWorkload": True, "GangScheduling": True},
 )
-RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PLAIN, gates={})
-CONTENDERS = {each.name: each for each in (GANGSCHED, KUBE_SCHEDULER, NATIVE, RAW)}
+RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PLAIN)
+CONTENDERS = {each.name: each for each in (GANGSCHED, NEWCOMER, KUBE_SCHEDULER, NATIVE, RAW)}
 
 
 class Running:
@@ -94,7 +101,7 @@ class Running:
 
     def stall_ms(self) -> float | None:
         """The longest stall of gangsched's event loop by its own metric; None for the others."""
-        if self._contender is not GANGSCHED:
+        if self._contender.dialect is not Dialect.GANGSCHED:
             return None
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)
         try:
@@ -106,7 +113,7 @@ class Running:
 
     def _command_line(self) -> list[str]:
         plane = self._plane
-        if self._contender is GANGSCHED:
+        if self._contender.dialect is Dialect.GANGSCHED:
             token = plane.service_account_token(NAMESPACE, ACCOUNT)
             kubeconfig = plane.write_kubeconfig(plane.workdir / "gangsched.kubeconfig", token=token)
             return [
@@ -116,7 +123,7 @@ class Running:
                 "PYTHONDONTWRITEBYTECODE",
                 "GANGSCHED_HEALTH_HOST=127.0.0.1",
                 "GANGSCHED_DEBUG_PORT=0",
-                str(Path(sys.executable).with_name("gangsched")),
+                str(self._contender.bin / "gangsched"),
                 "run",
                 "--kubeconfig",
                 str(kubeconfig),
@@ -136,7 +143,7 @@ class Running:
         ]
 
     def _ready(self) -> bool:
-        if self._contender is GANGSCHED:
+        if self._contender.dialect is Dialect.GANGSCHED:
             connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)
         else:
             any_certificate = ssl._create_unverified_context()  # it signs its own

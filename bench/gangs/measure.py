@@ -14,8 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from control_plane.api import Api
 from control_plane.applying import apply_manifests
@@ -36,10 +34,11 @@ from bench.gangs.cases import (
     node_bodies,
     pod_body,
 )
-from bench.gangs.contenders import GANGSCHED, RAW, Contender, Running, cpu_s, machine_cpu_s
+from bench.gangs.contenders import RAW, Contender, Running, cpu_s, machine_cpu_s
 from bench.gangs.http import HttpConnection, Pool, expect_success
 from bench.gangs.meter import Meter
 from bench.gangs.raw import binding
+from bench.gangs.result import Result, gang_waits, quantile_ms, waits_by_size
 
 CONNECTIONS = 32
 WITHIN_S = 180.0
@@ -48,65 +47,20 @@ AFTERMATH_S = 4.0
 ROOM = {"pods": 110, "gpus": 8}
 
 
-@dataclass(slots=True, kw_only=True)
-class Result:
-    """The figures of one measurement; times in seconds. None: does not apply."""
-
-    case: str
-    contender: str
-    pods: int
-    bound: int
-    total_s: float
-    """First creation (arrive, churn), start of the process (backlog) or median wave → last bind."""
-    pods_per_s: float
-    bind_span_s: float
-    """First bind → last bind."""
-    binds_per_s: float
-    start_to_first_bind_s: float | None = None
-    ready_s: float | None = None
-    """Start of the process → ready."""
-    pod_p50_ms: float | None = None
-    pod_p99_ms: float | None = None
-    gang_p50_ms: float | None = None
-    """Last creation of a gang → its last bind."""
-    cpu_s: float | None = None
-    rss_mib: float | None = None
-    stall_ms: float | None = None
-    """The longest stall of the event loop, start-up included; gangsched only."""
-    starved_s: float | None = None
-    """How long its main thread, able to run, waited for a core; start-up included."""
-    server_cpu_s: float | None = None
-    load_cpu_s: float | None = None
-    clock_s: float = 0.0
-    """How long the CPU clocks below ran."""
-    foreign_cpu_s: float | None = None
-    """What the rest of the machine took from us meanwhile; more than a little spoils a comparison."""
-    waves_pods_per_s: list[float] = field(default_factory=list)
-    watch_resumed: int = 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            key: round(value, 4) if isinstance(value, float) else value
-            for key, value in asdict(self).items()
-            if value is not None
-        }
-
-
-def measure(case: Case, contender: Contender) -> Result:
-    """Start a control plane, measure, stop everything."""
+def measure(case: Case, contender: Contender, pods_per_s: float = 0.0) -> Result:
+    """Start a control plane, measure, stop everything; `pods_per_s` is the pace of a paced case."""
     runtime = ["scheduling.k8s.io/v1alpha2=true"] if contender.dialect is Dialect.NATIVE else []
     with ControlPlane(for_load=True, feature_gates=contender.gates, runtime_config=runtime) as plane:
-        if contender is GANGSCHED:
+        if contender.dialect is Dialect.GANGSCHED:
             apply_manifests(Api.of(plane))
-        return asyncio.run(Measurement(case, contender, plane).run())
+        return asyncio.run(Measurement(case, contender, plane, pods_per_s).run())
 
 
 class Measurement:
     """See `measure`."""
 
-    def __init__(self, case: Case, contender: Contender, plane: ControlPlane) -> None:
-        self._case, self._contender, self._plane = case, contender, plane
+    def __init__(self, case: Case, contender: Contender, plane: ControlPlane, pods_per_s: float) -> None:
+        self._case, self._contender, self._plane, self._pods_per_s = case, contender, plane, pods_per_s
         self._running = None if contender is RAW else Running(contender, plane)
         self._gpus: dict[str, int] = {}
         self._first_s = self._cpu_before_s = 0.0
@@ -129,6 +83,8 @@ class Measurement:
             gc.disable()
             try:
                 match self._case.mode:
+                    case Mode.PACED:
+                        await self._paced()
                     case Mode.ARRIVE:
                         await self._arrive()
                     case Mode.BACKLOG:
@@ -143,6 +99,17 @@ class Measurement:
                 gc.unfreeze()
 
     # --- the modes --------------------------------------------------------------------------------------------------
+
+    async def _paced(self) -> None:
+        gangs = self._case.load()
+        requests = [self._creations([gang]) for gang in gangs]
+        await self._start_ready()
+        self._begin(gangs)
+        async with asyncio.TaskGroup() as group:
+            for gang, creations, at_s in zip(gangs, requests, self._case.arrivals_s(self._pods_per_s), strict=True):
+                await asyncio.sleep(self._first_s + at_s - time.monotonic())
+                group.create_task(self._submit(gang, creations))
+        await self._bound(gangs)
 
     async def _arrive(self) -> None:
         gangs = self._case.load()
@@ -209,8 +176,7 @@ class Measurement:
         async def worker() -> None:
             for gang in todo:
                 await self._delete([standing.pop(0)])
-                await self._groups([gang])
-                await asyncio.gather(*(self._create_one(name, request) for name, request in self._creations([gang])))
+                await self._submit(gang, self._creations([gang]))
                 await self._bound([gang])
                 standing.append(gang)
 
@@ -272,6 +238,11 @@ class Measurement:
             expect_success(await connection.send(binds[item[0]]))
 
         await self._pool.each(requests, one)
+
+    async def _submit(self, gang: Gang, creations: Iterable[tuple[str, bytes]]) -> None:
+        """Create a gang as its owner does: its PodGroup, then all its pods at a time."""
+        await self._groups([gang])
+        await asyncio.gather(*(self._create_one(name, request) for name, request in creations))
 
     async def _create_one(self, name: str, request: bytes) -> None:
         await self._pool.send(request)
@@ -361,12 +332,11 @@ class Measurement:
             result.start_to_first_bind_s = bound[0] - self._first_s
         else:
             waits = sorted(meter.bound_s[name] - meter.created_s[name] for name in names)
-            result.pod_p50_ms, result.pod_p99_ms = _quantile_ms(waits, 0.5), _quantile_ms(waits, 0.99)
-            gang_waits = sorted(
-                max(meter.bound_s[name] for name in gang.pods) - max(meter.created_s[name] for name in gang.pods)
-                for gang in timed
-            )
-            result.gang_p50_ms = _quantile_ms(gang_waits, 0.5)
+            result.pod_p50_ms, result.pod_p99_ms = quantile_ms(waits, 0.5), quantile_ms(waits, 0.99)
+            result.gang_p50_ms = quantile_ms(gang_waits(timed, meter.created_s, meter.bound_s), 0.5)
+        if self._case.mode is Mode.PACED:
+            result.sizes = waits_by_size(timed, meter.created_s, meter.bound_s)
+            result.offered_pods_per_s = self._pods_per_s
         if running is not None:
             await asyncio.sleep(AFTERMATH_S)
             result.cpu_s, result.rss_mib = running.cpu_s() - self._cpu_before_s, running.rss_mib()
@@ -383,7 +353,3 @@ class Measurement:
             gpus[node] += self._gpus.get(name, 0)
         if self._contender is not RAW and (max(pods.values()) > ROOM["pods"] or max(gpus.values()) > ROOM["gpus"]):
             raise RuntimeError(f"{self._contender.name} has over-committed a node")
-
-
-def _quantile_ms(ordered: Sequence[float], part: float) -> float:
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] * 1e3

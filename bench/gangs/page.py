@@ -1,8 +1,8 @@
 """`python -m bench.gangs.page`: put the figures of `docs/performance/` into `docs/performance.md`.
 
 Law: the text between the two comments is made from the JSON files, and so is the whole of `cases.md` beside them, which
-has every figure of every case. A case that was not measured has no row. The plots need matplotlib (dependency group
-`bench`).
+has every figure of every case. A case that was not measured has no row, and is named. The plots need matplotlib
+(dependency group `bench`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.gangs.cases import CASES
+from bench.gangs.cases import CASES, Mode
+from bench.gangs.contenders import CONTENDERS
 from bench.gangs.goals import goals
 from bench.gangs.report import read_cases, table
 
@@ -52,14 +53,28 @@ def _summary(cases: dict[str, Any], ingest: dict[str, Any] | None, folder: str) 
     yield "\n| goal | measured | bound | |\n|---|---:|---:|---|"
     for goal in goals(cases, ingest):
         yield f"| {goal.what} | {goal.shown()} | {goal.asked()} | {goal.verdict} |"
+    yield from _paced(cases)
     yield f"\n![Pods per second of every contender in every case]({folder}/{PLOT}.svg)\n"
-    contenders = ("gangsched", "kube-scheduler", "native", "raw")
-    yield f"| pods/s, median | {' | '.join(contenders)} |\n|---|{'---:|' * len(contenders)}"
-    for case in (cases[each.name] for each in CASES if each.name in cases):
+    yield f"| pods/s, median | {' | '.join(CONTENDERS)} |\n|---|{'---:|' * len(CONTENDERS)}"
+    for case in (cases[each.name] for each in CASES if each.name in cases and each.mode is not Mode.PACED):
         rates = {name: row["pods_per_s"] for name, row in case["medians"].items()}
-        cells = [f"{rates[name]:.0f}" if name in rates else "" for name in contenders]
+        cells = [f"{rates[name]:.0f}" if name in rates else "" for name in CONTENDERS]
         yield f"| {case['title']} | {' | '.join(cells)} |"
+    if missing := [each.title for each in CASES if each.name not in cases]:
+        yield f"\nNot measured: {'; '.join(missing)}."
     yield f"\n[All figures of every case]({folder}/{DETAILS}): latency, CPU, memory, and how far the runs are apart."
+
+
+def _paced(cases: dict[str, Any]) -> Iterator[str]:
+    """Waits by size of gang, where the pace is given and pods/s say nothing."""
+    for case in (each for each in CASES if each.mode is Mode.PACED and each.name in cases):
+        figures = cases[case.name]["medians"]
+        pace = min(row["offered_pods_per_s"] for row in figures.values())
+        yield f"\n| {case.title} ({pace:.0f} pods/s): last creation → last bind, p50 / p99 | {' | '.join(figures)} |"
+        yield f"|---|{'---:|' * len(figures)}"
+        for members, _ in case.sizes:
+            pairs = ((row[f"gang{members}_p50_ms"], row[f"gang{members}_p99_ms"]) for row in figures.values())
+            yield f"| {members} | {' | '.join(f'{p50:.0f} / {p99:.0f} ms' for p50, p99 in pairs)} |"
 
 
 def _details(cases: dict[str, Any], ingest: dict[str, Any] | None) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import matplotlib as mpl
 
-from bench.gangs.cases import CASES
+from bench.gangs.cases import CASES, Mode
 from bench.gangs.contenders import CONTENDERS
 
 mpl.use("Agg")
@@ -19,13 +19,19 @@ mpl.rcParams["svg.hashsalt"] = "gangsched"  # the same figures give the same fil
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-COLOURS = {"gangsched": "#1f6feb", "kube-scheduler": "#8b949e", "native": "#d29922", "raw": "#3fb950"}
+COLOURS = {
+    "gangsched": "#1f6feb",
+    "newcomer": "#79b8ff",
+    "kube-scheduler": "#8b949e",
+    "native": "#d29922",
+    "raw": "#3fb950",
+}
 COLUMNS = 3
 
 
 def draw(cases: Mapping[str, Any], files: Sequence[Path]) -> None:
     """Write the plot to each file, in the format of its suffix."""
-    shown = [case for case in CASES if case.name in cases]
+    shown = [case for case in CASES if case.name in cases and case.mode is not Mode.PACED]
     rows = -(-len(shown) // COLUMNS)
     figure, axes = plt.subplots(rows, COLUMNS, figsize=(12, 2.6 * rows), squeeze=False)
     for axis in axes.flat[len(shown) :]:
@@ -33,7 +39,9 @@ def draw(cases: Mapping[str, Any], files: Sequence[Path]) -> None:
     for axis, case in zip(axes.flat, shown, strict=False):
         _panel(axis, case.title, cases[case.name])
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLOURS[name]) for name in COLOURS]
-    figure.legend(handles, [CONTENDERS[name].title for name in COLOURS], loc="lower center", ncols=4, frameon=False)
+    figure.legend(
+        handles, [CONTENDERS[name].title for name in COLOURS], loc="lower center", ncols=len(COLOURS), frameon=False
+    )
     figure.suptitle("Pods bound per second on a real API server (bars: medians, dots: measurements)")
     figure.tight_layout(rect=(0, 0.04, 1, 1))
     for file in files:

@@ -18,9 +18,13 @@ from typing import Any
 
 import gangsched
 from bench.gangs.cases import CASES, Case
-from bench.gangs.measure import Result
+from bench.gangs.result import Result
 
+SIZES = sorted({members for case in CASES for members, _ in case.sizes})
+SIZE_FIGURES = tuple(f"gang{members}_{quantile}_ms" for members in SIZES for quantile in ("p50", "p99"))
 FIGURES = (
+    "offered_pods_per_s",
+    *SIZE_FIGURES,
     "pods_per_s",
     "binds_per_s",
     "total_s",
@@ -42,6 +46,7 @@ COLUMNS = (
     ("created→bound p50, ms", "pod_p50_ms", ".0f"),
     ("p99, ms", "pod_p99_ms", ".0f"),
     ("gang p50, ms", "gang_p50_ms", ".0f"),
+    *((f"gang of {m}, {quantile}, ms", f"gang{m}_{quantile}_ms", ".0f") for m in SIZES for quantile in ("p50", "p99")),
     ("start→first bind, s", "start_to_first_bind_s", ".2f"),
     ("CPU, s", "cpu_s", ".2f"),
     ("RSS, MiB", "rss_mib", ".0f"),
