@@ -88,6 +88,11 @@ e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-a
 crashes: install control-plane ## Kill the scheduler after each write of a preemption: CRASH_AFTER=1,2,3
 	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 28)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py
 
+.PHONY: operators
+operators: install control-plane ## The real operators of docs/guides/operators.md, built from their modules: what they emit is scheduled
+	@$(PYTHON) hack/control-plane/build.py mpi-operator
+	@$(RUN)pytest -q tests/operators
+
 .PHONY: sim
 sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a virtual clock, with faults
 	@$(RUN)python -m tests.sim --seeds $(or $(SEEDS),200) --first $(if $(filter command line,$(origin SEED)),$(SEED),0) \

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -103,6 +104,12 @@ TARGETS = (
 )
 #: Built only by name: what the gate does not need.
 ON_DEMAND = (
+    Target(
+        "mpi-operator",
+        "../tools/mpi-operator",
+        "github.com/kubeflow/mpi-operator",
+        "github.com/kubeflow/mpi-operator/cmd/mpi-operator",
+    ),
     Target(
         "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
     ),
@@ -316,6 +323,21 @@ def build(targets: list[Target]) -> None:
         say(f"{names} ready in {BIN} ({time.monotonic() - started:.0f} s)")
 
 
+def source(target: Target) -> Path:
+    """Where the Go module cache has the source of a target's module, with its manifests; downloads it if need be."""
+    asked = subprocess.run(
+        [find_go(), "mod", "download", "-json", target.module],
+        cwd=HERE / target.folder,
+        env=os.environ | GO_ENV,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if asked.returncode:
+        raise BuildError(f"The source of {target.module} {target.version} cannot be had: {asked.stderr.strip()}")
+    return Path(json.loads(asked.stdout)["Dir"])
+
+
 def on_sigterm(_signum: int, _frame: FrameType | None) -> None:
     """End as with ctrl-C, which stops Go and removes partial files."""
     raise KeyboardInterrupt
@@ -333,13 +355,19 @@ def main() -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"only these: {', '.join(known)} (default: all but {extra})"
     )
+    parser.add_argument("--source", action="store_true", help="build nothing: print where the sources of NAME … are")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in known]
     if unknown:
         parser.error(f"there is no binary {unknown[0]!r}: choose from {', '.join(known)}")
     signal.signal(signal.SIGTERM, on_sigterm)
+    chosen = [known[name] for name in arguments.names] or list(TARGETS)
     try:
-        build([known[name] for name in arguments.names] or list(TARGETS))
+        if arguments.source:
+            CACHE.mkdir(parents=True, exist_ok=True)
+            print(*map(source, chosen), sep="\n")
+        else:
+            build(chosen)
     except BuildError as error:
         print(f"control-plane: {error}", file=sys.stderr)
         return 1

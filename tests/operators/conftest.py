@@ -1,0 +1,36 @@
+"""What the tests of operators share: a control plane with the real Job controller, nodes of two sizes, the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from control_plane import ControlPlane
+from control_plane import objects as make
+from control_plane.api import Api
+from control_plane.applying import apply_manifests
+from control_plane.daemon import Daemon
+
+GPUS = 4
+"""Of the one node."""
+READY_WITHIN_S = 120.0
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane with one node of 4 GPUs, on which pods run, and gangsched."""
+    with ControlPlane(kcm=True, kwok=True) as plane:
+        api = Api.of(plane)
+        apply_manifests(api)
+        make.create_all(api, [make.node("gpu-1", gpus=GPUS)])
+        with Daemon(plane, scheduler_names=["gangsched"], ready_timeout_s=READY_WITHIN_S):
+            yield plane
+        api.close()
+
+
+@pytest.fixture
+def api(plane: ControlPlane) -> Iterator[Api]:
+    """An administrator's client."""
+    api = Api.of(plane)
+    yield api
+    api.close()

@@ -1,0 +1,91 @@
+"""Operators of others as processes beside a control plane, installed from the manifests of their own modules.
+
+Law: nothing of an operator is copied here. Its binary is built from the module that `hack/tools` pins, its definitions,
+roles and ServiceAccount are those of the module's source, and it runs with that account's token. What a kubelet, a
+Service and an image would add is left out: the Deployment, Services and webhooks.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import yaml
+from control_plane import ControlPlane
+from control_plane.api import Api, Object
+from control_plane.applying import ROOT, apply_yaml
+from control_plane.components import BIN
+from control_plane.keeping import Keeping
+
+GUIDE = ROOT / "docs" / "guides" / "operators.md"
+LEFT_OUT = {"Deployment", "Service", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
+LOG_LINES = 20
+
+
+def source(name: str) -> Path:
+    """Where the Go module cache has an operator's source."""
+    build = ROOT / "hack" / "control-plane" / "build.py"
+    asked = subprocess.run(
+        [sys.executable, build, "--source", name], capture_output=True, text=True, timeout=300, check=True
+    )
+    return Path(asked.stdout.strip())
+
+
+def of_the_guide(kind: str) -> Object:
+    """The object of a kind that the guide shows in YAML."""
+    blocks = GUIDE.read_text().split("\n```yaml\n")[1:]
+    found = [yaml.safe_load(block.split("\n```", 1)[0]) for block in blocks]
+    (body,) = [each for each in found if each.get("kind") == kind]
+    return dict(body)
+
+
+def install(api: Api, folder: Path) -> list[Object]:
+    """Apply a kustomization but what is left out; returns what was left out."""
+    made = subprocess.run(
+        [BIN / "kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=True
+    )
+    bodies = list(yaml.safe_load_all(made.stdout))
+    apply_yaml(api, yaml.safe_dump_all(body for body in bodies if body["kind"] not in LEFT_OUT))
+    return [body for body in bodies if body["kind"] in LEFT_OUT]
+
+
+class Operator:
+    """A process with the token of its ServiceAccount until the end of the block; `argv` takes @KUBECONFIG@."""
+
+    def __init__(self, plane: ControlPlane, name: str, *, account: str, argv: Sequence[str]) -> None:
+        self._plane, self._name, self._account, self._argv = plane, name, account, argv
+        self._log = plane.logs / f"{name}.log"
+        self._keeping: Keeping | None = None
+
+    def __enter__(self) -> Self:
+        namespace, _, account = self._account.partition("/")
+        token = self._plane.service_account_token(namespace, account)
+        kubeconfig = self._plane.write_kubeconfig(self._plane.workdir / f"{self._name}.kubeconfig", token=token)
+        self._keeping = Keeping(self._plane.logs / f"keeper-of-{self._name}.log")
+        argv = [word.replace("@KUBECONFIG@", str(kubeconfig)) for word in self._argv]
+        self._keeping.start(self._name, [BIN / self._name, *argv], self._log)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._keeping is not None
+        dead = self._keeping.dead().get(self._name)
+        self._keeping.close()
+        if error is not None or dead is not None:
+            print(f"{self._name} (ended by itself: {dead}); the end of its log:")
+            print("\n".join(self._log.read_text().splitlines()[-LOG_LINES:]))
+        assert error is not None or dead is None, f"{self._name} ended by itself with {dead}"
+
+    def said(self, text: str, *, within_s: float) -> None:
+        """Wait until its log has a text. Raises TimeoutError."""
+        deadline_s = time.monotonic() + within_s
+        while text not in (self._log.read_text() if self._log.exists() else ""):
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{self._name} did not say {text!r} within {within_s:g} s")
+            time.sleep(0.1)
