@@ -107,7 +107,7 @@ def prometheus(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
     rule_file = folder / "rules.yaml"
     rule_file.write_text(yaml.safe_dump(rules()))
     api = Api.of(plane)
-    make.create_all(api, [PRIORITY, *(make.node(f"n{index}") for index in range(2))])
+    make.create_all(api, [make.released_lease(), PRIORITY, *(make.node(f"n{index}") for index in range(2))])
     daemon = Daemon(plane, extra_args=["--leader-elect"], ready_timeout_s=90.0)
     with daemon, Prometheus(folder, {"gangsched-0": daemon.health_port}, rules=rule_file) as started:
         with Following(api, PODS) as pods:

@@ -30,11 +30,19 @@ LEADER_ELECTION = (
         LEASE,
     ),
     Mutant(
-        "a holder that only the watch showed is nobody",
+        "who creates the Lease leads at once",
         "B3",
-        "kube/lease/elector.py",
-        "if self._shown is not None and self._shown.holder not in {NOBODY, self.identity}:",
-        "if self._shown is not None and self._shown.is_free:",
+        "kube/lease/candidate.py",
+        "self._leads_from_s = now_s + self.timing.duration_s",
+        "self._leads_from_s = now_s",
+        LEASE,
+    ),
+    Mutant(
+        "a Lease that is not led yet is released",
+        "B3",
+        "kube/lease/candidate.py",
+        "not self._is_ours(known) or now_s < self._leads_from_s:",
+        "not self._is_ours(known):",
         LEASE,
     ),
     Mutant(

@@ -72,7 +72,7 @@ class World:
     def tick(self) -> None:
         self.now_s += TICK_S
         if self.trouble and self.rng.random() < 0.002:
-            self.delete()
+            self.server.stored = None
         for due_s, record in self.late:
             if due_s <= self.now_s:
                 self.server.write(record)
@@ -85,11 +85,6 @@ class World:
         writing = [process.name for process in self.processes if process.writes(self.now_s)]
         assert len(writing) <= 1, f"{writing} write at {self.now_s:.1f} s"
 
-    def delete(self) -> None:
-        """Only what every process has seen: one that knows nothing of a holder cannot wait for it."""
-        if all(process.candidate._record == self.server.stored for process in self.processes):
-            self.server.stored = None
-
     def go_on(self, process: Process) -> None:
         clock_s = process.clock_s(self.now_s)
         late = [entry for entry in process.under_way if entry[1] <= self.now_s]
@@ -101,8 +96,8 @@ class World:
             process.next_s = self.now_s + self.rng.uniform(0.1, 2.0)
             process.candidate.saw(self.server.stored, clock_s)
             self.propose(process, clock_s)
-        holds = process.candidate.holds(clock_s)
-        process.fence_s = process.candidate.may_write_until_s() if holds else float("-inf")
+        leads = process.candidate.leads(clock_s)
+        process.fence_s = process.candidate.may_write_until_s() if leads else float("-inf")
 
     def propose(self, process: Process, clock_s: float) -> None:
         proposal = process.candidate.proposal(clock_s, f"{self.rng.getrandbits(64):x}")

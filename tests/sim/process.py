@@ -98,6 +98,12 @@ class Process:
         """Whether its daemon plans."""
         return self.daemon is not None and self.daemon._leads()
 
+    @property
+    def may_write(self) -> bool:
+        """Whether its fence is open, by its own clock."""
+        leadership = self.daemon._leadership if self.daemon is not None else None
+        return self.runs and leadership is not None and leadership.fence.is_open()
+
     def due_s(self) -> float:
         """When it has something to do; infinity if never."""
         if not self.runs:

@@ -19,7 +19,7 @@ from gangsched.settings import Settings
 from gangsched.state.members import State
 from gangsched.state.validate import validate
 from tests.sim import workload
-from tests.sim.api_server.server import ApiServer
+from tests.sim.api_server.server import LEASES, ApiServer
 from tests.sim.api_server.store import Object, Store, key_of
 from tests.sim.api_server.watch import BOOKMARK_EVERY_S
 from tests.sim.cluster import Cluster
@@ -117,6 +117,8 @@ class Simulation:
                 self.store.create("poddisruptionbudgets.policy", workload.budget(job, rng.randint(0, job.members)))
         for name in self.plan.names:
             self.start(name)
+        if self.seed % 4:
+            self.store.create(LEASES, make.released_lease())
         self._bookmark()
         self.network.repeats = self.plan.repeats
         self.cluster.rejects = self.plan.rejects

@@ -59,6 +59,7 @@ class Witness:
         self.checks: Counter[str] = Counter()
         self._cluster: Cluster | None = None
         self._known: dict[str, Knowledge] = {}
+        self._processes: dict[str, Process] = {}  # that ever sent anything
         self._wanted: dict[str, tuple[int, float]] = {}  # uid of a nominated pod → priority, until when it was one
         self._holder = ""
         self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
@@ -124,11 +125,13 @@ class Witness:
     # --- what leaves and is carried out ---------------------------------------------------------------------------
 
     def left(self, sent: Sent) -> None:
-        """A request left: by the holder of the lease, and no second bind elsewhere while one is open."""
+        """A request left: nobody else may write, and no second bind elsewhere while one is open."""
+        assert isinstance(sent.peer, Process)
+        self._processes[sent.peer.name] = sent.peer
         place = locate(sent.request.path)
         if place is None or not sent.request.writes or place.resource == "selfsubjectaccessreviews":
             return
-        self._of_holder(sent, place)
+        self._by_one(sent, place)
         if place.subresource in {"binding", "eviction", "status"} and place.resource == "pods":
             self._has_uid(sent, place)
         if place.subresource == "binding":
@@ -143,6 +146,8 @@ class Witness:
             self._landed(sent)
             if answer.status < 400:
                 self._bound(sent, place)
+            elif self._is_of_another(sent, place):
+                self.disturb()
         elif answer.status < 400 and (place.subresource == "eviction" or sent.request.method == "DELETE"):
             self._evicted(sent, place)
 
@@ -152,17 +157,18 @@ class Witness:
         if place is not None and place.subresource == "binding":
             self._landed(sent)
 
-    def _of_holder(self, sent: Sent, place: Place) -> None:
+    def _by_one(self, sent: Sent, place: Place) -> None:
+        """Whose Lease was deleted may write until it is over, while another has made a new one and waits."""
         process = sent.peer
         assert isinstance(process, Process)
         if not process.settings.leader_elect or place.resource == "leases":
             return
-        self.checks["writes of the holder"] += 1
-        settings = process.settings
-        lease = self.cluster.store.get(LEASES, f"{settings.lease_namespace}/{settings.lease_name}")
-        holder = lease["spec"].get("holderIdentity") if lease is not None else None
-        if lease is not None and holder != settings.identity:
-            self.complain(f"{process.name} sends {sent.request.method} {sent.request.path}, and {holder} has the lease")
+        self.checks["writes of one at a time"] += 1
+        others = [each.name for each in self._processes.values() if each is not process and each.may_write]
+        if others:
+            self.complain(
+                f"{process.name} sends {sent.request.method} {sent.request.path}, and {' and '.join(others)} may write"
+            )
 
     def _has_uid(self, sent: Sent, place: Place) -> None:
         body: Any = msgspec.json.decode(sent.request.body)
@@ -180,6 +186,11 @@ class Witness:
                 f"{sent.peer.name} sends {place.key} to {node}, and may yet bind it to {', '.join(sorted(others))}"
             )
         flying[sent.number] = node
+
+    def _is_of_another(self, sent: Sent, place: Place) -> bool:
+        """Whether its pod was deleted, or made anew under its name: its process had not been told."""
+        pod = self.cluster.store.get("pods", place.key)
+        return pod is None or pod["metadata"]["uid"] != _bind_of(sent)[0]
 
     def _landed(self, sent: Sent) -> None:
         uid, _ = _bind_of(sent)

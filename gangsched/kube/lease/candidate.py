@@ -8,8 +8,10 @@ Why at most one candidate writes at a time: a holder stops `Timing.fence_s` afte
 to stand. Others wait for `duration_s` after they saw that write, which is later than it was sent, and their own write
 is refused if the object has changed since. Clocks may differ in speed by as much as `margin_s` is of `duration_s`.
 
-Two things are stricter than in client-go. A deleted Lease is no released one: who has seen a holder waits for as long
-as if it were there. A record with our identity is ours only if we wrote it: two processes with one identity are two.
+Two things are stricter than in client-go. A Lease that is not there is no released one: somebody may have deleted that
+of a holder who still writes, and nobody can see for how long it has been away. So who creates the Lease holds it at
+once, renews it, and leads only `duration_s` after it saw it stored, unless it was the holder all the time. A record
+with our identity is ours only if we wrote it: two processes with one identity are two.
 """
 
 from __future__ import annotations
@@ -41,6 +43,14 @@ class Timing:
         return self.duration_s - self.margin_s
 
 
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """When it was sent, and whether it made a new object."""
+
+    sent_s: float
+    creates: bool
+
+
 class Candidate:
     """Knows nothing at first: `saw` comes before `proposal`."""
 
@@ -51,7 +61,8 @@ class Candidate:
         self._is_absent = False
         self._changed_s = float("-inf")
         self._held_s: float | None = None
-        self._writes: OrderedDict[tuple[str, str], float] = OrderedDict()  # what we sent, and when
+        self._leads_from_s = float("-inf")
+        self._writes: OrderedDict[tuple[str, str], _Write] = OrderedDict()
 
     # --- what it knows ----------------------------------------------------------------------------------------------
 
@@ -64,18 +75,24 @@ class Candidate:
         return float("-inf") if self._held_s is None else self._held_s + self.timing.renew_s
 
     def holds(self, now_s: float) -> bool:
-        """Whether it holds the lease."""
+        """Whether it holds the lease, and so renews it."""
         return now_s < self.gives_up_s()
+
+    def leads(self, now_s: float) -> bool:
+        """Whether it holds the lease, and nobody who held an earlier one may write any more."""
+        return self._leads_from_s <= now_s < self.gives_up_s()
 
     def holder(self) -> str:
         """Who held the lease when it was last seen."""
         return self._record.holder if self._record is not None and not self._is_absent else NOBODY
 
     def free_s(self) -> float:
-        """From when on it may be taken, if nothing changes: at once if it was released or is ours."""
+        """From when on it may lead, if nothing changes: at once if it was released, or is ours for long enough."""
         record = self._record
-        if record is None or record.is_free or self._is_ours(record):
+        if record is None or record.is_free:
             return float("-inf")
+        if self._is_ours(record):
+            return self._leads_from_s
         return self._changed_s + max(record.duration_s, self.timing.duration_s)
 
     # --- what happens to it -----------------------------------------------------------------------------------------
@@ -87,21 +104,22 @@ class Candidate:
             return
         if record != self._record:
             self._changed_s = now_s
-            if not self._is_ours(record):
-                self._writes.clear()  # a creation of ours may still land if the Lease is deleted; it counts no more
+            if self._is_ours(record) and self._writes[_stamp(record)].creates and not self.leads(now_s):
+                self._leads_from_s = now_s + self.timing.duration_s
         self._record = record
         if self._is_ours(record):  # perhaps a write whose answer was lost
-            sent_s = self._writes[_stamp(record)]
+            sent_s = self._writes[_stamp(record)].sent_s
             self._held_s = sent_s if self._held_s is None else max(self._held_s, sent_s)
         else:
-            self._held_s = None
+            self._held_s, self._leads_from_s = None, float("-inf")
+            self._writes.clear()  # whichever of them lands or is answered later counts no more
 
     def proposal(self, now_s: float, moment: str) -> Record | None:
         """What to write now; None while another may hold it. `moment` is the time of day as a MicroTime."""
-        holds = self.holds(now_s)
-        if not holds and now_s < self.free_s():
+        holds, known = self.holds(now_s), self._record
+        is_anothers = known is not None and not self._is_ours(known)
+        if is_anothers and now_s < self.free_s():
             return None
-        known = self._record
         wanted = Record(
             holder=self.identity, duration_s=self.timing.duration_s, acquired=moment, renewed=moment, transitions=0
         )
@@ -115,7 +133,7 @@ class Candidate:
 
     def sends(self, record: Record, now_s: float) -> None:
         """A proposal is about to be sent."""
-        self._writes.setdefault(_stamp(record), now_s)
+        self._writes.setdefault(_stamp(record), _Write(now_s, creates=not record.rest))
         if len(self._writes) > WRITES_REMEMBERED:
             self._writes.popitem(last=False)
 
@@ -125,11 +143,11 @@ class Candidate:
         if self._is_ours(record):
             self._held_s = sent_s
 
-    def resigns(self, moment: str) -> Record | None:
-        """Hold the lease no more; what to write so that others need not wait, None if it was not ours."""
+    def resigns(self, now_s: float, moment: str) -> Record | None:
+        """Hold the lease no more; what to write so that others need not wait, None if it was not ours to lead by."""
         held, self._held_s = self._held_s, None
         known = self._record
-        if held is None or known is None or self._is_absent or not self._is_ours(known):
+        if held is None or known is None or self._is_absent or not self._is_ours(known) or now_s < self._leads_from_s:
             return None
         return replace(known, holder=NOBODY, duration_s=1, acquired=moment, renewed=moment)
 

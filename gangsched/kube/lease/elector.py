@@ -20,7 +20,7 @@ from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.faults import CONFLICT, FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Unreachable
 from gangsched.kube.http.fence import Fence
 from gangsched.kube.lease.candidate import Candidate, Timing
-from gangsched.kube.lease.record import NOBODY, Record, decode, encode
+from gangsched.kube.lease.record import Record, decode, encode
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.read.reflector import LineSplitter
 from gangsched.kube.waiting import wait_for_event
@@ -82,7 +82,6 @@ class Elector:
         self._runtime = runtime
         self._candidate = Candidate(identity, timing)
         self._hint = asyncio.Event()
-        self._shown: Record | None = None  # by the watch, since `acquire` began
         self._released: Record | None = None
         self._trouble = ""
 
@@ -92,8 +91,7 @@ class Elector:
         return self._candidate.holder()
 
     async def acquire(self) -> None:
-        """Return once the lease is ours."""
-        self._shown = None
+        """Return once the lease is ours, and has been for long enough if we had to create it."""
         watching = asyncio.create_task(self._watch(), name="watch of the lease")
         try:
             while not await self._try():
@@ -109,7 +107,7 @@ class Elector:
     async def hold(self) -> None:
         """Renew the lease, which is ours; return when it is not any more. The fence is closed then."""
         try:
-            while self._candidate.holds(now_s := self._runtime.now()):
+            while self._candidate.leads(now_s := self._runtime.now()):
                 next_s = now_s + self.timing.retry_s
                 if await self._renew():
                     self.counts.renewed += 1
@@ -126,7 +124,7 @@ class Elector:
         Nobody may acquire or hold it meanwhile.
         """
         self.fence.close()
-        record = self._candidate.resigns(self._moment())
+        record = self._candidate.resigns(self._runtime.now(), self._moment())
         if record is None:
             return False
         try:
@@ -156,7 +154,7 @@ class Elector:
         except Fault as fault:
             if not _is_conflict(fault):  # another candidate was faster
                 self._complain(fault)
-        if self._candidate.holds(self._runtime.now()):
+        if self._candidate.leads(self._runtime.now()):
             self.fence.open_until(self._candidate.may_write_until_s())
             return True
         await self._runtime.sleep(began_s + LOOK_AT_MOST_EVERY_S - self._runtime.now())
@@ -186,7 +184,7 @@ class Elector:
         return renewed
 
     def _open_fence(self) -> None:
-        if self._candidate.holds(self._runtime.now()):
+        if self._candidate.leads(self._runtime.now()):
             self.fence.open_until(self._candidate.may_write_until_s())
         else:
             self.fence.close()
@@ -200,8 +198,6 @@ class Elector:
         except ApiFault as fault:
             if fault.status != NOT_FOUND or not fault.is_status:
                 raise
-            if self._shown is not None and self._shown.holder not in {NOBODY, self.identity}:
-                self._candidate.saw(self._shown, self._runtime.now())  # it had a holder when it was deleted
         self._candidate.saw(record, self._runtime.now())
         self._recovered()
 
@@ -232,7 +228,7 @@ class Elector:
         return patience_s
 
     async def _watch(self) -> None:
-        """Have the lease looked at when it changes, and remember it if that is its release."""
+        """Follow the lease."""
         path = f"{self._leases}?watch=true&fieldSelector=metadata.name%3D{self._name}&timeoutSeconds={WATCH_S}"
         backoff = Backoff(0.5, 10.0, rng=self._runtime.rng)
         while True:
@@ -242,20 +238,22 @@ class Elector:
                     async for chunk in chunks:
                         for line in splitter.feed(chunk):
                             self._take(line)
-                        self._hint.set()
                         backoff.reset()
             await self._runtime.sleep(backoff.next_s())
 
     def _take(self, line: bytes) -> None:
-        """Remember what a line of the watch shows; a line that shows nothing is made up for by a read."""
+        """Have the lease looked at unless we wrote it, and remember what may be its release."""
         self._released = None
         try:
             event = msgspec.json.decode(line, type=_Event)
             if event.type in {"ADDED", "MODIFIED"}:
-                self._shown = decode(bytes(event.object), duration_s=1.0)
-                self._released = self._shown if event.type == "MODIFIED" and self._shown.is_free else None
+                record = decode(bytes(event.object), duration_s=1.0)
+                if record.holder == self.identity:
+                    return
+                self._released = record if event.type == "MODIFIED" and record.is_free else None
         except (msgspec.DecodeError, Malformed):
             pass
+        self._hint.set()
 
     def _moment(self) -> str:
         return micro_time(self._runtime.wall())

@@ -149,6 +149,16 @@ def namespace(name: str) -> Object:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
+def released_lease(name: str = "gangsched", namespace: str = "gangsched-system") -> Object:
+    """The Lease of a scheduler that ran here before and ended: the next one leads at once."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"},
+    }
+
+
 def create_all(api: Api, bodies: Iterable[Object], *, connections: int = 16) -> list[Object]:
     """Create objects in parallel; as stored, in the given order.
 

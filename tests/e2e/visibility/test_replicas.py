@@ -59,6 +59,7 @@ def test_leader_standby_and_nobody(plane: ControlPlane, api: Api) -> None:
     """A standby shows what the leader told, and says that it is one; without any, one command mends the cluster."""
     ports = free_ports(2)
     apply_visibility(api, ports[0])
+    make.create_all(api, [make.released_lease()])
     elect = {"GANGSCHED_LEADER_ELECT": "true"}
     with ExitStack() as stack:
         leader, standby = (serving(plane, port, **elect, GANGSCHED_IDENTITY=f"r{port}") for port in ports)
