@@ -272,7 +272,7 @@ class MarkTimedOut(msgspec.Struct, frozen=True, gc=False):
 class SetPodGroupStatus(msgspec.Struct, frozen=True):
     """Merge `status` into a PodGroup's status; the newest order for an object replaces older unsent ones (E3).
 
-    It is not `urgent` when nobody in the gang waits for a place.
+    It is not `urgent` when nobody in the gang waits for a place, or for others that are missing.
     """
 
     api_group: str

@@ -33,7 +33,8 @@ STATUSES_REMEMBERED, STATUSES_REMEMBERED_S = 20_000, 300.0
 """Until the watch has shown them; then the state knows what is stored."""
 SOON = Level(patience_s=0.7, workers=8)
 """Told within a second (semantics E1)."""
-IN_A_PAUSE = Level(pause_s=0.2, patience_s=3.0, workers=8)
+IN_A_PAUSE = Level(pause_s=0.2, patience_s=5.0, workers=8)
+"""To the API server a status is as much work as two binds: a gang that starts and ends meanwhile is told once."""
 
 
 class Binds(Binding, Protocol):

@@ -224,7 +224,7 @@ class Reports:
             pod_group.name,
             pod_group.uid,
             wanted,
-            urgent=gang.waiting or gang.quorum < gang.min_member,
+            urgent=gang.waiting or 0 < gang.quorum < gang.min_member,
         )
 
 

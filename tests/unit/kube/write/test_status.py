@@ -142,7 +142,7 @@ async def test_binds_come_first_but_not_for_ever() -> None:
 
 
 async def test_status_of_a_gang_that_waits_for_nothing_waits_for_a_pause() -> None:
-    """It is written when nothing has been bound for 0.2 s, or after three seconds of binds; an urgent one earlier."""
+    """It is written when nothing has been bound for 0.2 s, or after five seconds of binds; an urgent one earlier."""
     async with at_work() as desk:
         binds = desk.binds
         desk.writer.put(calm("bound a moment ago"))
@@ -153,7 +153,7 @@ async def test_status_of_a_gang_that_waits_for_nothing_waits_for_a_pause() -> No
         assert desk.phases() == ["bound a moment ago"]
 
         desk.writer.put(calm("binds without end"))
-        for _ in range(29):
+        for _ in range(49):
             binds.begin()
             await desk.time.advance(0.08)
             binds.end()
