@@ -91,7 +91,7 @@ class Ledger:
             PodCounts(snapshot.table, snapshot.pods_by_node),
             StorageUse(snapshot.table, snapshot.storage),
         )
-        self._journal: list[Callable[[], None]] = []  # what undoes each change
+        self._journal: list[Callable[[Ledger], None]] = []  # undo each change; a bound method would keep the ledger
         self._touched: list[Ints] = []
         self._rooms: dict[Shape, _Room] = {}
         self._recalled: dict[Hashable, tuple[int, Any]] = {}
@@ -185,7 +185,7 @@ class Ledger:
     def rollback(self, checkpoint: int) -> None:
         """Undo every reservation and release made since `checkpoint`, newest first."""
         while len(self._journal) > checkpoint:
-            self._journal.pop()()
+            self._journal.pop()(self)
 
     def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
         """Take room for `pods`, all of one shape, the first `counts[0]` of them on node index `nodes[0]` and so on.
@@ -193,7 +193,8 @@ class Ledger:
         Nodes are distinct. Negative counts give room back.
         """
         where, sign = np.repeat(nodes, np.abs(counts)).tolist(), int(np.sign(counts[0]))
-        self._journal.append(partial(self._take_back, pods, nodes, counts, where, sign))
+        undo = partial(Ledger._take_back, pods=pods, nodes=nodes, counts=counts, where=where, sign=sign)
+        self._journal.append(undo)
         self._add(pods[0].shape, nodes, -counts)
         self.occupancy.move(pods, where, sign)
 
@@ -209,7 +210,8 @@ class Ledger:
         `claiming` are the indices of those that have claims.
         """
         where = nodes.tolist()
-        self._journal.append(partial(self._take_back_many, pods, where, amounts, claiming))
+        undo = partial(Ledger._take_back_many, pods=pods, where=where, amounts=amounts, claiming=claiming)
+        self._journal.append(undo)
         self._add_many(amounts)
         self.occupancy.leave(pods, where, claiming)
 

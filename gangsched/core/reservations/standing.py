@@ -2,7 +2,7 @@
 
 Law: what stands binds every group from the first one on, whether the plan looks at its head or not. A plan makes few
 reservations anew; all others keep what they had. A reservation goes with its head: when it starts, when it lacks
-something else than room, and when others come before it. The ledger is left as found, but for `kept`.
+something else than room, and when others come before it. The ledger is left as found, but for `kept` until `result`.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ class Standing:
                     yield reservation
 
     def result(self, verdicts: Mapping[str, Verdict]) -> Reservations:
-        """What stands now; `verdicts` are final."""
+        """What stands now; `verdicts` are final, and nobody is kept off anything from here on."""
         for group_id in list(self._heads):
             if group_id in verdicts and not _waits_for_room(verdicts[group_id]):
                 self._drop(group_id)
@@ -296,6 +296,7 @@ class Standing:
         stays = {each.group for each in standing}
         self._records.forget(stays)
         said = {group_id: why for group_id, why in self._not_reserved.items() if group_id not in stays}
+        self._ledger.kept = None  # what keeps room looks at the ledger: each would keep the other
         return Reservations(standing=standing, stale=frozenset(self._stale & stays), not_reserved=said)
 
     def _write(self, each: Reservation, *, first: bool) -> Reserved:

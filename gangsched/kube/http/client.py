@@ -92,14 +92,14 @@ class ApiClient:
         for attempt in (1, 2):
             try:
                 async with await self._open(method, path, body, content_type, limits, accept, fence) as response:
-                    answer = await response.read()
-                    if response.status < 400:
-                        return answer
-                    fault = fault_of(response.status, answer, response.headers.get("Retry-After"))
+                    answer, status = await response.read(), response.status
+                    retry_after = response.headers.get("Retry-After")
             except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
                 raise Unreachable(f"No answer from {self.credentials.server}: {said(error)}.") from error
-            if fault.status != UNAUTHORIZED or attempt == 2 or not await self.reload():
-                raise fault
+            if status < 400:
+                return answer
+            if status != UNAUTHORIZED or attempt == 2 or not await self.reload():
+                raise fault_of(status, answer, retry_after)
         raise AssertionError("unreachable")
 
     async def request_json(
@@ -124,10 +124,10 @@ class ApiClient:
         try:
             async with await self._open("GET", path, None, JSON, limits) as response:
                 if response.status >= 400:
-                    fault = fault_of(response.status, await response.read(), response.headers.get("Retry-After"))
-                    if fault.status == UNAUTHORIZED:
+                    answer = await response.read()
+                    if response.status == UNAUTHORIZED:
                         await self.reload()
-                    raise fault
+                    raise fault_of(response.status, answer, response.headers.get("Retry-After"))
                 async for chunk in response.content.iter_any():
                     yield chunk
         except aiohttp.SocketTimeoutError as error:

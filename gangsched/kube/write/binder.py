@@ -251,7 +251,7 @@ class Binder:
             attempt.is_sent = False
             open_s = _open_s(fault)
             self.counts.lost_answers += open_s > 0
-            attempt.fault, attempt.unread = fault, True
+            attempt.fault, attempt.unread = fault.with_traceback(None), True  # else it would keep the attempt, too
             attempt.certain_s = max(attempt.certain_s, self._runtime.now() + open_s)
             attempt.sends_left -= isinstance(fault, ApiFault)
             return None

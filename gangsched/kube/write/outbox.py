@@ -250,14 +250,7 @@ class Outbox(Generic[V]):
         return False
 
     async def _write(self, order: _Order[V]) -> None:
-        fault = None
-        try:
-            await self._writer.write(order.value)
-            self.counts.written += 1
-            self._trouble = None
-        except Fault as caught:
-            self.counts.faults += 1
-            fault = caught
+        fault = await self._try(order.value)
         if order.newer is not None:
             order.value, order.newer = order.newer, None
             order.put_s, order.backoff, order.tries = self._runtime.now(), None, 0
@@ -266,6 +259,17 @@ class Outbox(Generic[V]):
             self._finish(order)
         else:
             self._retry(order, fault)
+
+    async def _try(self, value: V) -> Fault | None:
+        """Write, and return the fault: of the frame that catches it, it must not stay a variable, lest both stay."""
+        try:
+            await self._writer.write(value)
+        except Fault as fault:
+            self.counts.faults += 1
+            return fault
+        self.counts.written += 1
+        self._trouble = None
+        return None
 
     def _retry(self, order: _Order[V], fault: Fault) -> None:
         order.tries += 1
