@@ -16,9 +16,9 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.templates import template_pod
 from gangsched.settings import Settings
 from gangsched.state.scheduling import SchedulingState
-from gangsched.visibility.gang_store import GangStore
+from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.ports import Answer, Clocks, Json
-from gangsched.visibility.reviews import Planning, Reviewer
+from gangsched.visibility.reviews.review import Planning, Reviewer
 from gangsched.visibility.server import Server
 
 

@@ -16,18 +16,18 @@ from aiohttp import web
 
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.visibility import discovery, openapi
-from gangsched.visibility.authorization import MASTERS, Attributes, Authorizer
-from gangsched.visibility.front_proxy import FrontProxy, User
-from gangsched.visibility.gang_store import Entry, GangStore
+from gangsched.visibility.access.authorization import MASTERS, Attributes, Authorizer
+from gangsched.visibility.access.front_proxy import FrontProxy, User
+from gangsched.visibility.gangs.store import Entry, GangStore
+from gangsched.visibility.gangs.tables import Form, form_of, metadata_of, row, table
+from gangsched.visibility.gangs.watching import Watches
 from gangsched.visibility.pace import Admission, Pace
 from gangsched.visibility.ports import API_VERSION, GROUP, Clocks, Json
 from gangsched.visibility.requests import ListOptions, Target, list_options, target_of, token_of
-from gangsched.visibility.review_request import Review, read_review
-from gangsched.visibility.reviews import Reviewer
+from gangsched.visibility.reviews.request import Review, read_review
+from gangsched.visibility.reviews.review import Reviewer
+from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import Refused
-from gangsched.visibility.suggestions import suggestions
-from gangsched.visibility.tables import Form, form_of, metadata_of, row, table
-from gangsched.visibility.watching import Watches
 
 BODY_BYTES = 512 * 1024
 JSON_TYPE = "application/json"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from gangsched.visibility.gang_store import Key
+from gangsched.visibility.gangs.store import Key
 from gangsched.visibility.ports import API_VERSION
 from gangsched.visibility.statuses import Refused
 

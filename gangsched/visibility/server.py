@@ -19,16 +19,16 @@ from aiohttp import web
 
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.settings import Settings, SettingsError
+from gangsched.visibility.access.authorization import Authorizer
+from gangsched.visibility.access.certificates import Serving
+from gangsched.visibility.access.front_proxy import CONFIG_MAP, FrontProxy
+from gangsched.visibility.access.identity import Files, Identity
 from gangsched.visibility.application import Parts, application
-from gangsched.visibility.authorization import Authorizer
-from gangsched.visibility.certificates import Serving
-from gangsched.visibility.front_proxy import CONFIG_MAP, FrontProxy
-from gangsched.visibility.gang_store import GangStore
-from gangsched.visibility.identity import Files, Identity
+from gangsched.visibility.gangs.store import GangStore
+from gangsched.visibility.gangs.watching import Watches
 from gangsched.visibility.pace import Admission, Bucket, Pace
 from gangsched.visibility.ports import Calls, Clocks, Json
-from gangsched.visibility.reviews import Reviewer
-from gangsched.visibility.watching import Watches
+from gangsched.visibility.reviews.review import Reviewer
 
 LOOK_EVERY_S, LOOK_SOON_S = 20.0, 1.0
 CONNECTIONS = 256

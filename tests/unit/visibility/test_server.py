@@ -23,10 +23,10 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.templates import template_pod
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.settings import Settings
-from gangsched.visibility import watching
-from gangsched.visibility.gang_store import GangStore
+from gangsched.visibility.gangs import watching
+from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.ports import Answer, Clocks, Json
-from gangsched.visibility.reviews import Planning, Reviewer
+from gangsched.visibility.reviews.review import Planning, Reviewer
 from gangsched.visibility.server import Server
 from tests.builders import members, node
 from tests.world import EPOCH_S, World

@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 from aiohttp import web
 
-from gangsched.visibility.gang_store import Entry, GangStore
+from gangsched.visibility.gangs.store import Entry, GangStore
+from gangsched.visibility.gangs.tables import TABLE_VERSION, Form, metadata_of, row, table
 from gangsched.visibility.pace import Pace
 from gangsched.visibility.ports import API_VERSION, Clocks, Json
 from gangsched.visibility.requests import ListOptions
 from gangsched.visibility.statuses import Refused
-from gangsched.visibility.tables import TABLE_VERSION, Form, metadata_of, row, table
 
 WATCHES = 100
 EVERY_S = 1.0

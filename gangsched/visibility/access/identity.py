@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gangsched.visibility.certificates import Serving, lasts, make_serving, newest_authority, utc
+from gangsched.visibility.access.certificates import Serving, lasts, make_serving, newest_authority, utc
 from gangsched.visibility.ports import GROUP, SECRET, SERVICE, VERSION, Calls, Json
 
 API_SERVICE = f"/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{GROUP}"

@@ -6,8 +6,8 @@ import base64
 from datetime import timedelta
 from typing import Any
 
-from gangsched.visibility.certificates import lasts, make_serving, utc
-from gangsched.visibility.identity import API_SERVICE, Identity
+from gangsched.visibility.access.certificates import lasts, make_serving, utc
+from gangsched.visibility.access.identity import API_SERVICE, Identity
 from gangsched.visibility.ports import Answer, Json
 
 SECRET = "/api/v1/namespaces/gangsched-system/secrets/gangsched-visibility"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gangsched.visibility.authorization import MOST, Attributes, Authorizer
-from gangsched.visibility.front_proxy import User
+from gangsched.visibility.access.authorization import MOST, Attributes, Authorizer
+from gangsched.visibility.access.front_proxy import User
 from gangsched.visibility.ports import Answer, Json
 from gangsched.visibility.statuses import Refused
 

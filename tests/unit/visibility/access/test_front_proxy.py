@@ -8,7 +8,7 @@ import pytest
 from control_plane.pki import make_pki
 from multidict import CIMultiDict
 
-from gangsched.visibility.front_proxy import FrontProxy, User
+from gangsched.visibility.access.front_proxy import FrontProxy, User
 
 HEADERS = {"X-Remote-User": "alice", "X-Remote-Group": "team"}
 

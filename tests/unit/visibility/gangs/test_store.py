@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.visibility.gang_store import MOST_CHANGES, GangStore
+from gangsched.visibility.gangs.store import MOST_CHANGES, GangStore
 from gangsched.visibility.ports import Clocks
 from tests.builders import members, node, pod, pod_group
 from tests.world import World

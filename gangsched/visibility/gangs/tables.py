@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from gangsched.visibility.gang_store import Entry
+from gangsched.visibility.gangs.store import Entry
 from gangsched.visibility.ports import Json
 from gangsched.visibility.statuses import Refused
 

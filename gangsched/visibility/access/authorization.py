@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gangsched.visibility.front_proxy import User
+from gangsched.visibility.access.front_proxy import User
 from gangsched.visibility.ports import GROUP, VERSION, Calls, Json
 from gangsched.visibility.statuses import Refused
 

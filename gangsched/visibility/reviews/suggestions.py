@@ -21,7 +21,7 @@ from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted, named
 from gangsched.state.hypothetical import with_minimum
-from gangsched.visibility.reviews import Reviewer, Step, Tried, with_pods
+from gangsched.visibility.reviews.review import Reviewer, Step, Tried, with_pods
 
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 

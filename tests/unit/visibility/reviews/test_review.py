@@ -20,10 +20,10 @@ from gangsched.model.reservation import ReservationLimits
 from gangsched.state.scheduling import Rules
 from gangsched.state.validate import validate
 from gangsched.visibility.ports import Answer, Clocks, Json
-from gangsched.visibility.review_request import Review, read_review
-from gangsched.visibility.reviews import Planning, Reviewer
+from gangsched.visibility.reviews.request import Review, read_review
+from gangsched.visibility.reviews.review import Planning, Reviewer
+from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import Refused
-from gangsched.visibility.suggestions import suggestions
 from tests.builders import members, node, pod, pod_group
 from tests.world import EPOCH_S, World
 

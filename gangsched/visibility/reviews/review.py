@@ -25,7 +25,7 @@ from gangsched.model.text import counted
 from gangsched.state.hypothetical import Hypothetical, Wanted, hypothetical
 from gangsched.state.scheduling import SchedulingState
 from gangsched.visibility.ports import Calls, Clocks, Json
-from gangsched.visibility.review_request import KIND, GangSettings, PodSet, Review, mode_of
+from gangsched.visibility.reviews.request import KIND, GangSettings, PodSet, Review, mode_of
 from gangsched.visibility.statuses import Refused, invalid
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

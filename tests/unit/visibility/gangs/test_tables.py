@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gangsched.visibility.gangs.tables import Form, age, form_of
 from gangsched.visibility.statuses import Refused
-from gangsched.visibility.tables import Form, age, form_of
 
 KUBECTL = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"

@@ -1,0 +1,1 @@
+"""Gangs as objects of the API: versions and changes, watches, and the tables that kubectl prints."""

@@ -1,0 +1,1 @@
+"""PlacementReviews: what is asked, what a plan answers, and what would help."""
