@@ -146,11 +146,11 @@ class PodGroupInformer:
         return min((heard_s for heard_s in heard if heard_s is not None), default=None)
 
     def is_live(self) -> bool:
-        """Whether changes are heard as they come; shortly after the start only lists tell of them."""
-        return bool(self._followers) and all(follower.is_live for follower in self._followers)
+        """Whether changes are heard as they come, from a watch or from kopf; else only lists tell of them."""
+        return bool(self._followers) and all(each.is_live or each.is_watching for each in self._followers)
 
     async def catch_up(self) -> None:
-        """List what is not followed live yet. Raises Fault."""
+        """List what kopf does not follow yet. Raises Fault."""
         await asyncio.gather(*(follower.catch_up() for follower in self._followers if not follower.is_live))
 
     async def run(self) -> None:
@@ -171,6 +171,7 @@ class _ApiGroup:
         self.api_group = api_group
         self.listed = asyncio.Event()
         self.is_live = False
+        self.is_watching = False
         self.heard_s: float | None = None
         self._informer = informer
         self._client = informer.client
@@ -293,13 +294,20 @@ class _ApiGroup:
         query = f"watch=true&resourceVersion={resource_version}&timeoutSeconds={WATCH_FOR_S}"
         path = f"/apis/{self.api_group}/{version}/podgroups?{query}"
         splitter = LineSplitter()
-        with suppress(Fault, msgspec.DecodeError):
+        self.is_watching = True
+        try:
             async with aclosing(self._client.chunks(path, silence_s=SILENCE_S)) as chunks:  # type: ignore[type-var]
                 async for chunk in chunks:
                     for line in filter(None, splitter.feed(chunk)):
                         event = _line.decode(line)
+                        if event.type == "ERROR":
+                            return
                         if event.type in CHANGES:
                             self._heard(version, event.type, event.object)
+        except (Fault, msgspec.DecodeError):
+            pass
+        finally:
+            self.is_watching = False
 
     async def _run_kopf(self, version: str, *, live: Callable[[], object]) -> None:
         """Run kopf's operator and list now and then; after the first of these lists nothing can be missed: `live`."""

@@ -159,7 +159,7 @@ async def test_the_watch_goes_on_until_kopf_has_been_listening_and_a_list_was_re
     async with following() as parts:
         await parts.time.advance(LISTEN_WITHIN_S)
         assert parts.kopf.handler is not None
-        assert (parts.server.open_watches, parts.informer.is_live()) == (1, False)
+        assert (parts.server.open_watches, parts.informer.is_live()) == (1, True)
         await parts.time.advance(10.0)
         assert parts.server.lists == 2
         assert (parts.server.open_watches, parts.informer.is_live()) == (0, True)
@@ -172,6 +172,8 @@ async def test_a_watch_that_breaks_or_talks_nonsense_is_made_up_for_by_the_next_
     for said in (None, b"<html>\n", json.dumps([1]).encode() + b"\n", b'{"type":"ERROR","object":{"code":410}}\n'):
         async with following() as parts:
             parts.server.lines.put_nowait(said)
+            await settle()
+            assert not parts.informer.is_live(), said
             await parts.time.advance(10.0)
             assert parts.kopf.handler is not None, said
             assert parts.informer.is_live(), said
