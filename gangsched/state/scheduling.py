@@ -211,7 +211,7 @@ class SchedulingState:
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
         if grown or stirred:
-            self.reservations.cluster_changed(grown)
+            self.reservations.cluster_changed(grown, self._without_holds(), now_s, evicting=self.overdue.heads)
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
             self.queue.review(self.cluster.snapshot(), now_s)

@@ -12,6 +12,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
+
 from gangsched.core.queue_sort import passing_key
 from gangsched.core.reservations.backfill import Backfill, Kept, add
 from gangsched.core.reservations.heads import LATER, Head, empty_ledger, find_heads, head_of, rank, too_young
@@ -263,8 +265,13 @@ class Standing:
         return backfill
 
     def _kept(self, number: int) -> Kept:
-        """The room of a reservation; it is stale where more is reserved than there will be at its time."""
+        """The room of a reservation; it is stale where more is reserved than there will be at its time.
+
+        A fence is stale where one before it was made anew on its nodes.
+        """
         each, ledger = self._reservations[number], self._ledger
+        if each.is_fence and any(np.isin(each.nodes, one.nodes).any() for one in self._reservations[:number]):
+            self._stale.add(each.head.group.id)
         kept, rows = self._records.kept(each, self._reservations[:number])
         for placed, ends_s in self._placed:
             if not kept.outlived_by(ends_s):

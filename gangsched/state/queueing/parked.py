@@ -147,6 +147,11 @@ class Parked:
         return group in self._needs
 
     @property
+    def groups(self) -> Collection[str]:
+        """The ids of all that are parked."""
+        return self._needs.keys()
+
+    @property
     def minds_pods(self) -> bool:
         """Whether a group may be helped by pods that come, go or change their labels, wherever they are."""
         return any(map(minds_pods, self._loose))
@@ -270,9 +275,11 @@ class Parked:
         return bool(static_fit(shape, snapshot.table).mask[nodes].any())
 
     def _fits(self, group: str, shapes: Collection[Shape], snapshot: Snapshot) -> bool:
-        """Whether there is room for as many pods of one of the shapes as the group needs; False if it needs none."""
-        needs = (need for need in self._needs.get(group, ((), ()))[0] if need.shape in shapes)
-        return any(self._room_facts(need.shape, snapshot)[0] >= max(need.count, 1) for need in needs)
+        """Whether there is room for a pod of one of the shapes, and for all that the group requires of any."""
+        needs = self._needs.get(group, ((), ()))[0]
+        rooms = {need.shape: self._room_facts(need.shape, snapshot)[0] for need in needs}
+        helped = any(need.shape in shapes and rooms[need.shape] for need in needs)
+        return helped and all(rooms[need.shape] >= need.count for need in needs)
 
     def tried(self, group: str, *, in_vain: bool, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
         """A group was looked at, or is gone; the shapes whose next groups are to be woken instead of it.

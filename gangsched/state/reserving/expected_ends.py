@@ -24,6 +24,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Member, State
+from gangsched.state.reserving.news import News
 
 T = TypeVar("T")
 
@@ -69,8 +70,7 @@ class ExpectedEnds:
         self._last_s: dict[str, float] = {}
         self._passes_s = math.inf
         self._wall_s = -math.inf
-        self._earlier = False
-        self._emptied = False
+        self._news = News()
         self._accelerated: WeakKeyDictionary[Shape, bool] = WeakKeyDictionary()
 
     def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
@@ -106,10 +106,9 @@ class ExpectedEnds:
         """When the next of the ends that were told last will have passed, and moves if the pod is still there."""
         return self._passes_s + self._late_s
 
-    def take_news(self) -> tuple[bool, bool]:
-        """(a pod goes earlier than was expected, a node was emptied), as told since last asked."""
-        news = self._earlier, self._emptied
-        self._earlier = self._emptied = False
+    def take_news(self) -> News:
+        """What happened to the occupants, as told since last asked."""
+        news, self._news = self._news, News()
         return news
 
     def _refresh(self, wall_s: float) -> None:
@@ -120,8 +119,8 @@ class ExpectedEnds:
         for name in stale:
             occupants = tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ()
             accelerated = [each.ends_s for each in occupants if self._asks_for_accelerators(each.pod.shape)]
-            self._note(self._on.get(name, ()), occupants, wall_s)
-            if occupants != self._on.get(name, ()):
+            if occupants != (before := self._on.get(name, ())):
+                self._news.note(name, before, occupants, early_by_s=EARLY_S, wall_s=wall_s)
                 _keep(self._on, name, occupants)
                 self._told = None
             _keep(self._first_s, name, min((each.ends_s for each in occupants), default=None))
@@ -136,11 +135,6 @@ class ExpectedEnds:
         elif wall_s >= self.passes_s:
             stale |= {name for name, first_s in self._first_s.items() if first_s + self._late_s <= wall_s}
         return stale | (self._on.keys() - self._cluster.nodes.keys())
-
-    def _note(self, before: Sequence[Occupant], now: Sequence[Occupant], wall_s: float) -> None:
-        ends_s = {each.pod.uid: each.ends_s for each in now}
-        self._earlier |= any(ends_s.get(each.pod.uid, wall_s) + EARLY_S < each.ends_s for each in before)
-        self._emptied |= bool(before) and not now
 
     def _asks_for_accelerators(self, shape: Shape) -> bool:
         known = self._accelerated.get(shape)

@@ -8,7 +8,7 @@ more every plan sees by itself. A reservation that goes or shrinks wakes the gro
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Set
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence, Set
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
@@ -22,13 +22,22 @@ from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
-from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reservations, Reserved, Reserving
-from gangsched.model.snapshot import NodeTable
+from gangsched.model.reservation import (
+    NotEntitled,
+    NotReserved,
+    Occupant,
+    ReservationLimits,
+    Reservations,
+    Reserved,
+    Reserving,
+)
+from gangsched.model.snapshot import NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.parked import minds_pods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reserving.expected_ends import ExpectedEnds
+from gangsched.state.reserving.news import takes_one
 from gangsched.state.reserving.waiting import Rank, Waiting
 
 EVERY_S: Final = 1.0
@@ -73,6 +82,7 @@ class StandingReservations:
         self._gone = False
         self._moved = False
         self._is_first_plan = True
+        self._is_outdated = False  # what stands names pods that are gone
         self.memo: dict[Hashable, Any] = {}  # what plans remember
         self._behind_s = 0.0  # the epoch's second at monotonic second 0
 
@@ -101,12 +111,30 @@ class StandingReservations:
         self.changed(groups)
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
-    def cluster_changed(self, grown: Set[str]) -> None:
-        """Pods moved, or nodes changed; a head is tried before others if these `grown` nodes are reserved for it."""
+    def cluster_changed(
+        self, grown: Set[str], snapshot: Snapshot, now_s: float, *, evicting: Container[str] = ()
+    ) -> None:
+        """Pods moved, or nodes changed; a head is tried before others if `grown` nodes that are kept for it may help.
+
+        `snapshot` is without holds, and heads that are `evicting` may have more than it shows (H11).
+        """
         self._moved = True
         for each in self.standing if grown else ():
-            if each.group in self.waiting and not grown.isdisjoint(each.nodes):
+            nodes = grown & set(each.nodes)
+            if (
+                nodes
+                and each.group in self.waiting
+                and (each.group in evicting or self._may_use(each, nodes, snapshot, now_s))
+            ):
                 self._queue.activate(each.group)
+
+    def _may_use(self, head: Reserved, nodes: Set[str], snapshot: Snapshot, now_s: float) -> bool:
+        """Whether one of these nodes has the room for a pod of the head, with what it may take by preemption."""
+        if head.group not in self._registry.groups:
+            return False
+        there = {name: self._cluster.residents(name).values() for name in nodes}
+        lower = {name: [pod for pod in pods if pod.priority < head.priority] for name, pods in there.items()}
+        return takes_one(self._shapes(head.group, now_s), snapshot, lower)
 
     def rank(self, group: Group) -> tuple[Any, ...]:
         """The order in which groups that wait for room are woken (Q1, H9)."""
@@ -141,7 +169,7 @@ class StandingReservations:
         in_turn = {group.id for group in ready if not group.unchanged}  # no plan decides about the others
         heads = {each.group for each in self.standing} & self.waiting.ids() if self.standing else set()
         new = [group_id for group_id in self._candidates() if group_id not in self._known]
-        if not (ready or self._gone or self._now or new or passed):
+        if not (ready or self._gone or self._now or new or passed or self._is_outdated):
             return None
         ids = (heads | set(new)) - in_turn
         about = {group_id for group_id in (*ids, *in_turn) if group_id in self._barred or group_id in self._known}
@@ -187,13 +215,24 @@ class StandingReservations:
             del self._known[group_id]
         if (self.standing or self._known) and (self._moved or self._ends.passes_s <= wall_s):
             self._moved = False
-            self._ends.occupants(wall_s)
-            earlier, emptied = self._ends.take_news()
-            if earlier:
-                self._known.clear()
-                self._later.update(each.group for each in self.standing)
-            elif emptied:
-                self._later.update(each.group for each in self.standing if each.is_fence)
+            self._take_news(self._ends.occupants(wall_s), now_s)
+
+    def _take_news(self, on: Mapping[str, Sequence[Occupant]], now_s: float) -> None:
+        """See whom it helps that pods go earlier than was expected, or leave nodes empty."""
+        news = self._ends.take_news()
+        tried = [each for each in self._candidates() if each in self._known]
+        heads = [each for each in (*(one.group for one in self.standing), *tried) if each in self._registry.groups]
+        shapes = [self._shapes(each, now_s) for each in heads]
+        self._is_outdated |= any(blocker.id in news.left for each in self.standing for blocker in each.waits_for)
+        asked, ends_known = set().union(*shapes), self._ends.passes_s < math.inf
+        if news.may_help(asked, self._cluster.snapshot(), on, ends_known=ends_known):
+            self._known.clear()
+            self._later.update(each.group for each in self.standing)
+            return
+        if news.earlier:
+            self._known = {each: self._known[each] for each in tried}
+        if news.emptied:
+            self._later.update(each.group for each in self.standing if each.is_fence)
 
     def _possible_now(self, before: NodeTable | None, table: NodeTable, now_s: float) -> list[str]:
         """The groups that were more than the empty cluster had, and may use a node that is new or another one now."""
@@ -254,12 +293,16 @@ class StandingReservations:
             self._known = {each: why for each, why in self._known.items() if why.why not in _BY_NUMBER}
         self._later = (self._later | (answer.stale - self._now)) & stays
         self._now &= answer.stale & stays
-        self._gone = self._is_first_plan = False
+        self._gone = self._is_first_plan = self._is_outdated = False
         for group_id, why in answer.not_reserved.items():
             if why.why in FOR_ITSELF:
                 self._bar(group_id, why)
             elif group_id in self.waiting:
                 self._known[group_id] = why
+        if _rooms(before) != _rooms(
+            self.standing
+        ):  # whether there is a time, or a share, beside them is to be found out again
+            self._known = {each: why for each, why in self._known.items() if why.why not in _BESIDE_OTHERS}
         freed = _freed(before, self.standing)
         if freed:
             self._queue.wake(self._cluster.snapshot(), freed)
@@ -291,6 +334,11 @@ class StandingReservations:
 
 
 _BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE, NotEntitled.SHARE})
+_BESIDE_OTHERS: Final = frozenset({NotEntitled.NO_TIME, NotEntitled.SHARE})
+
+
+def _rooms(standing: Iterable[Reserved]) -> list[tuple[Any, ...]]:
+    return [(each.group, each.at_s, each.nodes) for each in standing]
 
 
 def _rank_of(each: Reserved) -> Rank:

@@ -124,6 +124,15 @@ def test_those_behind_are_woken_when_the_first_are_refused_again() -> None:
     assert len(set.union(*asked)) == 1_000
 
 
+def test_a_head_is_woken_only_where_all_that_it_requires_fits() -> None:
+    """Q3, H12: a head of one large pod and two small ones is not tried for room of the small ones alone."""
+    index = Parked()
+    index.add("head", (Need(LARGE, 1), Need(SMALL, 2)), (0,), None)
+    heads = frozenset({"head"})
+    assert index.helped(snapshot([node("a", 4), node("b", 4)]), {"a"}, stirred=False, heads=heads) == set()
+    assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, stirred=False, heads=heads) == {"head"}
+
+
 def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
     """H8, Q3: one of 10 s was kept off; of 10,000 behind only the one of 5 s, and heads, may use the room."""
     index = Parked()
