@@ -1,6 +1,17 @@
-"""`python -m gangsched`: the same as the console script."""
+"""The console script, and `python -m gangsched`."""
 
-from gangsched.cli import main
+import gc
+
+
+def main() -> None:
+    """Run the command line; ends the process with the command's exit code."""
+    gc.disable()  # imports make many objects and no garbage
+    from gangsched import cli
+
+    gc.freeze()
+    gc.enable()
+    cli.main()
+
 
 if __name__ == "__main__":
     main()
