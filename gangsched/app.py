@@ -1,8 +1,8 @@
 """Start-up: settings in, an exit code out. Reading begins while the deciding packages are still being imported.
 
-Law: only `kube` is imported here, because start-up time counts: after a crash nothing is scheduled until it is over,
-and half of it is imports (docs/performance.md). The daemon itself is `gangsched.daemon`, imported in a thread while the
-API server answers the first lists.
+Law: besides `kube` nothing large is imported here, because start-up time counts: after a crash nothing is scheduled
+until it is over, and half of it is imports (docs/performance.md). The daemon itself is `gangsched.daemon`, imported in
+a thread while the API server answers the first lists.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from gangsched.heap import kept_trimmed
 from gangsched.kube.background import in_background
 from gangsched.kube.http import permissions
 from gangsched.kube.http.client import ApiClient, connect
@@ -59,7 +60,7 @@ async def _run(settings: Settings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
 
-    async with await connect(settings.kubeconfig) as client, asyncio.TaskGroup() as group:
+    async with await connect(settings.kubeconfig) as client, kept_trimmed(), asyncio.TaskGroup() as group:
         importing = group.create_task(in_background(_daemon, name="imports"), name="imports")
         handle_signals()
         lease = Lease(settings.lease_namespace, settings.lease_name) if settings.leader_elect else None

@@ -3,7 +3,7 @@
 `python -m bench.soak [--minutes 30] [--rate 50] [--seed 1] [--out FILE.csv]`. kwok plays the nodes. Every five seconds
 resident memory, descriptors and stalls of the event loop are sampled. At the end what the daemon knows is compared with
 a LIST of everything. The line through resident memory begins after ten minutes, or a third of a shorter run. Exit code
-1 when memory grows by 2 MB an hour or more, descriptors drift, or the caches are not equal to the LIST.
+1 when memory grows by 2 MB an hour or more, descriptors become more, or the caches are not equal to the LIST.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ from control_plane.daemon import Daemon
 
 from bench.soak.caches import differences
 from bench.soak.churn import Churn, prepare
-from bench.soak.samples import HOUR_S, MINUTE_S, Sample, descriptors_drift, rss_slope, take_sample
+from bench.soak.samples import MINUTE_S, Sample, take_sample
+from bench.soak.summary import judge
 
 EVERY_S = 5.0
-WARM_UP_S = 600.0
 LEAST_MINUTES = 4.0
-GOAL_MB_PER_HOUR = 2.0
-MOST_DRIFT = 3
 EQUAL_WITHIN_S = 60.0
 NODES_PER_RATE = 1.6
 """Nodes of 8 GPUs for each pod a second: nearly all GPUs are in use, so that some wait and some preempt."""
@@ -91,24 +89,6 @@ def settle(api: Api, daemon: Daemon) -> list[str]:
     return found
 
 
-def judge(samples: Sequence[Sample], found: Sequence[str]) -> list[str]:
-    """Print the figures; the goals that are missed."""
-    warm_s = min(WARM_UP_S, samples[-1].at_s / 3)
-    late = [sample for sample in samples if sample.at_s >= warm_s]
-    grows, error = rss_slope(late)
-    drift, stall_s = descriptors_drift(late), max(sample.lag_s for sample in late)
-    print(
-        f"after {warm_s:.0f} s, {len(late)} samples over {(late[-1].at_s - late[0].at_s) / HOUR_S:.2f} h: RSS "
-        f"{late[0].rss_mb:.1f} to {late[-1].rss_mb:.1f} MB, {grows:+.2f} ± {error:.2f} MB an hour (standard error); "
-        f"descriptors {min(s.descriptors for s in late)} to {max(s.descriptors for s in late)}, drift {drift:+g}; "
-        f"longest stall {late[-1].stall_s:.3f} s in all, {stall_s:.3f} s at a sample"
-    )
-    print("the caches are equal to the LIST" if not found else "\n".join(found[:20]))
-    missed = [f"memory grows by {grows:.2f} MB an hour"] if grows >= GOAL_MB_PER_HOUR else []
-    missed += [f"descriptors drift by {drift:+g}"] if abs(drift) > MOST_DRIFT else []
-    return missed + (["the caches differ from the LIST"] if found else [])
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write the samples."""
     parser = argparse.ArgumentParser(prog="bench.soak", description=(__doc__ or "").partition("\n")[0])
@@ -121,10 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"a line through memory needs {LEAST_MINUTES:g} minutes or more")
     print(f"{asked.minutes:g} minutes, {asked.rate:g} pods a second, seed {asked.seed}", flush=True)
     samples, found = soak(minutes=asked.minutes, rate=asked.rate, seed=asked.seed, out=asked.out)
-    missed = judge(samples, found)
-    for each in missed:
-        print(f"missed: {each}", file=sys.stderr)
-    return int(bool(missed))
+    return int(bool(judge(samples, found)))
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def rss_slope(samples: Sequence[Sample]) -> tuple[float, float]:
     return slope([(minute * MINUTE_S / HOUR_S, statistics.fmean(found)) for minute, found in sorted(minutes.items())])
 
 
-def descriptors_drift(samples: Sequence[Sample]) -> float:
-    """The median of the last third minus that of the first."""
+def descriptors_growth(samples: Sequence[Sample]) -> float:
+    """The median of the last third minus that of the first; below 0 where connections of the start were closed."""
     third = max(1, len(samples) // 3)
     first, last = samples[:third], samples[-third:]
     return statistics.median(each.descriptors for each in last) - statistics.median(each.descriptors for each in first)

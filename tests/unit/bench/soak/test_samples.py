@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from bench.soak.samples import Sample, descriptors_drift, rss_slope, slope
+from bench.soak.samples import Sample, descriptors_growth, rss_slope, slope
 
 
 def sample(at_s: float, rss_mb: float = 100.0, descriptors: int = 70) -> Sample:
@@ -40,8 +40,9 @@ def test_samples_of_a_minute_count_as_one() -> None:
     assert rss_slope(few) == pytest.approx(rss_slope(many))
 
 
-def test_descriptors_that_come_and_go_do_not_drift() -> None:
-    """A short rise in the middle is no drift; one that stays is."""
+def test_descriptors_that_come_and_go_are_no_growth() -> None:
+    """A short rise in the middle is none; one that stays is; closed ones count as fewer."""
     flat = [sample(n, descriptors=90 if 40 <= n < 50 else 70) for n in range(90)]
-    assert descriptors_drift(flat) == 0
-    assert descriptors_drift([sample(n, descriptors=70 + n // 10) for n in range(90)]) == 6
+    assert descriptors_growth(flat) == 0
+    assert descriptors_growth([sample(n, descriptors=70 + n // 10) for n in range(90)]) == 6
+    assert descriptors_growth([sample(n, descriptors=70 - n // 10) for n in range(90)]) == -6

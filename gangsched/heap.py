@@ -1,0 +1,42 @@
+"""The C library's heap: what is free in it goes back to the system.
+
+Law: glibc gives back by itself only what is free at the end of its heap. Buffers of TLS connections, bodies and arrays
+come and go between objects that stay, each time on other pages, so that resident memory would grow for an hour although
+no more is in use. What it does *not* do: free what is in use, or what Python's own allocator keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+EVERY_S = 10.0
+"""So often that there is little to give back at a time, for the loop stands still meanwhile: 0.4 ms at 20,000 pods."""
+
+
+@asynccontextmanager
+async def kept_trimmed() -> AsyncIterator[None]:
+    """Trim the heap every ten seconds for as long as the context lasts."""
+    trimming = asyncio.create_task(_trim_for_ever(), name="heap")
+    try:
+        yield
+    finally:
+        trimming.cancel()
+
+
+async def _trim_for_ever() -> None:
+    await asyncio.sleep(EVERY_S)
+    trim = malloc_trim()
+    while trim is not None:
+        trim(0)
+        await asyncio.sleep(EVERY_S)
+
+
+def malloc_trim() -> Callable[[int], int] | None:
+    """glibc's `malloc_trim`, which keeps so many bytes; None with another C library."""
+    import ctypes  # not at the start, whose time counts
+
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    return trim

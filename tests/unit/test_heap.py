@@ -1,0 +1,95 @@
+"""The heap: what is free goes back to the system, while the daemon runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gangsched import app, heap
+from gangsched.settings import Settings
+
+PIECE_BYTES, PIECES = 3_000, 20_000
+EVERY = 50
+"""One piece in so many stays: all between two of them is free, and none of it at the end of the heap."""
+
+
+def resident_bytes() -> int:
+    """Of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(heap.malloc_trim() is None, reason="the C library is not glibc")
+def test_what_is_free_between_what_stays_goes_back() -> None:
+    """60 MB of pieces, of which one in fifty stays: nearly all of it comes back, and only by a trim."""
+    trim = heap.malloc_trim()
+    assert trim is not None
+    trim(0)
+    before = resident_bytes()
+    pieces = [bytes(PIECE_BYTES) for _ in range(PIECES)]
+    full = resident_bytes() - before
+    kept = pieces[::EVERY]
+    del pieces
+    untrimmed = resident_bytes() - before
+    trim(0)
+    left = resident_bytes() - before
+    assert len(kept) == PIECES // EVERY
+    assert untrimmed > 0.8 * full > 0.8 * PIECE_BYTES * PIECES * 0.9
+    assert left < 0.3 * full
+
+
+async def test_it_is_trimmed_again_and_again_until_the_context_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All free memory each time; nothing goes on after it."""
+    kept, third = list[int](), asyncio.Event()
+
+    def trim(keep: int) -> int:
+        kept.append(keep)
+        if len(kept) == 3:
+            third.set()
+        return 1
+
+    monkeypatch.setattr(heap, "EVERY_S", 0.0)
+    monkeypatch.setattr(heap, "malloc_trim", lambda: trim)
+    async with heap.kept_trimmed():
+        await asyncio.wait_for(third.wait(), 30)
+    await asyncio.sleep(0)
+    assert set(kept) == {0}
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "heap"]
+
+
+async def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `malloc_trim` the task ends, and nothing else."""
+    monkeypatch.setattr(heap, "EVERY_S", 0.0)
+    monkeypatch.setattr(heap, "malloc_trim", lambda: None)
+    async with heap.kept_trimmed():
+        (trimming,) = (task for task in asyncio.all_tasks() if task.get_name() == "heap")
+        await asyncio.wait_for(trimming, 30)
+
+
+async def test_the_daemon_keeps_its_heap_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its connection to the API server to its end."""
+    said = list[str]()
+
+    @asynccontextmanager
+    async def noted(name: str) -> AsyncIterator[None]:
+        said.append(f"{name} begins")
+        yield
+        said.append(f"{name} ends")
+
+    async def connect(_: Path | None) -> object:
+        return noted("client")
+
+    async def check(*_: object) -> None:
+        """It is told to stop before its permissions are known."""
+        said.append("runs")
+
+    monkeypatch.setattr(app, "connect", connect)
+    monkeypatch.setattr(app, "kept_trimmed", lambda: noted("trimming"))
+    monkeypatch.setattr(app, "_check", check)
+    monkeypatch.setattr(app, "_daemon", lambda: object)
+    await app._run(Settings())
+    assert said == ["client begins", "trimming begins", "runs", "trimming ends", "client ends"]
