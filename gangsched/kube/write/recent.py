@@ -1,11 +1,12 @@
 """What was written lately, by key; bounded in time and in number.
 
-Law: an entry is remembered for `for_s` seconds at least and twice that at most, so that at a steady pace of writes what
-is kept does not grow. In a burst it is the last half of `limit` at least, and never more than `limit`.
+Law: an entry is remembered for `for_s` seconds, and gone with the next one that is written after that; of more than
+`limit` the oldest go. So at a steady pace of writes what is kept is always as much, from minute to minute, too.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Generic, TypeVar
 
 from gangsched.kube.ports import Now
@@ -17,27 +18,26 @@ REMEMBERED = 100_000
 
 
 class Recent(Generic[K, V]):
-    """Two generations: the young one becomes the old one when its time is over, or when it has half of `limit`."""
+    """Entries from the oldest to the newest; one that is written again is the newest."""
 
     def __init__(self, now: Now, *, for_s: float, limit: int = REMEMBERED) -> None:
-        self._now, self._for_s, self._half = now, for_s, max(1, limit // 2)
-        self._young: dict[K, V] = {}
-        self._old: dict[K, V] = {}
-        self._since_s = now()
+        self._now, self._for_s, self._limit = now, for_s, limit
+        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._young.keys() | self._old.keys())
+        return len(self._entries)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._young or key in self._old
+        return key in self._entries
 
     def get(self, key: K) -> V | None:
         """What was remembered last under a key."""
-        return self._young[key] if key in self._young else self._old.get(key)
+        entry = self._entries.get(key)
+        return entry[1] if entry is not None else None
 
     def __setitem__(self, key: K, value: V) -> None:
-        now_s = self._now()
-        if now_s - self._since_s >= self._for_s or (len(self._young) >= self._half and key not in self._young):
-            is_long_ago = now_s - self._since_s >= 2 * self._for_s
-            self._old, self._young, self._since_s = {} if is_long_ago else self._young, {}, now_s
-        self._young[key] = value
+        entries, now_s = self._entries, self._now()
+        entries[key] = (now_s, value)
+        entries.move_to_end(key)
+        while entries and (len(entries) > self._limit or next(iter(entries.values()))[0] <= now_s - self._for_s):
+            entries.popitem(last=False)
