@@ -128,6 +128,10 @@ docs-messages: install control-plane ## Write what is said in each case of docs/
 docs-pictures: install ## Draw the README's pictures of terminals from examples of the manual
 	@$(RUN)python -m tests.docs_pictures
 
+.PHONY: docs-dashboard
+docs-dashboard: .cache/bench/.installed control-plane prometheus ## Draw the dashboard with what a real Prometheus answers: DASHBOARD_MINUTES=8
+	@$(BENCH)python -m bench.dashboard $(if $(DASHBOARD_MINUTES),--minutes $(DASHBOARD_MINUTES))
+
 demo: install control-plane ## Watch gangs being scheduled on a real API server; KEEP=1 leaves it running
 	@KEEP=$(KEEP) $(RUN)python -m demo
 

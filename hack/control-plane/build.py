@@ -111,6 +111,12 @@ ON_DEMAND = (
         "github.com/kubeflow/mpi-operator/cmd/mpi-operator",
     ),
     Target(
+        "training-operator",
+        "../tools/training-operator",
+        "github.com/kubeflow/training-operator",
+        "github.com/kubeflow/training-operator/cmd/training-operator.v1",
+    ),
+    Target(
         "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
     ),
 )

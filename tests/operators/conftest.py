@@ -1,19 +1,23 @@
-"""What the tests of operators share: a control plane with the real Job controller, nodes of two sizes, the daemon."""
+"""What the tests of operators share: a control plane with the real Job controller, a node, the daemon."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api
+from control_plane.api import Api, Object
 from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
+from control_plane.following import Following
+from control_plane.pods import refusal
 
 GPUS = 4
 """Of the one node."""
+PODS = "/api/v1/namespaces/default/pods"
 READY_WITHIN_S = 120.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -34,3 +38,23 @@ def api(plane: ControlPlane) -> Iterator[Api]:
     api = Api.of(plane)
     yield api
     api.close()
+
+
+@pytest.fixture
+def pods(request: pytest.FixtureRequest, api: Api) -> Iterator[Following]:
+    """Pods of the namespace; the test leaves none behind, nor one of the module's `JOBS`."""
+    jobs = request.module.JOBS
+    with Following(api, PODS) as pods:
+        yield pods
+        for job in api.list(jobs).items:
+            api.delete(f"{jobs}/{job['metadata']['name']}")
+        for pod in pods.objects().values():
+            if not pod["metadata"].get("ownerReferences"):
+                api.delete(f"{PODS}/{pod['metadata']['name']}")
+        pods.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of the job's pods")
+
+
+def unschedulable(pods: Mapping[str, Object], number: int) -> list[Object] | None:
+    """The pods that say `Unschedulable`, once there are so many."""
+    told = [pod for pod in pods.values() if refusal(pod)[0] == "Unschedulable"]
+    return told if len(told) == number else None

@@ -13,15 +13,14 @@ from control_plane.applying import ROOT, load_yaml
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
+from tests.operators.conftest import PODS, WITHIN_S, unschedulable
 from tests.operators.operator import Operator, install, of_the_guide, source
 
 pytestmark = pytest.mark.e2e
 
 JOBS = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
-PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
 GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-WITHIN_S = 60.0
 ARGV = ["-kubeConfig=@KUBECONFIG@", "-gang-scheduling=gangsched", "-lock-namespace=mpi-operator", "-monitoring-port=0"]
 
 
@@ -33,19 +32,6 @@ def operator(plane: ControlPlane) -> Iterator[Operator]:
     api.close()
     with Operator(plane, "mpi-operator", account="mpi-operator/mpi-operator", argv=ARGV) as started:
         yield started
-
-
-@pytest.fixture
-def pods(api: Api) -> Iterator[Following]:
-    """Pods of the namespace; the test leaves none behind, nor a job."""
-    with Following(api, PODS) as pods:
-        yield pods
-        for job in api.list(JOBS).items:
-            api.delete(f"{JOBS}/{job['metadata']['name']}")
-        for pod in pods.objects().values():
-            if not pod["metadata"].get("ownerReferences"):
-                api.delete(f"{PODS}/{pod['metadata']['name']}")
-        pods.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of the job's pods")
 
 
 def job(name: str, **spec: Any) -> Object:
@@ -74,12 +60,7 @@ def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) 
     api.post(PODS, make.pod("in-the-way", gpus=1))
     pods.wait_for(lambda items: nodes_of(items, "in-the-way"), within_s=WITHIN_S, what="the pod in the way")
     api.post(JOBS, of_the_guide("MPIJob"))
-
-    def waits(items: Any) -> list[Object] | None:
-        told = [pod for pod in items.values() if refusal(pod)[0] == "Unschedulable"]
-        return told if len(told) == 3 else None
-
-    waiting = pods.wait_for(waits, within_s=WITHIN_S, what="the reason on all three")
+    waiting = pods.wait_for(lambda items: unschedulable(items, 3), within_s=WITHIN_S, what="the reason on all three")
     assert not nodes_of(pods.objects(), "pi-")
     group, *example = load_yaml(ROOT / "examples" / "mpi-launcher-workers.yaml")
     assert api.get(f"{GROUPS}/pi")["spec"] == group["spec"]
