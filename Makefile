@@ -210,6 +210,10 @@ bench-fight: install control-plane ## Three priorities fight for room, beside ku
 bench-visibility: install control-plane ## Time kubectl get gangs -A with GANGS=1000, and binds while requests flood in; fails above 300 ms
 	@$(RUN)python -m bench.visibility $(if $(GANGS),--gangs $(GANGS))
 
+.PHONY: bench-beside
+bench-beside: install control-plane ## Nodes that kube-scheduler and gangsched over-commit together, and none apart: TRIALS=10 OVER_S=0
+	@$(RUN)python -m bench.beside $(if $(TRIALS),--trials $(TRIALS)) $(if $(OVER_S),--seconds $(OVER_S))
+
 bench-fgd: install ## The packing experiment of FGD (ATC'23) on the trace in OPENB=folder; RUNS=10
 	@$(RUN)python -m bench.fgd '$(OPENB)' --seeds $(if $(filter command line,$(origin RUNS)),$(RUNS),10)
 
