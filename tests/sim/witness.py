@@ -24,6 +24,8 @@ WHOLE_WITHIN_S = 3.0
 """From a gang's first bind to that of the last member it needs."""
 KNOWN_AFTER_S = 0.02
 """For how long a line may lie in a process that runs before it is known: two turns of the loop."""
+UNDECIDED_S = 75.0
+"""For how long a bind without a certain answer may count as carried out, and a little more."""
 SAME_S = 1e-6
 """How far two sums of the same pauses may be apart."""
 View = tuple[Amounts | None, bool]
@@ -64,6 +66,9 @@ class Witness:
         self._holder = ""
         self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
         self._ours: dict[str, float] = {}  # uid → when one of us bound it
+        self._undecided_s: dict[
+            str, float
+        ] = {}  # uid → when a bind of it had no certain answer
         self._disturbed_s = float("-inf")
 
     def begin(self, cluster: Cluster) -> None:
@@ -144,6 +149,8 @@ class Witness:
             return
         if place.subresource == "binding":
             self._landed(sent)
+            if answer.status >= 500:
+                self._undecided_s[_bind_of(sent)[0]] = self.cluster.timeline.now_s
             if answer.status < 400:
                 self._bound(sent, place)
             elif self._is_of_another(sent, place):
@@ -156,6 +163,7 @@ class Witness:
         place = locate(sent.request.path)
         if place is not None and place.subresource == "binding":
             self._landed(sent)
+            self._undecided_s[_bind_of(sent)[0]] = self.cluster.timeline.now_s
 
     def _by_one(self, sent: Sent, place: Place) -> None:
         """Whose Lease was deleted may write until it is over, while another has made a new one and waits."""
@@ -280,12 +288,21 @@ class Witness:
     def _is_whole(self, job: Job, minimum: int, since_s: float) -> None:
         if self._disturbed_s < since_s - 1.0:
             self.checks["gangs that started"] += 1
-            if (bound := self._bound_of(job)) < minimum:
+            if (bound := self._may_be_bound_of(job)) < minimum:
                 self.complain(f"{job.key} started with {bound} of {minimum} members")
 
     def _bound_of(self, job: Job) -> int:
         pods = (self.cluster.store.get("pods", f"{job.namespace}/{name}") for name in job.pods)
         return sum(pod is not None and takes_room(pod) for pod in pods)
+
+    def _may_be_bound_of(self, job: Job) -> int:
+        """Those that are bound, and those that who sent their bind must take for bound (semantics B3)."""
+        pods = (self.cluster.store.get("pods", f"{job.namespace}/{name}") for name in job.pods)
+        since_s = self.cluster.timeline.now_s - UNDECIDED_S
+        return sum(
+            pod is not None and (takes_room(pod) or self._undecided_s.get(pod["metadata"]["uid"], since_s) > since_s)
+            for pod in pods
+        )
 
     def over_committed(self) -> list[str]:
         """The nodes whose pods ask for more than they offer."""
