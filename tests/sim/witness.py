@@ -66,9 +66,7 @@ class Witness:
         self._holder = ""
         self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
         self._ours: dict[str, float] = {}  # uid → when one of us bound it
-        self._undecided_s: dict[
-            str, float
-        ] = {}  # uid → when a bind of it had no certain answer
+        self._undecided_s: dict[str, float] = {}  # uid → when a bind of it had no certain answer
         self._disturbed_s = float("-inf")
 
     def begin(self, cluster: Cluster) -> None:
@@ -286,7 +284,8 @@ class Witness:
             self.cluster.timeline.after(WHOLE_WITHIN_S, lambda: self._is_whole(job, minimum, since_s))
 
     def _is_whole(self, job: Job, minimum: int, since_s: float) -> None:
-        if self._disturbed_s < since_s - 1.0:
+        paused_s = max((each.paused_until_s for each in self._processes.values()), default=0.0)
+        if max(self._disturbed_s, paused_s) < since_s - 1.0:
             self.checks["gangs that started"] += 1
             if (bound := self._may_be_bound_of(job)) < minimum:
                 self.complain(f"{job.key} started with {bound} of {minimum} members")
