@@ -173,8 +173,11 @@ class SchedulingState:
 
     # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
 
-    def refresh(self, now_s: float) -> None:
-        """Bring groups and queue up to date with all messages applied so far."""
+    def refresh(self, now_s: float, *, in_turn: bool = True) -> None:
+        """Bring groups and queue up to date with all messages applied so far.
+
+        Groups are woken for the room of earlier turns if it is `in_turn`, and not while a plan waits to take it.
+        """
         self._release_kept(now_s)
         refreshed = self.registry.refresh()
         self.pending.changed(refreshed.changed | refreshed.gone)
@@ -206,7 +209,7 @@ class SchedulingState:
             heads = frozenset(each.group for each in self.reservations.standing)
             self.queue.wake(self._without_holds(), grown, stirred=stirred, heads=heads)
             self._look_at_holds(grown)
-        elif self.queue.parked.is_ripe:
+        elif in_turn and self.queue.parked.is_ripe:
             self.queue.wake_ripe(self._without_holds())
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
@@ -324,7 +327,7 @@ class SchedulingState:
         Messages applied since the snapshot count (B2). When anything moved, or a verdict was dropped that later ones
         had counted on, what is committed still holds, but every group is looked at again.
         """
-        self.refresh(now_s)
+        self.refresh(now_s, in_turn=False)
         actions: list[Action] = []
         newest = Ledger(self.cluster.snapshot()) if self.cluster.snapshot() is not snapshot else None
         for verdict in plan.verdicts:

@@ -12,7 +12,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,8 +21,8 @@ from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
-from gangsched.model.snapshot import Ints, Snapshot
-from gangsched.state.queueing.shape_rows import ShapeRows
+from gangsched.model.snapshot import Bools, Ints, Snapshot
+from gangsched.state.queueing.shape_rows import Entry, ShapeRows
 
 FIRST_AT_ONCE = 4
 """Groups of different shapes that are woken together for the same room; twice as many each time after that."""
@@ -31,7 +31,6 @@ LOOKS_AT_ONCE = 200
 
 Rank: TypeAlias = tuple[Any, ...]
 """What `core.queue_sort.group_key` gives: smaller goes first."""
-Entry: TypeAlias = tuple[Rank, str]
 Facts: TypeAlias = tuple[int, ...]
 
 
@@ -66,13 +65,12 @@ class _Kind:
 class _Waiting:
     """The groups that need one shape: (rank, group) in order, by their kinds of needs.
 
-    `first` is before all others. `batch` is how many are woken at a time, at least; `refused` the last one that was
+    `batch` is how many are woken at a time, at least; `refused` the last one that was
     woken in vain. Reservations keep the room from all that need as many pods as one in `kept_from` and pass no more.
     `told` are the facts that groups were parked with, by group.
     """
 
     shape: Shape
-    first: Entry = ((), "")
     by_kind: dict[_Kind, list[Entry]] = field(default_factory=dict)
     batch: int = 1
     refused: Entry | None = None
@@ -93,9 +91,10 @@ class _Waiting:
         """Whether reservations are known to leave no room to so many pods of such a group."""
         return any(count >= least and stay.passes_no_more_than(other) for least, other in self.kept_from)
 
-    def find_first(self) -> None:
-        """Groups came, went or changed places."""
-        self.first = min((entries[0] for entries in self.by_kind.values()), default=((), ""))
+    @property
+    def first(self) -> Entry:
+        """The one before all others."""
+        return min(entries[0] for entries in self.by_kind.values())
 
     def next(self, rooms: int, stays: Mapping[str, Stay], most: Callable[[_Kind], int]) -> Iterator[str]:
         """The groups to wake when there is room for `rooms` pods, behind the one that was refused last.
@@ -132,7 +131,6 @@ class Parked:
         self._by_shape: dict[Shape, _Waiting] = {}
         self._rows = ShapeRows()
         self._loose: dict[Shape, None] = {}
-        self._ripe: dict[Shape, None] = {}
         self._grown: set[str] = set()
         self._at_once = FIRST_AT_ONCE
         self._unreviewed: list[Shape] = []
@@ -159,7 +157,7 @@ class Parked:
     @property
     def is_ripe(self) -> bool:
         """Whether there are shapes that room grew for and that were not looked at since."""
-        return bool(self._ripe)
+        return self._rows.any_ripe
 
     @property
     def is_reviewed(self) -> bool:
@@ -176,11 +174,8 @@ class Parked:
         kind = self._kinds.setdefault(needs, _Kind.of(needs))
         for shape in kind.counts:
             waiting = self._by_shape.setdefault(shape, _Waiting(shape))
-            is_new = kind not in waiting.by_kind
             insort(waiting.by_kind.setdefault(kind, []), (rank, group))
-            waiting.find_first()
-            if is_new:
-                self._index(waiting)
+            self._index(waiting)
             if snapshot is not None:
                 waiting.told[group] = self._room_facts(shape, snapshot)
 
@@ -199,19 +194,17 @@ class Parked:
             if not entries:
                 del waiting.by_kind[kind]
                 self._kinds.pop(needs, None)
-                self._index(waiting)
-            waiting.find_first()
+            self._index(waiting)
 
     def _index(self, waiting: _Waiting) -> None:
-        """The kinds of groups that need a shape have changed."""
+        """The groups that need a shape have changed, or their order."""
         shape = waiting.shape
         if not waiting.by_kind:
             del self._by_shape[shape]
             self._rows.remove(shape)
             self._loose.pop(shape, None)
-            self._ripe.pop(shape, None)
             return
-        self._rows.put(shape, waiting.least)
+        self._rows.put(shape, waiting.least, waiting.first)
         if waiting.is_loose or minds_pods(shape):
             self._loose[shape] = None
         else:
@@ -224,7 +217,7 @@ class Parked:
             waiting.refused = None
             for kind, entries in waiting.by_kind.items():
                 waiting.by_kind[kind] = sorted((self._needs[group][1], group) for _, group in entries)
-            waiting.find_first()
+            self._index(waiting)
         for group, woken in self._woken.items():
             self._woken[group] = [(shape, (rank_of(group), group)) for shape, _ in woken]
 
@@ -235,22 +228,27 @@ class Parked:
         grown node, or when it looks at other pods and those stirred. With them those of the `heads` are woken that
         there is room for, since reserved room is theirs.
         """
-        self._grown = grown | self._grown if self._ripe else set(grown)
+        self._grown = grown | self._grown if self.is_ripe else set(grown)
         nodes = _indices(snapshot, grown)
-        helped = dict.fromkeys(self._rows.fitting(snapshot, nodes))
-        for shape in self._loose:
-            self.looks += 1
-            if self._may_use(shape, snapshot, nodes) or (stirred and minds_pods(shape)):
-                helped[shape] = None
-        self._ripe |= helped
+        helped = self._rows.fitting(snapshot, nodes)
+        self.looks += len(self._loose)
+        helped[self._rows.rows_of(each for each in self._loose if self._is_helped(each, snapshot, nodes, stirred))] = (
+            True
+        )
+        self._rows.ripen(helped)
         self._at_once = FIRST_AT_ONCE
         woken = {group for group in heads if self._fits(group, helped, snapshot)}
         return woken | self._wake_ripe(snapshot)
 
+    def _is_helped(self, shape: Shape, snapshot: Snapshot, nodes: Ints, stirred: bool) -> bool:
+        """Whether a shape may be helped for which there need not be room for a pod of it."""
+        return self._may_use(shape, snapshot, nodes) or (stirred and minds_pods(shape))
+
     def ripe(self, snapshot: Snapshot) -> set[str]:
         """The next groups to wake of shapes that room grew for, if it is still there."""
-        there = set(self._rows.fitting(snapshot, _indices(snapshot, self._grown)))
-        self._ripe = {shape: None for shape in self._ripe if shape in there or shape in self._loose}
+        there = self._rows.fitting(snapshot, _indices(snapshot, self._grown))
+        there[self._rows.rows_of(self._loose)] = True
+        self._rows.keep_ripe(there)
         self._at_once *= 2
         return self._wake_ripe(snapshot)
 
@@ -258,11 +256,10 @@ class Parked:
         """Wake groups of ripe shapes, the first shapes by their first groups."""
         woken: set[str] = set()
         nodes = _indices(snapshot, self._grown)
-        most = min(2 * self._at_once, LOOKS_AT_ONCE)
-        for shape in nsmallest(most, self._ripe, key=lambda each: self._by_shape[each].first):
+        for shape in self._rows.first_ripe(min(2 * self._at_once, LOOKS_AT_ONCE)):
             if len(woken) >= self._at_once:
                 break
-            del self._ripe[shape]
+            self._rows.looked_at(shape)
             self.looks += 1
             waiting = self._by_shape[shape]
             waiting.batch, waiting.refused, waiting.kept_from = 1, None, []
@@ -274,12 +271,12 @@ class Parked:
         """Whether the shape may use one of these nodes, as far as their attributes say."""
         return bool(static_fit(shape, snapshot.table).mask[nodes].any())
 
-    def _fits(self, group: str, shapes: Collection[Shape], snapshot: Snapshot) -> bool:
-        """Whether there is room for a pod of one of the shapes, and for all that the group requires of any."""
+    def _fits(self, group: str, helped: Bools, snapshot: Snapshot) -> bool:
+        """Whether there is room for a pod of one of the shapes in these rows, and for all that the group requires."""
         needs = self._needs.get(group, ((), ()))[0]
         rooms = {need.shape: self._room_facts(need.shape, snapshot)[0] for need in needs}
-        helped = any(need.shape in shapes and rooms[need.shape] for need in needs)
-        return helped and all(rooms[need.shape] >= need.count for need in needs)
+        may_be = bool(helped[self._rows.rows_of(shape for shape, fit in rooms.items() if fit)].any())
+        return may_be and all(rooms[need.shape] >= need.count for need in needs)
 
     def tried(self, group: str, *, in_vain: bool, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
         """A group was looked at, or is gone; the shapes whose next groups are to be woken instead of it.
@@ -299,7 +296,7 @@ class Parked:
     def behind(self, shapes: set[Shape], snapshot: Snapshot) -> set[str]:
         """The next groups to wake of shapes whose room others were woken for in vain."""
         woken: set[str] = set()
-        for shape in (shapes & self._by_shape.keys()) - self._ripe.keys():
+        for shape in (each for each in shapes & self._by_shape.keys() if not self._rows.is_ripe(each)):
             waiting = self._by_shape[shape]
             waiting.batch *= 2
             woken |= self._wake(shape, waiting, snapshot)

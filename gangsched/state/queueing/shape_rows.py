@@ -1,21 +1,32 @@
 """What shapes request, as rows: which of thousands fit somewhere is a few comparisons of columns.
 
 Law: exact integers, no clock. It answers by resources alone, so that what does not fit here fits nowhere; which nodes a
-shape may use is looked at after that.
+shape may use is looked at after that. Rows are kept in the order of the first groups that need them, so that the next
+shape in turn is found without a look at all of them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, TypeAlias
+
 import numpy as np
 
 from gangsched.model.objects import Shape
-from gangsched.model.snapshot import Ints, Snapshot
+from gangsched.model.snapshot import Bools, Ints, Snapshot
 
 NEVER = np.iinfo(np.int64).max
+Entry: TypeAlias = tuple[tuple[Any, ...], str]
+"""The rank of a group and its id; smaller goes first."""
 
 
 class ShapeRows:
-    """`requests[row][resource]`; a row that is not in use asks for more than there can be."""
+    """`requests[row][resource]`; a row that is not in use asks for more than there can be.
+
+    Shapes that room grew for and that were not looked at since are ripe.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[Shape, int] = {}
@@ -24,30 +35,71 @@ class ShapeRows:
         self._columns: dict[str, int] = {}
         self._requests: Ints = np.zeros((16, 4), dtype=np.int64)
         self._least: Ints = np.ones(16, dtype=np.int64)
+        self._ripe: Bools = np.zeros(16, dtype=np.bool_)
+        self._first: dict[int, Entry] = {}
+        self._order: list[tuple[Entry, int]] = []
 
-    def put(self, shape: Shape, least: int) -> None:
-        """Know the shape, of which at least that many pods must fit before anybody is helped."""
+    def put(self, shape: Shape, least: int, first: Entry) -> None:
+        """Know the shape, of which at least that many pods must fit before anybody is helped; `first` would be it."""
         row = self._rows.get(shape)
         if row is None:
             row = self._rows[shape] = self._new_row(shape)
         self._least[row] = least
+        if self._first.get(row) != first:
+            self._leave_order(row)
+            self._first[row] = first
+            insort(self._order, (first, row))
 
     def remove(self, shape: Shape) -> None:
         """Forget the shape, if it is known."""
         row = self._rows.pop(shape, None)
         if row is not None:
             self._shapes[row] = None
-            self._requests[row], self._least[row] = NEVER, 1
+            self._requests[row], self._least[row], self._ripe[row] = NEVER, 1, False
+            self._leave_order(row)
             self._unused.append(row)
 
-    def fitting(self, snapshot: Snapshot, nodes: Ints) -> list[Shape]:
-        """The shapes of which a pod fits on one of these nodes, and the least number into what is free in all.
+    @property
+    def any_ripe(self) -> bool:
+        """Whether any shape is ripe."""
+        return bool(self._ripe.any())
+
+    def is_ripe(self, shape: Shape) -> bool:
+        """Whether this one is."""
+        row = self._rows.get(shape)
+        return row is not None and bool(self._ripe[row])
+
+    def ripen(self, rows: Bools) -> None:
+        """These rows are ripe as well."""
+        self._ripe[: len(rows)] |= rows
+
+    def keep_ripe(self, rows: Bools) -> None:
+        """No others than these rows are ripe any more."""
+        self._ripe[: len(rows)] &= rows
+
+    def looked_at(self, shape: Shape) -> None:
+        """The shape is not ripe any more."""
+        self._ripe[self._rows[shape]] = False
+
+    def first_ripe(self, number: int) -> list[Shape]:
+        """The first `number` of the ripe shapes, in the order of the first groups that need them."""
+        ripe = self._ripe.tobytes()
+        found = (self._shapes[row] for _, row in self._order if ripe[row])
+        return [shape for shape in islice(found, number) if shape is not None]
+
+    def rows_of(self, shapes: Iterable[Shape]) -> Ints:
+        """The rows of shapes that are known."""
+        return np.array([self._rows[shape] for shape in shapes], dtype=np.int64)
+
+    def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
+        """The rows of which a pod fits on one of these nodes, and the least number into what is free in all.
 
         Complexity: shapes times nodes that differ in what is free.
         """
         in_use = len(self._shapes)
+        fits = np.zeros(in_use, dtype=np.bool_)
         if not in_use or not len(nodes):
-            return []
+            return fits
         requests, least = self._requests[:in_use], self._least[:in_use]
         names = sorted(self._columns, key=self._columns.__getitem__)
         free = np.zeros((len(names), snapshot.free.shape[1]), dtype=np.int64)
@@ -55,12 +107,16 @@ class ShapeRows:
             if name in snapshot.resources:
                 free[column] = np.maximum(snapshot.free[snapshot.resources[name]], 0)
         requests = requests[:, : len(names)]
-        fits = np.zeros(in_use, dtype=np.bool_)
         for amounts in np.unique(free[:, nodes], axis=1).T:
             fits |= (requests <= amounts).all(axis=1)
         found = np.flatnonzero(fits)
-        found = found[(requests[found] * least[found, np.newaxis] <= free.sum(axis=1)).all(axis=1)]
-        return [shape for row in found.tolist() if (shape := self._shapes[row]) is not None]
+        fits[found] = (requests[found] * least[found, np.newaxis] <= free.sum(axis=1)).all(axis=1)
+        return fits
+
+    def _leave_order(self, row: int) -> None:
+        first = self._first.pop(row, None)
+        if first is not None:
+            del self._order[bisect_left(self._order, (first, row))]
 
     def _new_row(self, shape: Shape) -> int:
         if self._unused:
@@ -80,8 +136,10 @@ class ShapeRows:
         return row
 
     def _grow(self, rows: int, columns: int) -> None:
-        before, least = self._requests, self._least
+        before, least, ripe = self._requests, self._least, self._ripe
         self._requests = np.zeros((rows, columns), dtype=np.int64)
         self._requests[: len(before), : before.shape[1]] = before
         self._least = np.ones(rows, dtype=np.int64)
         self._least[: len(least)] = least
+        self._ripe = np.zeros(rows, dtype=np.bool_)
+        self._ripe[: len(ripe)] = ripe

@@ -277,3 +277,18 @@ def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> No
         queue.wake_behind(small)
         woken |= queue.ready(0.0)
     assert woken == {"shorter", "less", "higher", "broken"}
+
+
+def test_room_that_a_plan_takes_wakes_nobody_else() -> None:
+    """Q3: of a hundred groups of different shapes, those behind the one that takes all of the room sleep on."""
+    there = World(node("n", 4))
+    taken = there.create(members("taken", 4))
+    there.settle()
+    for n in range(100):
+        there.create(members(f"g{n:03}", 4, of=shape(1, 1_000 + n), creation_s=n + 1))
+    there.settle()
+    there.plans.clear()
+    there.delete(*taken)
+    there.settle()
+    assert {f"g000-{n}" for n in range(4)} <= set(there.bound())
+    assert sum(len(each.verdicts) for each in there.plans) <= 4
