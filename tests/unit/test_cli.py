@@ -184,3 +184,21 @@ def test_help_names_the_commands() -> None:
     assert "run" in call("--help").stdout
     for flag in ("--kubeconfig", "--config", "--scheduler-name", "--health-port", "--log-format", "--log-level"):
         assert flag in call("run", "--help").stdout
+
+
+CALLED = """
+import gc, sys
+from gangsched.__main__ import main
+sys.argv = ["gangsched", "version"]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+assert gc.isenabled() and gc.get_freeze_count()
+"""
+
+
+def test_garbage_is_collected_again_once_the_command_line_is_imported() -> None:
+    """What the imports made is never looked through; a command that runs for long, like simulate, needs the rest."""
+    done = subprocess.run([sys.executable, "-c", CALLED], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("gangsched ")
