@@ -83,6 +83,8 @@ class ShapeRows:
 
     def first_ripe(self, number: int) -> list[Shape]:
         """The first `number` of the ripe shapes, in the order of the first groups that need them."""
+        if not self.any_ripe:
+            return []
         ripe = self._ripe.tobytes()
         found = (self._shapes[row] for _, row in self._order if ripe[row])
         return [shape for shape in islice(found, number) if shape is not None]
