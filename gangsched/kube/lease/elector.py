@@ -124,16 +124,23 @@ class Elector:
         Nobody may acquire or hold it meanwhile.
         """
         self.fence.close()
-        record = self._candidate.resigns(self._runtime.now(), self._moment())
-        if record is None:
-            return False
-        try:
-            await self._put(record, RELEASE_WITHIN_S)
-        except Fault as fault:
-            self._complain(fault)
-            return False
-        self.counts.released += 1
-        return True
+        for _ in range(2):
+            record = self._candidate.resigns(self._runtime.now(), self._moment())
+            if record is None:
+                break
+            try:
+                await self._put(record, RELEASE_WITHIN_S)
+            except Fault as fault:
+                if not _is_conflict(fault):
+                    self._complain(fault)
+                    break
+                # A renewal that was cut off has been carried out, or the Lease is another's or gone: a read tells.
+                with suppress(Fault):
+                    await self._look()
+            else:
+                self.counts.released += 1
+                return True
+        return False
 
     # --- one look, one write ----------------------------------------------------------------------------------------
 

@@ -173,6 +173,29 @@ async def test_a_released_lease_is_taken_within_a_fraction_of_a_second(desk: Des
     assert desk.server.stored["spec"]["leaseTransitions"] == 2
 
 
+async def test_a_lease_is_released_although_the_last_renewal_had_no_answer(desk: Desk) -> None:
+    """It was carried out, so the object is another version than we know; a read tells, and it is still ours."""
+    desk.start("a")
+    await desk.time.advance(1.0)
+    desk.server.lose = lambda method: Unreachable("No answer.") if method == "PUT" else None
+    desk.server.trouble = lambda method: Unreachable("No answer.") if method == "GET" else None
+    await desk.time.advance(TIMING.retry_s)
+    await desk.stop("a")
+    desk.server.lose = desk.server.trouble = lambda method: None
+    assert await desk.electors["a"].release()
+    assert desk.server.holder == ""
+
+
+async def test_a_lease_that_another_has_is_not_released(desk: Desk) -> None:
+    """What we know of it is old; the read after the refusal says so."""
+    desk.start("a")
+    await desk.time.advance(1.0)
+    await desk.stop("a")
+    desk.server.write({"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "0"}})
+    assert not await desk.electors["a"].release()
+    assert desk.server.holder == "x"
+
+
 async def test_a_dead_holder_is_followed_after_its_lease(desk: Desk) -> None:
     """After the duration since its last renewal was seen, and not before."""
     desk.start("a")
