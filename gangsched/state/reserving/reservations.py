@@ -167,7 +167,7 @@ class StandingReservations:
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
             self._now, self._later, self._made_s = self._later, set(), now_s
         in_turn = {group.id for group in ready if not group.unchanged}  # no plan decides about the others
-        heads = {each.group for each in self.standing} & self.waiting.ids() if self.standing else set()
+        heads = {each.group for each in self.standing if each.group in self.waiting}
         new = [group_id for group_id in self._candidates() if group_id not in self._known]
         if not (ready or self._gone or self._now or new or passed or self._is_outdated):
             return None
@@ -190,7 +190,7 @@ class StandingReservations:
         """The input of a plan of groups `in_turn` that is only to be looked at: what stands, and none is made."""
         if not self.on():
             return None
-        heads = {each.group for each in self.standing} & self.waiting.ids() - in_turn
+        heads = {each.group for each in self.standing if each.group in self.waiting} - in_turn
         return Reserving(
             limits=self._limits,
             wall_s=wall_s,
