@@ -22,3 +22,10 @@ def test_a_picture_is_its_example(name: str) -> None:
 def test_the_readme_shows_it(name: str) -> None:
     """By its path."""
     assert f"](docs/pictures/{name}.svg)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["dashboard", "dashboard-top"])
+def test_the_readme_shows_the_dashboard(name: str) -> None:
+    """`make docs-dashboard` draws it, which takes minutes; the README links to what is there."""
+    assert (FOLDER / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert f"](docs/pictures/{name}.png)" in (ROOT / "README.md").read_text(encoding="utf-8")
