@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from control_plane import objects as make
-from control_plane.api import Api, Object
+from control_plane.api import Api, ApiError, Object
 
 NAMESPACES = tuple(f"soak-{number:02}" for number in range(60))
 """More than there are batches at a time: whoever deletes a collection makes the API server list its namespace."""
@@ -26,6 +28,7 @@ SIGS_LABEL = "pod-group.scheduling.sigs.k8s.io"
 EVERY_S = 0.5
 LIFE_S = 10.0
 WORKERS, MOST_BEHIND = 16, 20
+TRIES = 5
 GPUS, WEIGHTS = (1, 2, 4), (7, 2, 1)
 NEVER_FITS = 9
 """GPUs of a member that no node has."""
@@ -172,7 +175,7 @@ class Churn:
 def create_batch(api: Api, bodies: Sequence[Object]) -> None:
     """Create objects one after the other, on one connection."""
     for body in bodies:
-        api.post(api.path_of(body), body)
+        ask(partial(api.post, api.path_of(body), body), done=HTTPStatus.CONFLICT)
 
 
 def delete_batch(api: Api, number: int) -> None:
@@ -181,7 +184,26 @@ def delete_batch(api: Api, number: int) -> None:
     collections = [f"/api/v1/namespaces/{namespace}/pods"]
     collections += [f"/apis/{group}/v1alpha1/namespaces/{namespace}/podgroups" for group in (X_K8S, SIGS)]
     for collection in collections:
-        api.call("DELETE", collection, {"gracePeriodSeconds": 0})
+        ask(partial(api.call, "DELETE", collection, {"gracePeriodSeconds": 0}))
+
+
+def ask(call: Callable[[], object], *, done: int = 0) -> None:
+    """Call, and again while a busy API server does not answer in time, or only that it could not, a few times.
+
+    After such an answer a refusal with the status `done` means that it was carried out nevertheless.
+    """
+    for tries_left in reversed(range(TRIES)):
+        try:
+            call()
+            return
+        except TimeoutError:
+            if not tries_left:
+                raise
+        except ApiError as error:
+            if error.status == done and tries_left < TRIES - 1:
+                return
+            if error.status < HTTPStatus.INTERNAL_SERVER_ERROR or not tries_left:
+                raise
 
 
 def prepare(api: Api, nodes: int) -> None:
