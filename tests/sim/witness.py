@@ -7,6 +7,7 @@ for what it was shown before a request left, and for all that it has done itself
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -66,6 +67,7 @@ class Witness:
         self._holder = ""
         self._acquired_s: dict[str, float] = {}  # identity → when it last became the holder
         self._ours: dict[str, float] = {}  # uid → when one of us bound it
+        self._left_s: dict[str, float] = {}  # uid → when the last bind of it left
         self._undecided_s: dict[str, float] = {}  # uid → when a bind of it had no certain answer
         self._disturbed_s = float("-inf")
 
@@ -192,6 +194,7 @@ class Witness:
                 f"{sent.peer.name} sends {place.key} to {node}, and may yet bind it to {', '.join(sorted(others))}"
             )
         flying[sent.number] = node
+        self._left_s[uid] = self.cluster.timeline.now_s
 
     def _is_of_another(self, sent: Sent, place: Place) -> bool:
         """Whether its pod was deleted, or made anew under its name: its process had not been told."""
@@ -280,7 +283,7 @@ class Witness:
             self.disturb()
             return
         if stamp and change.body["status"].get("phase") == "Pending" and self._bound_of(job) == 1:
-            minimum, since_s = int(stamp.partition("/")[0]), self.cluster.timeline.now_s
+            minimum, since_s = int(stamp.partition("/")[0]), min(self._left_of(job), default=0.0)
             self.cluster.timeline.after(WHOLE_WITHIN_S, lambda: self._is_whole(job, minimum, since_s))
 
     def _is_whole(self, job: Job, minimum: int, since_s: float) -> None:
@@ -294,14 +297,20 @@ class Witness:
         pods = (self.cluster.store.get("pods", f"{job.namespace}/{name}") for name in job.pods)
         return sum(pod is not None and takes_room(pod) for pod in pods)
 
+    def _left_of(self, job: Job) -> Iterator[float]:
+        """When binds of its pods left."""
+        for name in job.pods:
+            pod = self.cluster.store.get("pods", f"{job.namespace}/{name}")
+            if pod is not None and pod["metadata"]["uid"] in self._left_s:
+                yield self._left_s[pod["metadata"]["uid"]]
+
     def _may_be_bound_of(self, job: Job) -> int:
         """Those that are bound, and those that who sent their bind must take for bound (semantics B3)."""
         pods = (self.cluster.store.get("pods", f"{job.namespace}/{name}") for name in job.pods)
         since_s = self.cluster.timeline.now_s - UNDECIDED_S
-        return sum(
-            pod is not None and (takes_room(pod) or self._undecided_s.get(pod["metadata"]["uid"], since_s) > since_s)
-            for pod in pods
-        )
+        open_now = {uid for known in self._known.values() for uid, flying in known.flying.items() if flying}
+        may_be = open_now | {uid for uid, at_s in self._undecided_s.items() if at_s > since_s}
+        return sum(pod is not None and (takes_room(pod) or pod["metadata"]["uid"] in may_be) for pod in pods)
 
     def over_committed(self) -> list[str]:
         """The nodes whose pods ask for more than they offer."""

@@ -34,6 +34,8 @@ class _Stage(Enum):
     LIMITED = auto()
     BACKING_OFF = auto()
     SENDING = auto()
+    DONE = auto()
+    """Written, dropped or not needed; a queue in which it had another level may still have it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -168,6 +170,7 @@ class Outbox(Generic[V]):
             self._sooner.set()
 
     def _finish(self, order: _Order[V]) -> None:
+        order.stage = _Stage.DONE
         del self._orders[order.key]
         if not self._orders:
             self.empty.set()

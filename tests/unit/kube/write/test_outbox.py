@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+import pytest
+
 from gangsched.kube.http.faults import ApiFault, Fault, Fenced
 from gangsched.kube.write.outbox import Outbox
 from gangsched.kube.write.rate_limits import Budget, Rate, WriteLimits
@@ -24,7 +26,9 @@ class Order(NamedTuple):
 class Desk:
     """An outbox at work in fake time; `asked` are the orders it asked about, `written` those it wrote."""
 
-    def __init__(self, limits: WriteLimits, capacity: int | None = None, final: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, limits: WriteLimits, capacity: int | None = None, final: frozenset[int] = frozenset(), levels: int = 1
+    ) -> None:
         self.time = FakeTime()
         self.binds = FakeBinds(self.time)
         self.warnings: list[str] = []
@@ -35,9 +39,10 @@ class Desk:
         runtime = self.time.runtime(self.warnings.append)
         self.outbox: Outbox[Order] = Outbox(
             self,
-            Kind(noun="orders", levels=(Level(patience_s=1.0, workers=4),), capacity=capacity, final=final),
+            Kind(noun="orders", levels=(Level(patience_s=1.0, workers=4),) * levels, capacity=capacity, final=final),
             binding=self.binds,
             budget=Budget(limits, runtime.now),
+            level=lambda order: int(order.name == "minor") if levels > 1 else 0,
             runtime=runtime,
         )
 
@@ -63,6 +68,8 @@ async def at_work(
     finally:
         task.cancel()
         await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()  # it never ends by itself: this raises why it did
 
 
 def put(desk: Desk, *orders: Order) -> None:
@@ -165,3 +172,31 @@ async def test_what_the_fence_held_back_is_dropped_silently() -> None:
         desk.fault = None
         await desk.time.advance(30)
         assert (desk.written, desk.warnings, len(desk.outbox)) == ([], [], 0)
+
+
+@pytest.mark.parametrize("due", [Due.NOW, Due.NEVER])
+async def test_an_order_that_changes_its_level_twice_is_done_once(due: Due) -> None:
+    """It stands in the queue of its level twice then, and once in the other's."""
+    async with at_work(levels=2) as desk:
+        desk.answer["major"] = due
+        desk.binds.begin()
+        for name in ("major", "minor", "major"):
+            desk.outbox.put("key", Order("ns", name))
+        desk.binds.end()
+        await desk.time.advance(3.0)
+        assert desk.written == ([Order("ns", "major")] if due is Due.NOW else [])
+        assert len(desk.outbox) == 0
+
+
+async def test_an_order_that_changed_its_level_is_dropped_once() -> None:
+    """A full outbox drops the oldest orders; what stands in two queues is one of them."""
+    async with at_work(levels=2, capacity=2) as desk:
+        desk.binds.begin()
+        for name in ("major", "minor", "major", "minor"):
+            desk.outbox.put("key", Order("ns", name))
+        for number in range(4):
+            desk.outbox.put(number, Order("ns", "minor"))
+        assert len(desk.outbox) == 2
+        desk.binds.end()
+        await desk.time.advance(3.0)
+        assert len(desk.written) == 2
