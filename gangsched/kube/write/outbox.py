@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 from gangsched.kube.http.backoff import Backoff
-from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault, Fenced, is_replaced
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, UNPROCESSABLE, ApiFault, Fault, Fenced, is_replaced
 from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.fair_queue import FairQueue
@@ -26,6 +26,9 @@ from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
 from gangsched.kube.write.writer import UNLIMITED, Due, Kind, Level, Namespaced, OutboxCounts, Writer
 
 V = TypeVar("V", bound=Namespaced)
+
+ONLY_OF_UNBOUND = "gangsched may only say that an unbound pod is not scheduled"
+"""In the refusal of our admission policy; of what it means we write nothing else that it would refuse."""
 
 
 class _Stage(Enum):
@@ -268,7 +271,7 @@ class Outbox(Generic[V]):
         try:
             await self._writer.write(value)
         except Fault as fault:
-            self.counts.faults += 1
+            self.counts.faults += not _is_void(fault)
             return fault
         self.counts.written += 1
         self._trouble = None
@@ -277,11 +280,11 @@ class Outbox(Generic[V]):
     def _retry(self, order: _Order[V], fault: Fault) -> None:
         order.tries += 1
         status = fault.status if isinstance(fault, ApiFault) else 0
-        gone = _is_gone(fault) or isinstance(fault, Fenced)  # who leads now tells what is to be told
-        if gone or status in self._kind.final or order.tries == self._kind.tries:
+        is_void = _is_void(fault)
+        if is_void or status in self._kind.final or order.tries == self._kind.tries:
             self.counts.dropped += 1
             self._finish(order)
-            if not gone:
+            if not is_void:
                 self._warn(fault, "giving up on it")
             return
         self._warn(fault, "trying again")
@@ -296,9 +299,16 @@ class Outbox(Generic[V]):
             self._runtime.warn(f"Cannot write {self._kind.noun}: {str(fault).rstrip('.')}; {then}.")
 
 
-def _is_gone(fault: Fault) -> bool:
-    """Whether the object is gone, replaced under its name, or in a terminating namespace, so that the write is void."""
+def _is_void(fault: Fault) -> bool:
+    """Whether nobody needs the write any more.
+
+    Another instance leads and tells itself, or the object is gone, replaced under its name, in a terminating namespace,
+    or a pod that was bound meanwhile.
+    """
+    if isinstance(fault, Fenced):
+        return True
     if not isinstance(fault, ApiFault) or not fault.is_status:
         return False
     terminating = fault.status == FORBIDDEN and "being terminated" in fault.message
-    return fault.status == NOT_FOUND or terminating or is_replaced(fault)
+    is_bound = fault.status == UNPROCESSABLE and ONLY_OF_UNBOUND in fault.message
+    return fault.status == NOT_FOUND or terminating or is_bound or is_replaced(fault)

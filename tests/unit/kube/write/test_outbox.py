@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Fault, Fenced
-from gangsched.kube.write.outbox import Outbox
+from gangsched.kube.write.outbox import ONLY_OF_UNBOUND, Outbox
 from gangsched.kube.write.rate_limits import Budget, Rate, WriteLimits
 from gangsched.kube.write.writer import Due, Kind, Level
 from tests.unit.kube.fakes import FakeBinds, FakeTime
@@ -172,6 +173,32 @@ async def test_what_the_fence_held_back_is_dropped_silently() -> None:
         desk.fault = None
         await desk.time.advance(30)
         assert (desk.written, desk.warnings, len(desk.outbox)) == ([], [], 0)
+
+
+VOID = [
+    ApiFault(404, "NotFound", 'pods "a" not found'),
+    ApiFault(403, "Forbidden", "unable to create new content in namespace x because it is being terminated"),
+    ApiFault(409, "Conflict", "Precondition failed: UID in precondition: a, UID in object meta: b"),
+    ApiFault(422, "Invalid", f"ValidatingAdmissionPolicy 'gangsched-pod-status' denied request: {ONLY_OF_UNBOUND} (…)"),
+    Fenced("not ours"),
+]
+
+
+@pytest.mark.parametrize("fault", VOID, ids=lambda fault: type(fault).__name__ + str(getattr(fault, "status", "")))
+async def test_what_nobody_needs_any_more_is_no_fault(fault: Fault) -> None:
+    """It is dropped at once, without a warning, and no alert counts it."""
+    async with at_work() as desk:
+        desk.fault = fault
+        put(desk, Order("ns", "o"))
+        await desk.time.advance(30)
+        counts = desk.outbox.counts
+        assert (counts.dropped, counts.faults, desk.warnings, len(desk.outbox)) == (1, 0, [], 0)
+
+
+def test_the_admission_policy_says_what_the_outbox_looks_for() -> None:
+    """Its words are in a manifest, and the outbox knows a pod that was bound meanwhile by them."""
+    manifest = Path(__file__).parents[4] / "manifests" / "admission.yaml"
+    assert ONLY_OF_UNBOUND in manifest.read_text()
 
 
 @pytest.mark.parametrize("due", [Due.NOW, Due.NEVER])
