@@ -299,9 +299,8 @@ class StandingReservations:
                 self._bar(group_id, why)
             elif group_id in self.waiting:
                 self._known[group_id] = why
-        if _rooms(before) != _rooms(
-            self.standing
-        ):  # whether there is a time, or a share, beside them is to be found out again
+        if _rooms(before) != _rooms(self.standing):
+            # Whether there is a time, or a share, beside them is to be found out again.
             self._known = {each: why for each, why in self._known.items() if why.why not in _BESIDE_OTHERS}
         freed = _freed(before, self.standing)
         if freed:
