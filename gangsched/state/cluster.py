@@ -40,6 +40,7 @@ class Cluster:
         self._stale_columns = False
         self._snapshot: Snapshot | None = None
         self._grown: set[str] = set()
+        self._offers_more: dict[str, set[str]] = {}
         self._stirred = False
         self._touched: set[str] = set()
         self._residents: dict[str, dict[str, Pod]] = {}
@@ -78,13 +79,19 @@ class Cluster:
             return
         if _attributes(old) != _attributes(node):
             self._stale_table = self._stirred = True
-        if old.allocatable != node.allocatable and not self._stale_columns:
-            self._fill_column(self._table.index[node.name], node)
+        if old.allocatable != node.allocatable:
+            before = dict(old.allocatable)
+            more = {name for name, amount in node.allocatable if amount > before.get(name, 0)}
+            if more:
+                self._offers_more.setdefault(node.name, set()).update(more)
+            if not self._stale_columns:
+                self._fill_column(self._table.index[node.name], node)
 
     def drop_node(self, name: str) -> None:
         """Forget a node; its pods are remembered until they are deleted."""
         if self._nodes.pop(name, None) is not None:
             self._touched.discard(name)
+            self._offers_more.pop(name, None)
             for pod in self.residents(name).values():
                 self._count_terms(pod, -1)
             self._stale_columns = self._stale_table = True
@@ -158,6 +165,11 @@ class Cluster:
     def used(self) -> Mapping[str, Mapping[str, int]]:
         """What is taken of each node on which there is a pod, known or not; zero amounts may be among it."""
         return self._used
+
+    def take_offers(self) -> dict[str, set[str]]:
+        """By known node the resources of which it offers more since this was last asked."""
+        offers, self._offers_more = self._offers_more, {}
+        return offers
 
     def take_grown(self) -> set[str]:
         """Nodes on which something changed that could help a refused group, since last asked (semantics Q3)."""

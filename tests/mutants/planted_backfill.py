@@ -89,8 +89,8 @@ BACKFILL = (
         "a closed node keeps its reservation",
         "H5",
         "state/reserving/reservations.py",
-        "self._table = snapshot.table\n            self._later.update(each.group for each in self.standing)",
-        "self._table = snapshot.table",
+        "not self._table:\n            self._later.update(each.group for each in self.standing)\n",
+        "not self._table:\n            pass\n",
         STATE,
     ),
     Mutant(

@@ -203,12 +203,12 @@ class StandingReservations:
 
     def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""
-        snapshot = self._cluster.snapshot()
+        snapshot, offers = self._cluster.snapshot(), self._cluster.take_offers()
         if snapshot.table is not self._table:
-            before = self._table
-            self._table = snapshot.table
             self._later.update(each.group for each in self.standing)
-            self._unbar(self._possible_now(before, snapshot.table, now_s))
+        if snapshot.table is not self._table or offers:
+            before, self._table = self._table, snapshot.table
+            self._unbar(self._possible_now(before, offers, now_s))
         while self._barred_until_s and self._barred_until_s[0][0] <= wall_s:
             self._unbar({heappop(self._barred_until_s)[1]})
         for group_id in [group_id for group_id, why in self._known.items() if why.until_s <= wall_s]:
@@ -234,16 +234,22 @@ class StandingReservations:
         if news.emptied:
             self._later.update(each.group for each in self.standing if each.is_fence)
 
-    def _possible_now(self, before: NodeTable | None, table: NodeTable, now_s: float) -> list[str]:
-        """The groups that were more than the empty cluster had, and may use a node that is new or another one now."""
+    def _possible_now(self, before: NodeTable | None, offers: Mapping[str, Set[str]], now_s: float) -> list[str]:
+        """The groups that were more than the empty cluster had, and may use a node that is new or another one now.
+
+        Or one that `offers` more of a resource that they ask for.
+        """
+        table = self._table
         barred = [each for each, barred in self._barred.items() if barred.why.why is NotEntitled.IMPOSSIBLE]
-        if not barred or before is None:
+        if not barred or before is None or table is None:
             return barred
         old = dict(zip(before.names, before.nodes, strict=True))
         changed = np.array([n for n, node in enumerate(table.nodes) if old.get(node.name) is not node], dtype=np.intp)
 
         def may_help(shape: Shape) -> bool:
-            return minds_pods(shape) or bool(static_fit(shape, table).mask[changed].any())
+            asked = {name for name, _ in shape.requests}
+            grown = [table.index[name] for name, more in offers.items() if not asked.isdisjoint(more)]
+            return minds_pods(shape) or bool(static_fit(shape, table).mask[[*changed, *grown]].any())
 
         return [each for each in barred if any(map(may_help, self._shapes(each, now_s)))]
 

@@ -150,6 +150,17 @@ def test_what_can_never_start_has_none_and_takes_no_place() -> None:
     assert (why.why, why.needs, why.offers) == (NotEntitled.IMPOSSIBLE, 5, 4)
 
 
+def test_a_node_that_offers_more_makes_possible_what_was_not() -> None:
+    """A device plugin that starts late: the group has a reservation, though the grown node is taken."""
+    there, _ = full(2)
+    gang_of(there, "big", 2, 16)
+    there.settle()
+    assert standing(there) == []
+    there.add_nodes(*(node(f"n{n:02}", gpus=16) for n in range(2)))
+    there.settle()
+    assert standing(there) == [("ns/big", 101.0, "01")]
+
+
 def test_a_small_group_has_one_after_a_while() -> None:
     """H3, in time: no other event is needed."""
     there, _ = full(2, run_s=10_000.0, small_head_after_s=30.0)
