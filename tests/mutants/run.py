@@ -111,7 +111,7 @@ def page(rows: Sequence[Row]) -> str:
 def copy_checkout(copy: Path) -> None:
     """What the tests need, and nothing that is not source."""
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in ("gangsched", "tests", "bench", "docs"):
+    for name in ("gangsched", "tests", "bench", "docs", "manifests"):
         shutil.copytree(ROOT / name, copy / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", copy)
 
