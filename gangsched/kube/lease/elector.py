@@ -161,8 +161,7 @@ class Elector:
         except Fault as fault:
             if not _is_conflict(fault):  # another candidate was faster
                 self._complain(fault)
-        if self._candidate.leads(self._runtime.now()):
-            self.fence.open_until(self._candidate.may_write_until_s())
+        if self._open_fence():
             return True
         await self._runtime.sleep(began_s + LOOK_AT_MOST_EVERY_S - self._runtime.now())
         return False
@@ -190,11 +189,14 @@ class Elector:
         self._open_fence()
         return renewed
 
-    def _open_fence(self) -> None:
-        if self._candidate.leads(self._runtime.now()):
+    def _open_fence(self) -> bool:
+        """Open it for as long as the lease is ours for certain, else close it; whether we lead."""
+        leads = self._candidate.leads(self._runtime.now())
+        if leads:
             self.fence.open_until(self._candidate.may_write_until_s())
         else:
             self.fence.close()
+        return leads
 
     async def _look(self) -> None:
         path = f"{self._leases}/{self._name}"
