@@ -7,26 +7,13 @@ else is retried here. Bodies are bytes in and bytes out, because the hot callers
 from __future__ import annotations
 
 import asyncio
-import importlib
 import ssl
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from functools import cache
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any
-
-if "aiohttp" not in sys.modules:
-    # aiohttp reads the system's authorities twice when it is imported, for requests that bring no TLS context; all of
-    # ours do (`_tls`): 40 ms of every start.
-    read_authorities = ssl.SSLContext.set_default_verify_paths
-    ssl.SSLContext.set_default_verify_paths = lambda self: None  # type: ignore[method-assign]
-    try:
-        importlib.import_module("aiohttp")
-    finally:
-        ssl.SSLContext.set_default_verify_paths = read_authorities  # type: ignore[method-assign]
 
 import aiohttp
 import msgspec
@@ -265,15 +252,8 @@ async def connect(kubeconfig: Path | None = None, *, now: Now = time.monotonic) 
 
 
 def _tls(credentials: Credentials) -> ssl.SSLContext | bool:
-    """The TLS context of requests; without one for the server a proxy may still need one."""
-    if credentials.tls is not None:
-        return credentials.tls
-    return _system_authorities() if credentials.proxy else True
-
-
-@cache
-def _system_authorities() -> ssl.SSLContext:
-    return ssl.create_default_context()
+    """The TLS context of requests: that of the credentials, else aiohttp's, which checks against the system's."""
+    return True if credentials.tls is None else credentials.tls
 
 
 def _connector(**more: Any) -> aiohttp.TCPConnector:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -355,32 +353,3 @@ async def test_a_missing_exec_plugin_or_token_file_is_named(tmp_path: Path, user
     with pytest.raises(Misconfigured) as caught:
         await connect(path)
     assert str(caught.value) == f"Cannot use kubeconfig {path}: {said}."
-
-
-IMPORTED = """
-import ssl
-untouched = ssl.SSLContext.set_default_verify_paths
-import gangsched.kube.http.client
-from aiohttp import connector
-assert ssl.SSLContext.set_default_verify_paths is untouched
-contexts = [each for each in vars(connector).values() if isinstance(each, ssl.SSLContext)]
-assert contexts and not any(each.cert_store_stats()["x509"] for each in contexts)
-"""
-
-
-def test_the_authorities_of_the_system_are_not_read_at_the_import() -> None:
-    """They take 40 ms of every start, and every request brings its own TLS context; whoever else reads them can."""
-    subprocess.run([sys.executable, "-c", IMPORTED], check=True)
-
-
-def test_a_proxy_is_checked_where_the_server_speaks_no_tls() -> None:
-    """The context that aiohttp made when it was imported knows no authority, so a proxy gets one that does."""
-    plain = credentials.Credentials(None, now=lambda: 0.0)
-    assert client._tls(plain) is True
-    plain.proxy = "https://proxy.example"
-    checked = client._tls(plain)
-    assert isinstance(checked, ssl.SSLContext)
-    assert checked.verify_mode is ssl.CERT_REQUIRED
-    assert checked is client._tls(plain)
-    plain.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    assert client._tls(plain) is plain.tls
