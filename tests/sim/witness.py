@@ -294,23 +294,24 @@ class Witness:
                 self.complain(f"{job.key} started with {bound} of {minimum} members")
 
     def _bound_of(self, job: Job) -> int:
-        pods = (self.cluster.store.get("pods", f"{job.namespace}/{name}") for name in job.pods)
-        return sum(pod is not None and takes_room(pod) for pod in pods)
+        return sum(map(takes_room, self._pods_of(job)))
 
     def _left_of(self, job: Job) -> Iterator[float]:
         """When binds of its pods left."""
-        for name in job.pods:
-            pod = self.cluster.store.get("pods", f"{job.namespace}/{name}")
-            if pod is not None and pod["metadata"]["uid"] in self._left_s:
-                yield self._left_s[pod["metadata"]["uid"]]
+        uids = (pod["metadata"]["uid"] for pod in self._pods_of(job))
+        return (self._left_s[uid] for uid in uids if uid in self._left_s)
 
     def _may_be_bound_of(self, job: Job) -> int:
         """Those that are bound, and those that who sent their bind must take for bound (semantics B3)."""
-        pods = (self.cluster.store.get("pods", f"{job.namespace}/{name}") for name in job.pods)
         since_s = self.cluster.timeline.now_s - UNDECIDED_S
         open_now = {uid for known in self._known.values() for uid, flying in known.flying.items() if flying}
         may_be = open_now | {uid for uid, at_s in self._undecided_s.items() if at_s > since_s}
-        return sum(pod is not None and (takes_room(pod) or pod["metadata"]["uid"] in may_be) for pod in pods)
+        return sum(takes_room(pod) or pod["metadata"]["uid"] in may_be for pod in self._pods_of(job))
+
+    def _pods_of(self, job: Job) -> Iterator[Object]:
+        """Those of its pods that exist."""
+        pods = (self.cluster.store.get("pods", f"{job.namespace}/{name}") for name in job.pods)
+        return (pod for pod in pods if pod is not None)
 
     def over_committed(self) -> list[str]:
         """The nodes whose pods ask for more than they offer."""
