@@ -9,13 +9,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from control_plane import ControlPlane, ControlPlaneError
 from control_plane.api import Api, ApiError, Object
-from control_plane.objects import RUN_SECONDS, node, pod
+from control_plane.following import Following
+from control_plane.objects import RUN_SECONDS, create_all, node, pod
 
 pytestmark = pytest.mark.e2e
 
@@ -346,3 +348,31 @@ def test_run_seconds_may_come_later_and_must_be_a_number(api: Api) -> None:
     annotated_s = time.monotonic()
     eventually(lambda: phase(api, "late") == "Succeeded", within_s=10)
     assert time.monotonic() - annotated_s >= 0.8
+
+
+def test_a_pod_that_has_ended_never_runs_again(api: Api) -> None:
+    """kwok reads the pods of a new node twice; one that somebody ended after the first time stays ended."""
+    names = [f"once-{number}" for number in range(100)]
+    ended: set[str] = set()
+    revived: set[str] = set()
+    with ThreadPoolExecutor(8) as people:
+
+        def changed(_: str, body: Object, _seen_s: float) -> None:
+            name, now = body["metadata"]["name"], body["status"]["phase"]
+            if now == "Succeeded":
+                ended.add(name)
+            elif now == "Running" and name in ended:
+                revived.add(name)
+            elif now == "Running":
+                people.submit(api.patch, f"{PODS}/{name}/status", {"status": {"phase": "Succeeded"}})
+
+        with Following(api, PODS, on_change=changed, selector="end=once") as followed:
+            create_all(api, [pod(name, labels={"end": "once"}, spec={"nodeName": "news"}) for name in names])
+            made = people.submit(make_node, api, node("news"))
+            for name in names:  # so that kwok's watch shows them while it lists them
+                people.submit(api.patch, f"{PODS}/{name}", {"metadata": {"labels": {"seen": "again"}}})
+            made.result()
+            followed.wait_for(lambda _: ended.issuperset(names), within_s=30, what="all pods ended")
+            make_bound_pod(api, "after", "news")
+            eventually(lambda: phase(api, "after") == "Running", within_s=10)
+    assert not revived
