@@ -16,6 +16,7 @@ from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, ApiError, Object
 from control_plane.applying import apply_manifests
+from control_plane.checks import gang_of
 from control_plane.daemon import Daemon
 
 from tests.e2e.conftest import delete_all
@@ -60,7 +61,7 @@ class Stage:
         for part in (last, first) if case.group_first else (first,):
             make.create_all(self.api, part, connections=1)
         ours = sum(body["kind"] == "Pod" and body["spec"]["schedulerName"] == "gangsched" for body in first)
-        until(lambda: sum(sum(gang["counts"].values()) for gang in self._gangs()) >= ours, "its pods are known")
+        until(lambda: self._known() >= ours, "its pods are known")
         if not case.group_first:
             make.create_all(self.api, last, connections=1)
         if case.starts_first:
@@ -104,6 +105,18 @@ class Stage:
     def _gangs(self) -> list[Object]:
         found: list[Object] = json.loads(self.daemon.http("/debug/gangs", port=self.daemon.debug_port)[1])["gangs"]
         return found
+
+    def _known(self) -> int:
+        """How many pods of ours the daemon knows; of a plain pod it tells no more once it is bound."""
+        told = self._gangs()
+        members = sum(sum(gang["counts"].values()) for gang in told if not gang["plain"])
+        plain = {gang["gang"].removeprefix("pod:") for gang in told if gang["plain"]}
+        plain |= {
+            f"default/{pod['metadata']['name']}"
+            for pod in self._list("Pod")
+            if pod["spec"].get("nodeName") and pod["spec"]["schedulerName"] == "gangsched" and not gang_of(pod)
+        }
+        return members + len(plain)
 
     def _bound(self) -> int:
         return sum(bool(pod["spec"].get("nodeName")) and not _elsewhere(pod) for pod in self._list("Pod"))

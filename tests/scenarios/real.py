@@ -27,7 +27,6 @@ from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO
 from tests.scenarios.play import play
 from tests.scenarios.table import Scenario
 from tests.scenarios.view import View
-from tests.scenarios.virtual import AVOID_S
 
 #: The machine is slow and shared: what takes a moment in virtual time may take this much longer.
 SLACK_S: Final = 45.0
@@ -36,6 +35,8 @@ AT_ONCE_S: Final = 20.0
 #: How late a change may be seen, and how late a scheduler on a machine that is shared may be with a start.
 SEEN_WITHIN_S: Final = 5.0
 LONGEST_WAIT_S: Final = 5.0
+AVOID_S: Final = 12.0
+"""How long a node is avoided: long enough to see what is said of it meanwhile."""
 STREAMS: Final = 4
 """Streams of pods in one scenario."""
 #: How soon a controller notices that a pod of its own is gone.
