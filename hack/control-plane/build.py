@@ -116,6 +116,7 @@ ON_DEMAND = (
         "github.com/kubeflow/training-operator",
         "github.com/kubeflow/training-operator/cmd/training-operator.v1",
     ),
+    Target("jobset", "../tools/jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset"),
     Target(
         "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
     ),

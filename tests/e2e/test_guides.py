@@ -102,7 +102,7 @@ def test_guides_that_show_commands_are_found() -> None:
     assert {page.stem for page in GUIDES if typed(page)} == {"first-gang", "operators", "beside-others"}
     for page in GUIDES:
         for block in re.findall(r"(?ms)^```yaml\n(.*?)^```", page.read_text()):
-            assert yaml.safe_load(block), page.name
+            assert all(yaml.safe_load_all(block)), page.name
 
 
 @pytest.mark.parametrize("page", [*GUIDES, ROOT / "docs" / "troubleshooting.md"], ids=lambda page: page.stem)

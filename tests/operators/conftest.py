@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
-from control_plane.api import Api, Object
+from control_plane.api import Api
 from control_plane.applying import apply_manifests
 from control_plane.daemon import Daemon
 from control_plane.following import Following
-from control_plane.pods import refusal
+
+from tests.operators.members import PODS, WITHIN_S
 
 GPUS = 4
 """Of the one node."""
-PODS = "/api/v1/namespaces/default/pods"
 READY_WITHIN_S = 120.0
-WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +51,3 @@ def pods(request: pytest.FixtureRequest, api: Api) -> Iterator[Following]:
             if not pod["metadata"].get("ownerReferences"):
                 api.delete(f"{PODS}/{pod['metadata']['name']}")
         pods.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of the job's pods")
-
-
-def unschedulable(pods: Mapping[str, Object], number: int) -> list[Object] | None:
-    """The pods that say `Unschedulable`, once there are so many."""
-    told = [pod for pod in pods.values() if refusal(pod)[0] == "Unschedulable"]
-    return told if len(told) == number else None

@@ -2,7 +2,8 @@
 
 Law: nothing of an operator is copied here. Its binary is built from the module that `hack/tools` pins, its definitions,
 roles and ServiceAccount are those of the module's source, and it runs with that account's token. What a kubelet, a
-Service and an image would add is left out: the Deployment, Services and webhooks.
+Service and an image would add is left out: the Deployment, Services, what they serve, and webhooks, unless a test has
+them served by `webhooks.py`.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import yaml
 from control_plane import ControlPlane
 from control_plane.api import Api, Object
-from control_plane.applying import ROOT, apply_yaml
+from control_plane.applying import ROOT, apply, load_yaml
 from control_plane.components import BIN
 from control_plane.keeping import Keeping
 
+from tests.operators.webhooks import CONFIGURATIONS, Webhooks
+
 GUIDE = ROOT / "docs" / "guides" / "operators.md"
-LEFT_OUT = {"Deployment", "Service", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
+LEFT_OUT = {"Deployment", "Service", "APIService", *CONFIGURATIONS}
 LOG_LINES = 20
 
 
@@ -36,22 +38,28 @@ def source(name: str) -> Path:
     return Path(asked.stdout.strip())
 
 
-def of_the_guide(kind: str) -> Object:
-    """The object of a kind that the guide shows in YAML."""
-    blocks = GUIDE.read_text().split("\n```yaml\n")[1:]
-    found = [yaml.safe_load(block.split("\n```", 1)[0]) for block in blocks]
-    (body,) = [each for each in found if each.get("kind") == kind]
-    return dict(body)
+def of_the_guide(kind: str, *, name: str = "", guide: Path = GUIDE) -> Object:
+    """The object of a kind, and of a name where there are more, that the guide shows in YAML."""
+    blocks = [block.split("\n```", 1)[0] for block in guide.read_text().split("\n```yaml\n")[1:]]
+    bodies = [body for block in blocks for body in load_yaml(block) if body.get("kind") == kind]
+    (found,) = [body for body in bodies if name in ("", body["metadata"]["name"])]
+    return found
 
 
-def install(api: Api, folder: Path) -> list[Object]:
-    """Apply a kustomization but what is left out; returns what was left out."""
+def install(api: Api, folder: Path, webhooks: Webhooks | None = None) -> list[Object]:
+    """Apply a kustomization but what is left out; returns what was left out. `webhooks` are applied as well."""
     made = subprocess.run(
         [BIN / "kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=True
     )
-    bodies = list(yaml.safe_load_all(made.stdout))
-    apply_yaml(api, yaml.safe_dump_all(body for body in bodies if body["kind"] not in LEFT_OUT))
-    return [body for body in bodies if body["kind"] in LEFT_OUT]
+    left_out = []
+    for body in load_yaml(made.stdout):
+        if webhooks is not None and (body["kind"] in CONFIGURATIONS or webhooks.owns(body)):
+            apply(api, webhooks.addressed(body))
+        elif body["kind"] in LEFT_OUT:
+            left_out.append(body)
+        else:
+            apply(api, webhooks.addressed(body) if webhooks is not None else body)
+    return left_out
 
 
 class Operator:

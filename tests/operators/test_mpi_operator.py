@@ -7,20 +7,16 @@ from typing import Any
 
 import pytest
 from control_plane import ControlPlane
-from control_plane import objects as make
 from control_plane.api import Api, Object
 from control_plane.applying import ROOT, load_yaml
 from control_plane.following import Following
-from control_plane.pods import nodes_of, refusal
 
-from tests.operators.conftest import PODS, WITHIN_S, unschedulable
+from tests.operators.members import GROUP_LABEL, GROUPS, await_bound, await_none, await_refused, starts_whole
 from tests.operators.operator import Operator, install, of_the_guide, source
 
 pytestmark = pytest.mark.e2e
 
 JOBS = "/apis/kubeflow.org/v2beta1/namespaces/default/mpijobs"
-GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
-GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 ARGV = ["-kubeConfig=@KUBECONFIG@", "-gang-scheduling=gangsched", "-lock-namespace=mpi-operator", "-monitoring-port=0"]
 
 
@@ -57,16 +53,10 @@ def with_requests(pod: Object) -> Object:
 
 def test_the_guides_job_waits_whole_and_starts_whole(api: Api, pods: Following) -> None:
     """What it makes is what `examples/mpi-launcher-workers.yaml` shows; none is bound before all have room."""
-    api.post(PODS, make.pod("in-the-way", gpus=1))
-    pods.wait_for(lambda items: nodes_of(items, "in-the-way"), within_s=WITHIN_S, what="the pod in the way")
-    api.post(JOBS, of_the_guide("MPIJob"))
-    waiting = pods.wait_for(lambda items: unschedulable(items, 3), within_s=WITHIN_S, what="the reason on all three")
-    assert not nodes_of(pods.objects(), "pi-")
+    waiting = starts_whole(api, pods, lambda: api.post(JOBS, of_the_guide("MPIJob")), prefix="pi-")
     group, *example = load_yaml(ROOT / "examples" / "mpi-launcher-workers.yaml")
     assert api.get(f"{GROUPS}/pi")["spec"] == group["spec"]
     assert sorted(map(essence, waiting), key=repr) == sorted(map(essence, map(with_requests, example)), key=repr)
-    api.delete(f"{PODS}/in-the-way")
-    pods.wait_for(lambda items: len(nodes_of(items, "pi-")) == 3, within_s=WITHIN_S, what="all three to be bound")
 
 
 def test_it_overwrites_the_templates_scheduler(api: Api, pods: Following) -> None:
@@ -75,7 +65,7 @@ def test_it_overwrites_the_templates_scheduler(api: Api, pods: Following) -> Non
     for replica in body["spec"]["mpiReplicaSpecs"].values():
         replica["template"]["spec"]["schedulerName"] = "default-scheduler"
     api.post(JOBS, body)
-    pods.wait_for(lambda items: len(nodes_of(items, "other-")) == 3, within_s=WITHIN_S, what="all three to be bound")
+    await_bound(pods, "other-", 3)
     assert {pod["spec"]["schedulerName"] for pod in pods.objects().values()} == {"gangsched"}
 
 
@@ -83,16 +73,12 @@ def test_a_launcher_that_waits_for_workers_needs_a_smaller_minimum(api: Api, pod
     """`WaitForWorkersReady` alone waits for ever for its launcher; with `minAvailable` = workers it starts."""
     late = {"launcherCreationPolicy": "WaitForWorkersReady"}
     api.post(JOBS, job("never", **late))
-
-    def lacks_one(items: Any) -> bool:
-        said = [refusal(pod) for pod in items.values()]
-        return [reason for reason, _ in said] == ["WaitingForMembers"] * 2
-
-    pods.wait_for(lacks_one, within_s=WITHIN_S, what="two workers that wait for a third member")
+    await_refused(pods, 2, "WaitingForMembers")
+    assert len(pods.objects()) == 2
     api.delete(f"{JOBS}/never")
-    pods.wait_for(lambda items: not items, within_s=WITHIN_S, what="the end of its pods")
+    await_none(pods)
     api.post(JOBS, job("starts", **late, runPolicy={"schedulingPolicy": {"minAvailable": 2}}))
-    pods.wait_for(lambda items: len(nodes_of(items, "starts-")) == 3, within_s=WITHIN_S, what="workers, then launcher")
+    await_bound(pods, "starts-", 3)
     by_name = {pod["metadata"]["name"]: pod for pod in pods.objects().values()}
     launcher = next(pod for name, pod in by_name.items() if "launcher" in name)
     assert launcher["metadata"]["creationTimestamp"] >= by_name["starts-worker-1"]["metadata"]["creationTimestamp"]

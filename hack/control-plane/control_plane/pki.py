@@ -1,10 +1,11 @@
-"""Certificates and keys of one control plane: made at its start and trusted by it alone.
+"""Certificates and keys of one control plane, and of webhooks beside it: made at its start and trusted by it alone.
 
 Law: every call makes a new authority. Keys are elliptic (P-256), since RSA keys take long to make.
 """
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 LIFETIME = datetime.timedelta(days=30)
 #: The common name of the API server as a proxy, as kubeadm has it.
 FRONT_PROXY = "front-proxy-client"
+APISERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,17 @@ def make_pki(folder: Path) -> Pki:
     return pki
 
 
+def make_serving(folder: Path, *names: str) -> bytes:
+    """Write `tls.crt` and `tls.key` of a server with these DNS names; returns its authority (PEM)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority = _certificate(_name("gangsched-webhooks-ca"), authority_key, issuer=None)
+    served = _certificate(_name(names[0]), key, issuer=(authority, authority_key), server=True, names=names)
+    _write_cert(folder / "tls.crt", served)
+    _write_key(folder / "tls.key", key)
+    return authority.public_bytes(serialization.Encoding.PEM)
+
+
 def _make_front_proxy(pki: Pki) -> None:
     """The certificate that the API server shows to extension API servers, of an authority of its own."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -95,8 +108,9 @@ def _certificate(
     *,
     issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None,
     server: bool = False,
+    names: Sequence[str] = APISERVER_NAMES,
 ) -> x509.Certificate:
-    """A certificate for `key`: of an authority when there is no issuer, else of a server or a client.
+    """A certificate for `key`: of an authority when there is no issuer, else of a server (with its names) or a client.
 
     It has what strict verifiers such as Python 3.13 require: key identifiers and critical key usage.
     """
@@ -119,12 +133,12 @@ def _certificate(
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
     if server:
-        names = [
+        alternatives = [
             x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
             x509.IPAddress(ipaddress.ip_address("10.0.0.1")),  # the first address of the service range
-            *map(x509.DNSName, ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")),
+            *map(x509.DNSName, names),
         ]
-        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())
 
 
