@@ -166,6 +166,11 @@ class Cluster:
         """What is taken of each node on which there is a pod, known or not; zero amounts may be among it."""
         return self._used
 
+    @property
+    def offers_more(self) -> bool:
+        """Whether a node offers more since `take_offers`."""
+        return bool(self._offers_more)
+
     def take_offers(self) -> dict[str, set[str]]:
         """By known node the resources of which it offers more since this was last asked."""
         offers, self._offers_more = self._offers_more, {}

@@ -14,6 +14,7 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.model.objects import Pod, Shape
+from gangsched.model.pods_by_node import Ints
 from gangsched.model.reservation import Occupant
 from gangsched.model.snapshot import Snapshot
 
@@ -68,16 +69,26 @@ def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[st
     if any(shape.inter_pod is not None for shape in shapes):
         return True
     nodes = [name for name in without if name in snapshot.table.index]
-    index = np.array([snapshot.table.index[name] for name in nodes], dtype=np.int64)
+    index = np.array([snapshot.table.index[name] for name in nodes], dtype=np.intp)
     free = snapshot.free[:, index]
     for column, name in enumerate(nodes):
         for resource, amount in (each for pod in without[name] for each in pod.shape.requests):
             if resource in snapshot.resources:
                 free[snapshot.resources[resource], column] += amount
-    return any(
-        bool((room(shape, free, snapshot.resources)[static_fit(shape, snapshot.table).mask[index]] > 0).any())
-        for shape in shapes
-    )
+    return any(_takes(shape, free, index, snapshot) for shape in shapes)
+
+
+def takes_one_empty(shape: Shape, nodes: Ints, snapshot: Snapshot) -> bool:
+    """Whether one of these nodes takes a pod of this shape when nothing is on it; `nodes` are rows of the table.
+
+    Of a shape that looks at other pods nothing is known: it may.
+    """
+    return shape.inter_pod is not None or _takes(shape, snapshot.allocatable[:, nodes], nodes, snapshot)
+
+
+def _takes(shape: Shape, free: Ints, nodes: Ints, snapshot: Snapshot) -> bool:
+    with_room = nodes[room(shape, free, snapshot.resources) > 0]
+    return bool(with_room.size) and bool(static_fit(shape, snapshot.table).mask[with_room].any())
 
 
 def _keeps_others_off(pod: Pod) -> bool:

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence, Set
+from functools import cache
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gangsched.core.filter import static_fit
 from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import head_of, rank
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
+from gangsched.model.pods_by_node import Ints
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import (
     NotEntitled,
@@ -34,24 +35,26 @@ from gangsched.model.reservation import (
 from gangsched.model.snapshot import NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
-from gangsched.state.queueing.parked import minds_pods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reserving.expected_ends import ExpectedEnds
-from gangsched.state.reserving.news import takes_one
+from gangsched.state.reserving.news import takes_one, takes_one_empty
 from gangsched.state.reserving.waiting import Rank, Waiting
 
 EVERY_S: Final = 1.0
 """How often reservations are made anew for what happened in the cluster (H17)."""
 MADE_AT_MOST: Final = 2
+COMPARED_EVERY_S: Final = 30.0
+"""How often groups that the empty cluster had no room for are compared with nodes that changed: some change all day."""
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 FOR_ITSELF: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.TOO_YOUNG})
 """Reasons that do not depend on what others have reserved, or on what runs."""
 
 
 class _Barred(NamedTuple):
-    """Why a group may not be a head for now, and its place among those that wait."""
+    """Why a group may not be a head for now, the shapes of its pods that wait, and its place among those that wait."""
 
     why: NotReserved
+    shapes: frozenset[Shape]
     namespace: str
     rank: Rank
 
@@ -76,6 +79,9 @@ class StandingReservations:
         self._found_for = -1
         self._found_beside: tuple[Reserved, ...] | None = None
         self._table: NodeTable | None = None
+        self._compared: NodeTable | None = None  # the one that groups were last compared with
+        self._compared_s = -math.inf
+        self._waits_to_compare = False
         self._later: set[str] = set()  # stale, for the next time that reservations may be made anew
         self._now: set[str] = set()  # stale, and being made anew plan by plan
         self._made_s = -math.inf
@@ -203,12 +209,12 @@ class StandingReservations:
 
     def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""
-        snapshot, offers = self._cluster.snapshot(), self._cluster.take_offers()
+        snapshot = self._cluster.snapshot()
         if snapshot.table is not self._table:
+            self._table = snapshot.table
             self._later.update(each.group for each in self.standing)
-        if snapshot.table is not self._table or offers:
-            before, self._table = self._table, snapshot.table
-            self._unbar(self._possible_now(before, offers, now_s))
+        if snapshot.table is not self._compared or self._cluster.offers_more:
+            self._compare(snapshot, now_s)
         while self._barred_until_s and self._barred_until_s[0][0] <= wall_s:
             self._unbar({heappop(self._barred_until_s)[1]})
         for group_id in [group_id for group_id, why in self._known.items() if why.until_s <= wall_s]:
@@ -234,24 +240,33 @@ class StandingReservations:
         if news.emptied:
             self._later.update(each.group for each in self.standing if each.is_fence)
 
-    def _possible_now(self, before: NodeTable | None, offers: Mapping[str, Set[str]], now_s: float) -> list[str]:
-        """The groups that were more than the empty cluster had, and may use a node that is new or another one now.
+    def _compare(self, snapshot: Snapshot, now_s: float) -> None:
+        """Let those be heads again that the empty cluster had no room for, and that a node which changed may help.
 
-        Or one that `offers` more of a resource that they ask for.
+        It is new or another one, or offers more of a resource that they ask for.
         """
-        table = self._table
-        barred = [each for each, barred in self._barred.items() if barred.why.why is NotEntitled.IMPOSSIBLE]
-        if not barred or before is None or table is None:
-            return barred
-        old = dict(zip(before.names, before.nodes, strict=True))
-        changed = np.array([n for n, node in enumerate(table.nodes) if old.get(node.name) is not node], dtype=np.intp)
+        self._waits_to_compare = bool(self._barred) and now_s < self._compared_s + COMPARED_EVERY_S
+        if self._waits_to_compare:
+            return
+        before, self._compared = self._compared, snapshot.table
+        offers = self._cluster.take_offers()
+        barred = {each: one.shapes for each, one in self._barred.items() if one.why.why is NotEntitled.IMPOSSIBLE}
+        if not barred:
+            return
+        self._compared_s = now_s
+        table = snapshot.table
+        old = dict(zip(before.names, before.nodes, strict=True)) if before is not None else {}
+        changed = {n for n, node in enumerate(table.nodes) if old.get(node.name) is not node}
 
-        def may_help(shape: Shape) -> bool:
-            asked = {name for name, _ in shape.requests}
-            grown = [table.index[name] for name, more in offers.items() if not asked.isdisjoint(more)]
-            return minds_pods(shape) or bool(static_fit(shape, table).mask[[*changed, *grown]].any())
+        @cache
+        def may_help(asked: frozenset[str]) -> Ints:
+            grown = {table.index[name] for name, more in offers.items() if not asked.isdisjoint(more)}
+            return np.array(sorted(changed | grown), dtype=np.int64)
 
-        return [each for each in barred if any(map(may_help, self._shapes(each, now_s)))]
+        shapes = frozenset[Shape]().union(*barred.values())
+        asked = {shape: frozenset(name for name, _ in shape.requests) for shape in shapes}
+        helped = {shape for shape in shapes if takes_one_empty(shape, may_help(asked[shape]), snapshot)}
+        self._unbar([group_id for group_id, shapes in barred.items() if not helped.isdisjoint(shapes)])
 
     def _shapes(self, group_id: str, now_s: float) -> set[Shape]:
         """Those of the pods that wait."""
@@ -302,7 +317,7 @@ class StandingReservations:
         self._gone = self._is_first_plan = self._is_outdated = False
         for group_id, why in answer.not_reserved.items():
             if why.why in FOR_ITSELF:
-                self._bar(group_id, why)
+                self._bar(group_id, why, now_s)
             elif group_id in self.waiting:
                 self._known[group_id] = why
         if _rooms(before) != _rooms(self.standing):
@@ -315,10 +330,10 @@ class StandingReservations:
     def _rank_of(self, group_id: str, now_s: float) -> tuple[Any, ...]:
         return self.rank(self._registry.group(group_id, now_s)) if group_id in self._registry.groups else ()
 
-    def _bar(self, group_id: str, why: NotReserved) -> None:
+    def _bar(self, group_id: str, why: NotReserved, now_s: float) -> None:
         place = self.waiting.remove(group_id)
         if place is not None:
-            self._barred[group_id] = _Barred(why, *place)
+            self._barred[group_id] = _Barred(why, frozenset(self._shapes(group_id, now_s)), *place)
             if why.until_s < math.inf:
                 heappush(self._barred_until_s, (why.until_s, group_id))
 
@@ -331,6 +346,7 @@ class StandingReservations:
         if not (self.standing or self._barred or self._known or self._later):
             return None
         due = [self._made_s + EVERY_S] if self._later else []
+        due += [self._compared_s + COMPARED_EVERY_S] if self._waits_to_compare and self._barred else []
         times_s = [why.until_s for why in self._known.values()]
         times_s += [self._barred_until_s[0][0]] if self._barred_until_s else []
         times_s += [self._ends.passes_s] if self.standing else []
