@@ -89,8 +89,8 @@ crashes: install control-plane ## Kill the scheduler after each write of a preem
 	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 28)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py
 
 .PHONY: operators
-operators: install control-plane ## The real operators of docs/guides/operators.md, built from their modules: what they emit is scheduled
-	@$(PYTHON) hack/control-plane/build.py mpi-operator training-operator jobset
+operators: install control-plane ## The real operators of docs/guides and Kueue, built from their modules: what they emit is scheduled
+	@$(PYTHON) hack/control-plane/build.py mpi-operator training-operator jobset kueue
 	@$(RUN)pytest -q tests/operators
 
 .PHONY: sim

@@ -117,6 +117,7 @@ ON_DEMAND = (
         "github.com/kubeflow/training-operator/cmd/training-operator.v1",
     ),
     Target("jobset", "../tools/jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset"),
+    Target("kueue", "../tools/kueue", "sigs.k8s.io/kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     Target(
         "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
     ),

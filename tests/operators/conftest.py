@@ -46,7 +46,7 @@ def pods(request: pytest.FixtureRequest, api: Api) -> Iterator[Following]:
     with Following(api, PODS) as pods:
         yield pods
         for job in api.list(jobs).items:
-            api.delete(f"{jobs}/{job['metadata']['name']}")
+            api.call("DELETE", f"{jobs}/{job['metadata']['name']}", {"propagationPolicy": "Background"})
         for pod in pods.objects().values():
             if not pod["metadata"].get("ownerReferences"):
                 api.delete(f"{PODS}/{pod['metadata']['name']}")

@@ -13,6 +13,7 @@ from control_plane.api import Api, Object
 from control_plane.following import Following
 from control_plane.pods import nodes_of
 
+from tests.operators.jobset import JOBS, jobset_installed
 from tests.operators.members import (
     GROUP_LABEL,
     GROUPS,
@@ -26,40 +27,20 @@ from tests.operators.members import (
     starts_whole,
     take_a_gpu,
 )
-from tests.operators.operator import Operator, install, of_the_guide, source
-from tests.operators.webhooks import Webhooks
+from tests.operators.operator import of_the_guide
 
 pytestmark = pytest.mark.e2e
 
-JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 EVENTS = "/api/v1/namespaces/default/events"
 LACKS_TWO = "waiting for members of gang default/training: 1 of 3 are ready; 2 are missing"
 LACKS_ONE = "waiting for members of gang default/training: 2 of 3 are ready; 1 is missing"
-CONFIGURATION = """\
-apiVersion: config.jobset.x-k8s.io/v1alpha1
-kind: Configuration
-internalCertManagement: {enable: false}
-leaderElection: {leaderElect: false}
-health: {healthProbeBindAddress: "0"}
-metrics: {bindAddress: "0"}
-webhook: {host: 127.0.0.1, port: @PORT@, certDir: "@FOLDER@"}
-"""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operator(plane: ControlPlane) -> Iterator[Operator]:
-    """JobSet, installed as its manifests say."""
-    api = Api.of(plane)
-    webhooks = Webhooks(plane, "jobset-system/jobset-webhook-service")
-    install(api, source("jobset") / "config" / "default", webhooks)
-    configuration = plane.workdir / "jobset.yaml"
-    text = CONFIGURATION.replace("@PORT@", str(webhooks.port)).replace("@FOLDER@", str(webhooks.folder))
-    configuration.write_text(text)
-    argv = ["--kubeconfig=@KUBECONFIG@", f"--config={configuration}"]
-    with Operator(plane, "jobset", account="jobset-system/jobset-controller-manager", argv=argv) as started:
-        webhooks.await_answer(api, JOBS, of_the_guide("JobSet"), lambda stored: "network" in stored["spec"])
-        yield started
-    api.close()
+def operator(plane: ControlPlane) -> Iterator[None]:
+    """JobSet."""
+    with jobset_installed(plane):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,12 @@ class Webhooks:
             authority = make_serving(self.folder, f"{self._name}.{self._namespace}.svc")
             self._trusted = {"caBundle": base64.b64encode(authority).decode()}
 
+    def write_configuration(self, text: str) -> Path:
+        """Write an operator's configuration, in which @PORT@ and @FOLDER@ stand for these; returns its path."""
+        path = self.folder.with_suffix(".yaml")
+        path.write_text(text.replace("@PORT@", str(self.port)).replace("@FOLDER@", str(self.folder)))
+        return path
+
     def mount(self, api: Api) -> None:
         """Put the operator's Secret, once it is filled, where the kubelet would. Raises TimeoutError."""
         namespace, _, name = self._secret.partition("/")

@@ -1,0 +1,36 @@
+"""JobSet as its manifests install it, with its webhooks: by itself, and under those who make JobSets or admit them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from control_plane import ControlPlane
+from control_plane.api import Api
+
+from tests.operators.operator import Operator, install, of_the_guide, source
+from tests.operators.webhooks import Webhooks
+
+JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+CONFIGURATION = """\
+apiVersion: config.jobset.x-k8s.io/v1alpha1
+kind: Configuration
+internalCertManagement: {enable: false}
+leaderElection: {leaderElect: false}
+health: {healthProbeBindAddress: "0"}
+metrics: {bindAddress: "0"}
+webhook: {host: 127.0.0.1, port: @PORT@, certDir: "@FOLDER@"}
+"""
+
+
+@contextmanager
+def jobset_installed(plane: ControlPlane) -> Iterator[None]:
+    """It runs, and its webhooks answer, until the end of the block."""
+    api = Api.of(plane)
+    webhooks = Webhooks(plane, "jobset-system/jobset-webhook-service")
+    install(api, source("jobset") / "config" / "default", webhooks)
+    argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(CONFIGURATION)}"]
+    with Operator(plane, "jobset", account="jobset-system/jobset-controller-manager", argv=argv):
+        webhooks.await_answer(api, JOBS, of_the_guide("JobSet"), lambda stored: "network" in stored["spec"])
+        yield
+    api.close()
