@@ -69,11 +69,11 @@ class ConnectionPool:
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 
     async def warm(self, count: int) -> None:
-        """Open `count` connections for later requests, which report a server that refuses them."""
+        """Open connections until `count` are idle, for later requests, which report a server that refuses them."""
         if self._client.credentials.proxy:
             return
         self._tls = self._client.credentials.tls
-        opened = await asyncio.gather(*(self._open() for _ in range(count)), return_exceptions=True)
+        opened = await asyncio.gather(*(self._open() for _ in range(count - len(self._idle))), return_exceptions=True)
         for connection in opened:
             if isinstance(connection, Connection):
                 self._keep(connection)

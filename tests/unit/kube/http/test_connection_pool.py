@@ -72,7 +72,8 @@ async def test_warm_lanes_are_there_for_the_first_requests(tmp_path: Path) -> No
         await answer(reader, writer)
 
     async with talking(tmp_path, talk) as connection_pool:
-        await connection_pool.warm(3)
+        await connection_pool.warm(2)
+        await connection_pool.warm(3)  # one more
         await asyncio.gather(*(connection_pool.request("POST", "/x", b"[]") for _ in range(3)))
     assert len(opened) == 3
 
