@@ -1,4 +1,4 @@
-"""What is in the way of the first bind: until then nothing is scheduled (docs/decisions/0016-read-while-importing.md)."""
+"""What is in the way of the first bind: until then nothing is scheduled (decision 0016)."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class ConnectionPool:
         """Open connections until `count` are idle, for later requests, which report a server that refuses them."""
         if self._client.credentials.proxy:
             return
-        self._tls = self._client.credentials.tls
+        self._drop_outdated()
         opened = await asyncio.gather(*(self._open() for _ in range(count - len(self._idle))), return_exceptions=True)
         for connection in opened:
             if isinstance(connection, Connection):
@@ -117,10 +117,7 @@ class ConnectionPool:
 
     async def _connection(self) -> Connection:
         """The connection used last, or a new one if none is idle."""
-        credentials = self._client.credentials
-        if self._tls is not credentials.tls:  # new credentials: a client certificate belongs to its connection
-            self.close()
-            self._tls = credentials.tls
+        self._drop_outdated()
         loop = asyncio.get_running_loop()
         while self._idle:
             connection = self._idle.pop()
@@ -128,6 +125,13 @@ class ConnectionPool:
                 return connection
             connection.close()
         return await self._open()
+
+    def _drop_outdated(self) -> None:
+        """Close the idle connections of earlier credentials: a client certificate belongs to its connection."""
+        tls = self._client.credentials.tls
+        if self._tls is not tls:
+            self.close()
+            self._tls = tls
 
     async def _open(self) -> Connection:
         credentials = self._client.credentials

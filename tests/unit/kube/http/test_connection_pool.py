@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -76,6 +77,23 @@ async def test_warm_lanes_are_there_for_the_first_requests(tmp_path: Path) -> No
         await connection_pool.warm(3)  # one more
         await asyncio.gather(*(connection_pool.request("POST", "/x", b"[]") for _ in range(3)))
     assert len(opened) == 3
+
+
+async def test_lanes_of_earlier_credentials_are_closed(tmp_path: Path) -> None:
+    """Connections that are opened later are not kept beside them: they would pass for those of today's certificate."""
+    closed: asyncio.Queue[None] = asyncio.Queue()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not await reader.read(1):
+            closed.put_nowait(None)
+
+    async with talking(tmp_path, talk) as connection_pool:
+        await connection_pool.warm(2)
+        connection_pool.client.credentials.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        await connection_pool.warm(1)  # in vain: this server speaks no TLS
+        async with asyncio.timeout(10):
+            for _ in range(2):
+                await closed.get()
 
 
 async def test_lanes_are_warmed_in_vain_when_nobody_listens(tmp_path: Path) -> None:
