@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gangsched.daemon import Daemon
 
 FIRST_CONNECTIONS = 8
-"""The first binds wait for the handshake of each: 1 ms of CPU here, and about as much in the API server."""
+"""The first bind comes after the handshakes of these: 1 ms of CPU each, which the imports need as well."""
 
 
 def run_daemon(settings: Settings) -> int:
