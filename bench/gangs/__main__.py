@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
 from bench.gangs.cases import CASES, PROBE, Case, Mode
-from bench.gangs.contenders import CONTENDERS, RAW
+from bench.gangs.contenders import CONTENDERS, RAW, cpus
 from bench.gangs.goals import goals
 from bench.gangs.measure import measure
 from bench.gangs.report import Report
@@ -85,7 +84,7 @@ def _measure_in_peace(report: Report, case: Case, name: str, pods_per_s: float) 
         tries.append(result)
         print(report.line(result), flush=True)
         foreign = result.foreign_cpu_s or 0.0
-        if foreign < FOREIGN_CPU_MAX * result.clock_s * (os.cpu_count() or 1) or len(tries) == TRIES:
+        if foreign < FOREIGN_CPU_MAX * result.clock_s * cpus() or len(tries) == TRIES:
             return min(tries, key=lambda each: each.foreign_cpu_s or 0.0)
 
 

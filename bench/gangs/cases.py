@@ -120,7 +120,7 @@ _SMALL: dict[str, Any] = {
     "nodes": 200,
     "gangs": 100,
     "members": 20,
-    "against": ("newcomer", "kube-scheduler", "native", "raw"),
+    "against": ("served", "newcomer", "kube-scheduler", "native", "raw"),
 }
 _LARGE: dict[str, Any] = {"nodes": 1_000, "gangs": 4, "members": 500}
 CASES = (

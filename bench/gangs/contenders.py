@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from control_plane import components
+from control_plane.api import Api
+from control_plane.applying import apply_visibility
 from control_plane.keeping import Keeping
 from control_plane.plane import ControlPlane
 from control_plane.ports import free_ports
@@ -28,13 +30,17 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One entry of the comparison; `gates` are of the whole control plane, `bin` holds gangsched's console script."""
+    """One entry of the comparison; `gates` are of the whole control plane, `bin` holds gangsched's console script.
+
+    `is_asked`: it serves the API of gangs, which is registered with the API server.
+    """
 
     name: str
     title: str
     dialect: Dialect
     gates: Mapping[str, bool] = field(default_factory=dict)
     bin: Path = Path(sys.executable).parent
+    is_asked: bool = False
 
 
 GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED)
@@ -44,6 +50,7 @@ NEWCOMER = Contender(
     dialect=Dialect.GANGSCHED,
     bin=Path(".venv/bin").absolute(),
 )
+SERVED = Contender(name="served", title="gangsched, API of gangs served", dialect=Dialect.GANGSCHED, is_asked=True)
 KUBE_SCHEDULER = Contender(name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN)
 NATIVE = Contender(
     name="native",
@@ -52,7 +59,9 @@ NATIVE = Contender(
     gates={"GenericWorkload": True, "GangScheduling": True},
 )
 RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PLAIN)
-CONTENDERS = {each.name: each for each in (GANGSCHED, NEWCOMER, KUBE_SCHEDULER, NATIVE, RAW)}
+COMPARED = (GANGSCHED, NEWCOMER, KUBE_SCHEDULER, NATIVE, RAW)
+"""Those that tables and plots have a column for."""
+CONTENDERS = {each.name: each for each in (*COMPARED, SERVED)}
 
 
 class Running:
@@ -60,7 +69,9 @@ class Running:
 
     def __init__(self, contender: Contender, plane: ControlPlane) -> None:
         self._contender, self._plane = contender, plane
-        self._port = free_ports(1)[0]
+        self._port, self._visibility_port = free_ports(2)
+        if contender.is_asked:
+            apply_visibility(Api.of(plane), self._visibility_port)
         self._keeping = Keeping(plane.logs / "keeper-of-contender.log")
         self._argv = self._command_line()
         self.pid = 0
@@ -129,6 +140,7 @@ class Running:
                 str(kubeconfig),
                 "--health-port",
                 str(self._port),
+                *(["--visibility-port", str(self._visibility_port)] if self._contender.is_asked else []),
             ]
         config = plane.workdir / "contender.yaml"
         config.write_text(components.SCHEDULER_CONFIG.replace("@KUBECONFIG@", str(plane.kubeconfig)))
@@ -163,7 +175,13 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
+def cpus() -> int:
+    """How many CPUs this process, and so everything that it starts, may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def machine_cpu_s() -> float:
-    """CPU seconds all processes of the machine have used so far, and what its host took away."""
-    user, nice, system, _, _, irq, soft_irq, steal = Path("/proc/stat").read_text().split()[1:9]
-    return sum(map(int, (user, nice, system, irq, soft_irq, steal))) / TICKS_PER_S
+    """CPU seconds that all processes have used so far on the CPUs that are ours, and what their host took away."""
+    ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    lines = (line.split() for line in Path("/proc/stat").read_text().splitlines())
+    return sum(sum(map(int, (*line[1:4], *line[6:9]))) for line in lines if line[0] in ours) / TICKS_PER_S

@@ -50,7 +50,7 @@ class Goal:
 
 def goals(cases: Cases, ingest: Mapping[str, Any] | None) -> list[Goal]:
     """All goals in their order."""
-    found = [*_half_load(cases), *_backlog(cases), *_arrive(cases), *_churn(cases), *_newcomer(cases)]
+    found = [*_half_load(cases), *_backlog(cases), *_arrive(cases), *_churn(cases), *_newcomer(cases), *_served(cases)]
     found.append(
         Goal(
             "1,000 impossible gangs waiting: rate of the others, against none waiting",
@@ -93,6 +93,12 @@ def _newcomer(cases: Cases) -> Iterator[Goal]:
     for name, title in (("gangsched", "100 × 20, backlog"), ("newcomer", where)):
         start_s = _figure(cases, "small-backlog", name, "start_to_first_bind_s")
         yield Goal(f"{title}: process start → first bind", start_s, 0.5, " s", False)
+
+
+def _served(cases: Cases) -> Iterator[Goal]:
+    for case, mode in (("small-arrive", "arrive"), ("small-backlog", "backlog")):
+        ratio = _over(_figure(cases, case, "served"), _figure(cases, case, "gangsched"))
+        yield Goal(f"100 × 20, {mode}, with the API of gangs served: against without", ratio, 0.97, " ×")
 
 
 def _backlog(cases: Cases) -> Iterator[Goal]:

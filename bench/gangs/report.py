@@ -7,7 +7,6 @@ measurements: one figure of a median line may come from another run than the nex
 from __future__ import annotations
 
 import json
-import os
 import platform
 import statistics
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 
 import gangsched
 from bench.gangs.cases import CASES, Case
+from bench.gangs.contenders import cpus
 from bench.gangs.result import Result
 
 SIZES = sorted({members for case in CASES for members, _ in case.sizes})
@@ -125,7 +125,7 @@ def machine() -> dict[str, Any]:
     memory = Path("/proc/meminfo").read_text().split()[1]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
-        "cpus": os.cpu_count(),
+        "cpus": cpus(),
         "cpu": cpu[0].partition(": ")[2] if cpu else platform.machine(),
         "memory_gib": round(int(memory) / 2**20, 1),
         "kernel": platform.release(),
