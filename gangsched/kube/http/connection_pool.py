@@ -40,6 +40,7 @@ class ConnectionPool:
         self._client = client
         self._fence = fence
         self._idle: list[Connection] = []
+        self._in_use = 0
         self._tls: object = None
 
     @property
@@ -56,12 +57,15 @@ class ConnectionPool:
         if credentials.proxy or body is None:
             return await client.request(method, path, body, content_type=content_type, timeout_s=timeout_s, fence=fence)
         await credentials.renew()
+        self._in_use += 1
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._exchange(self._head(method, path, body, content_type) + body, fence)
         except OSError as error:  # TimeoutError is one; ssl errors are, too
             self.close()  # what ended or silenced this connection did so to the idle ones
             raise Unreachable(f"No answer from {credentials.server}: {said(error)}.") from error
+        finally:
+            self._in_use -= 1
         if answer.status < 400:
             return answer.body
         if answer.status == UNAUTHORIZED:
@@ -69,11 +73,12 @@ class ConnectionPool:
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 
     async def warm(self, count: int) -> None:
-        """Open connections until `count` are idle, for later requests, which report a server that refuses them."""
+        """Open connections until there are `count`, for later requests, which report a server that refuses them."""
         if self._client.credentials.proxy:
             return
         self._drop_outdated()
-        opened = await asyncio.gather(*(self._open() for _ in range(count - len(self._idle))), return_exceptions=True)
+        lacking = count - len(self._idle) - self._in_use
+        opened = await asyncio.gather(*(self._open() for _ in range(lacking)), return_exceptions=True)
         for connection in opened:
             if isinstance(connection, Connection):
                 self._keep(connection)

@@ -79,6 +79,27 @@ async def test_warm_lanes_are_there_for_the_first_requests(tmp_path: Path) -> No
     assert len(opened) == 3
 
 
+async def test_lanes_in_use_count_as_open(tmp_path: Path) -> None:
+    """A server that is busy with a backlog gets no connections beside those."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+    opened: list[None] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(None)
+        await request_of(reader)
+        asked.set()
+        await answer.wait()
+        writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
+
+    async with talking(tmp_path, talk) as connection_pool:
+        request = asyncio.create_task(connection_pool.request("POST", "/x", b"[]"))
+        await asked.wait()
+        await connection_pool.warm(1)
+        answer.set()
+        assert await request == b"{}"
+    assert len(opened) == 1
+
+
 async def test_lanes_of_earlier_credentials_are_closed(tmp_path: Path) -> None:
     """Connections that are opened later are not kept beside them: they would pass for those of today's certificate."""
     closed: asyncio.Queue[None] = asyncio.Queue()
