@@ -34,9 +34,6 @@ from gangsched.settings import Settings
 if TYPE_CHECKING:
     from gangsched.daemon import Daemon
 
-FIRST_CONNECTIONS = 8
-"""The first bind comes after the handshakes of these: 1 ms of CPU each, which the imports need as well."""
-
 
 def run_daemon(settings: Settings) -> int:
     """Run until a signal; returns the exit code. Raises SettingsError and Misconfigured for the administrator."""
@@ -116,8 +113,7 @@ async def schedule(
         reading = group.create_task(informers.run(), name="informers")
         leadership = _leadership(settings, client, informers, lease, runtime) if lease is not None else None
         connection_pool = ConnectionPool(client, fence=leadership.fence if leadership is not None else None)
-        opening = open_connections(connection_pool, settings.bind_connections, informers.backlog_bound)
-        group.create_task(opening, name="connections")
+        group.create_task(connection_pool.warm(settings.bind_connections), name="connections")
         daemon_type = await importing
 
         def new_daemon() -> Daemon:
@@ -131,16 +127,6 @@ async def schedule(
             gc.collect()
             undecided = await new_daemon().run(undecided)
         reading.cancel()
-
-
-async def open_connections(pool: ConnectionPool, count: int, backlog_bound: asyncio.Event) -> None:
-    """Open `count` connections for binds: a few at once, the rest when what was waiting at the start is bound.
-
-    A backlog needs them earlier, and opens them as it does.
-    """
-    await pool.warm(min(count, FIRST_CONNECTIONS))
-    await backlog_bound.wait()
-    await pool.warm(count)
 
 
 def _leadership(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
-from typing import cast
 
 import pytest
-
-from gangsched.app import FIRST_CONNECTIONS, open_connections
-from gangsched.kube.http.connection_pool import ConnectionPool
 
 COMMAND_LINE = "from gangsched import __main__, cli; from gangsched.settings import load_settings"
 LOGS = "from gangsched.telemetry.logs import configure_logging"
@@ -49,26 +44,3 @@ def imported_by(*lines: str) -> set[str]:
 def test_nothing_heavy_is_in_the_way_of_the_first_bind(lines: tuple[str, ...], needless: tuple[str, ...]) -> None:
     """Each stage of a start imports what it needs, in the order of `cli` and `app`, and nothing for later."""
     assert not imported_by(*lines) & set(needless)
-
-
-class FakePool:
-    """Notes how many connections are to be open."""
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-
-    async def warm(self, count: int) -> None:
-        self.asked.append(count)
-
-
-@pytest.mark.parametrize("count", [96, 2])
-async def test_few_connections_are_opened_before_the_first_bind(count: int) -> None:
-    """The others follow when what was waiting is bound."""
-    pool, backlog_bound = FakePool(), asyncio.Event()
-    opening = asyncio.create_task(open_connections(cast(ConnectionPool, pool), count, backlog_bound))
-    await asyncio.sleep(0)
-    assert pool.asked == [min(count, FIRST_CONNECTIONS)]
-    assert not opening.done()
-    backlog_bound.set()
-    await opening
-    assert pool.asked == [min(count, FIRST_CONNECTIONS), count]

@@ -40,7 +40,6 @@ class ConnectionPool:
         self._client = client
         self._fence = fence
         self._idle: list[Connection] = []
-        self._in_use = 0
         self._tls: object = None
 
     @property
@@ -57,15 +56,12 @@ class ConnectionPool:
         if credentials.proxy or body is None:
             return await client.request(method, path, body, content_type=content_type, timeout_s=timeout_s, fence=fence)
         await credentials.renew()
-        self._in_use += 1
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self._exchange(self._head(method, path, body, content_type) + body, fence)
         except OSError as error:  # TimeoutError is one; ssl errors are, too
             self.close()  # what ended or silenced this connection did so to the idle ones
             raise Unreachable(f"No answer from {credentials.server}: {said(error)}.") from error
-        finally:
-            self._in_use -= 1
         if answer.status < 400:
             return answer.body
         if answer.status == UNAUTHORIZED:
@@ -73,12 +69,11 @@ class ConnectionPool:
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 
     async def warm(self, count: int) -> None:
-        """Open connections until there are `count`, for later requests, which report a server that refuses them."""
+        """Open `count` connections for later requests, which report a server that refuses them."""
         if self._client.credentials.proxy:
             return
-        self._drop_outdated()
-        lacking = count - len(self._idle) - self._in_use
-        opened = await asyncio.gather(*(self._open() for _ in range(lacking)), return_exceptions=True)
+        self._tls = self._client.credentials.tls
+        opened = await asyncio.gather(*(self._open() for _ in range(count)), return_exceptions=True)
         for connection in opened:
             if isinstance(connection, Connection):
                 self._keep(connection)
@@ -122,7 +117,10 @@ class ConnectionPool:
 
     async def _connection(self) -> Connection:
         """The connection used last, or a new one if none is idle."""
-        self._drop_outdated()
+        credentials = self._client.credentials
+        if self._tls is not credentials.tls:  # new credentials: a client certificate belongs to its connection
+            self.close()
+            self._tls = credentials.tls
         loop = asyncio.get_running_loop()
         while self._idle:
             connection = self._idle.pop()
@@ -130,13 +128,6 @@ class ConnectionPool:
                 return connection
             connection.close()
         return await self._open()
-
-    def _drop_outdated(self) -> None:
-        """Close the idle connections of earlier credentials: a client certificate belongs to its connection."""
-        tls = self._client.credentials.tls
-        if self._tls is not tls:
-            self.close()
-            self._tls = tls
 
     async def _open(self) -> Connection:
         credentials = self._client.credentials

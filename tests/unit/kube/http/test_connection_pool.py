@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,48 +72,9 @@ async def test_warm_lanes_are_there_for_the_first_requests(tmp_path: Path) -> No
         await answer(reader, writer)
 
     async with talking(tmp_path, talk) as connection_pool:
-        await connection_pool.warm(2)
-        await connection_pool.warm(3)  # one more
+        await connection_pool.warm(3)
         await asyncio.gather(*(connection_pool.request("POST", "/x", b"[]") for _ in range(3)))
     assert len(opened) == 3
-
-
-async def test_lanes_in_use_count_as_open(tmp_path: Path) -> None:
-    """A server that is busy with a backlog gets no connections beside those."""
-    asked, answer = asyncio.Event(), asyncio.Event()
-    opened: list[None] = []
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        opened.append(None)
-        await request_of(reader)
-        asked.set()
-        await answer.wait()
-        writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}")
-
-    async with talking(tmp_path, talk) as connection_pool:
-        request = asyncio.create_task(connection_pool.request("POST", "/x", b"[]"))
-        await asked.wait()
-        await connection_pool.warm(1)
-        answer.set()
-        assert await request == b"{}"
-    assert len(opened) == 1
-
-
-async def test_lanes_of_earlier_credentials_are_closed(tmp_path: Path) -> None:
-    """Connections that are opened later are not kept beside them: they would pass for those of today's certificate."""
-    closed: asyncio.Queue[None] = asyncio.Queue()
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not await reader.read(1):
-            closed.put_nowait(None)
-
-    async with talking(tmp_path, talk) as connection_pool:
-        await connection_pool.warm(2)
-        connection_pool.client.credentials.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        await connection_pool.warm(1)  # in vain: this server speaks no TLS
-        async with asyncio.timeout(10):
-            for _ in range(2):
-                await closed.get()
 
 
 async def test_lanes_are_warmed_in_vain_when_nobody_listens(tmp_path: Path) -> None:
