@@ -90,8 +90,8 @@ crashes: install control-plane ## Kill the scheduler after each write of a preem
 
 .PHONY: operators
 operators: install control-plane ## The real operators of docs/guides and Kueue, built from their modules: what they emit is scheduled
-	@$(PYTHON) hack/control-plane/build.py mpi-operator training-operator jobset kueue
-	@$(RUN)pytest -q tests/operators
+	@$(PYTHON) hack/control-plane/build.py mpi-operator training-operator jobset kueue kuberay
+	@$(RUN)pytest -q -o faulthandler_timeout=0 tests/operators
 
 .PHONY: sim
 sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a virtual clock, with faults

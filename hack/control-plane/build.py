@@ -119,6 +119,12 @@ ON_DEMAND = (
     Target("jobset", "../tools/jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset"),
     Target("kueue", "../tools/kueue", "sigs.k8s.io/kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     Target(
+        "kuberay",
+        "../tools/kuberay",
+        "github.com/ray-project/kuberay/ray-operator",
+        "github.com/ray-project/kuberay/ray-operator",
+    ),
+    Target(
         "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
     ),
 )

@@ -20,13 +20,14 @@ READY_WITHIN_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane with one node of 4 GPUs, on which pods run, and gangsched."""
+def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """A control plane with one node of 4 GPUs, on which pods run, and gangsched of the module's `SCHEDULER_NAMES`."""
+    names = getattr(request.module, "SCHEDULER_NAMES", ["gangsched"])
     with ControlPlane(kcm=True, kwok=True) as plane:
         api = Api.of(plane)
         apply_manifests(api)
         make.create_all(api, [make.node("gpu-1", gpus=GPUS)])
-        with Daemon(plane, scheduler_names=["gangsched"], ready_timeout_s=READY_WITHIN_S):
+        with Daemon(plane, scheduler_names=names, ready_timeout_s=READY_WITHIN_S):
             yield plane
         api.close()
 

@@ -55,28 +55,28 @@ def await_told(api: Api, group: str, message: str) -> None:
         groups.wait_for(told, within_s=WITHIN_S, what=f"{group}: {message}")
 
 
-def take_a_gpu(api: Api, pods: Following) -> None:
-    """Bind a pod that takes one GPU, so that a gang of four has no room."""
-    api.post(PODS, make.pod(IN_THE_WAY, gpus=1))
+def take_gpus(api: Api, pods: Following, number: int = 1) -> None:
+    """Bind a pod that takes GPUs, so that a gang of all four has no room."""
+    api.post(PODS, make.pod(IN_THE_WAY, gpus=number))
     await_bound(pods, IN_THE_WAY, 1)
 
 
-def give_it_back(api: Api) -> None:
-    """Delete the pod that takes one GPU."""
+def give_them_back(api: Api) -> None:
+    """Delete the pod that takes GPUs."""
     api.delete(f"{PODS}/{IN_THE_WAY}")
 
 
 def starts_whole(
-    api: Api, pods: Following, create: Callable[[], object], *, prefix: str, number: int = 3
+    api: Api, pods: Following, create: Callable[[], object], *, prefix: str, number: int = 3, lacks_gpus: int = 1
 ) -> list[Object]:
-    """Create a gang where all but one GPU of it are free, see that none is bound, and make room: all are bound.
+    """Create a gang that lacks GPUs, see that none of it is bound, and give the GPUs back: all are bound.
 
     Returns the members as they waited. Raises TimeoutError.
     """
-    take_a_gpu(api, pods)
+    take_gpus(api, pods, lacks_gpus)
     create()
     waiting = await_refused(pods, number)
     assert not nodes_of(pods.objects(), prefix)
-    give_it_back(api)
+    give_them_back(api)
     await_bound(pods, prefix, number)
     return waiting

@@ -23,9 +23,9 @@ from tests.operators.members import (
     await_bound,
     await_refused,
     await_told,
-    give_it_back,
+    give_them_back,
     starts_whole,
-    take_a_gpu,
+    take_gpus,
 )
 from tests.operators.operator import of_the_guide
 
@@ -93,12 +93,12 @@ def test_a_gang_for_each_job_starts_in_order(body: Object, api: Api, pods: Follo
     for job, members in zip(body["spec"]["replicatedJobs"], (1, 2), strict=True):
         job["template"]["spec"]["template"]["metadata"]["labels"][GROUP_LABEL] = job["name"]
         api.post(GROUPS, make.pod_group(job["name"], min_member=members))
-    take_a_gpu(api, pods)
+    take_gpus(api, pods)
     api.post(JOBS, body)
     await_bound(pods, "training-driver-", 1)
     await_refused(pods, 2)
     assert not nodes_of(pods.objects(), "training-worker-")
-    give_it_back(api)
+    give_them_back(api)
     await_bound(pods, "training-worker-", 2)
 
 
@@ -132,5 +132,5 @@ def test_a_jobset_that_starts_anew_is_a_whole_gang_again(api: Api, pods: Followi
     waiting = await_refused(pods, 3)
     assert {pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] for pod in waiting} == {"1"}
     assert not nodes_of(pods.objects(), "training-")
-    give_it_back(api)
+    give_them_back(api)
     await_bound(pods, "training-", 3)

@@ -22,9 +22,9 @@ from tests.operators.members import (
     await_none,
     await_refused,
     await_told,
-    give_it_back,
+    give_them_back,
     starts_whole,
-    take_a_gpu,
+    take_gpus,
 )
 from tests.operators.operator import Operator, install, of_the_guide, source
 from tests.operators.webhooks import Webhooks
@@ -164,20 +164,20 @@ def test_a_gang_larger_than_what_is_admitted_in_part_never_starts(api: Api, pods
 
 def test_quota_for_more_than_the_nodes_hold_lets_a_gang_in_that_waits(api: Api, pods: Following) -> None:
     """Kueue counts quota, not room: the job is admitted, and its gang says what it lacks."""
-    take_a_gpu(api, pods)
+    take_gpus(api, pods)
     stop(api, "None")
     api.post(GROUPS, of_the_page("PodGroup"))
     api.post(JOBS, of_the_page("Job"))
     await_refused(pods, 2)
     await_workload(api, "Admitted")
     assert not nodes_of(pods.objects(), "bert-")
-    give_it_back(api)
+    give_them_back(api)
     await_bound(pods, "bert-", 2)
 
 
 def test_a_gang_that_waits_too_long_is_taken_back_and_comes_again(api: Api, pods: Following) -> None:
     """`waitForPodsReady` evicts a job that waits for room, whole, and admits it again; it is the same gang."""
-    take_a_gpu(api, pods)
+    take_gpus(api, pods)
     stop(api, "None")
     api.post(GROUPS, of_the_page("PodGroup"))
     api.post(JOBS, of_the_page("Job"))
@@ -186,5 +186,5 @@ def test_a_gang_that_waits_too_long_is_taken_back_and_comes_again(api: Api, pods
     pods.wait_for(lambda items: not first & set(items), within_s=WITHIN_S, what="the end of the first two pods")
     await_refused(pods, 2)
     assert not nodes_of(pods.objects(), "bert-")
-    give_it_back(api)
+    give_them_back(api)
     await_bound(pods, "bert-", 2)

@@ -17,9 +17,9 @@ from tests.operators.members import (
     WITHIN_S,
     await_bound,
     await_refused,
-    give_it_back,
+    give_them_back,
     starts_whole,
-    take_a_gpu,
+    take_gpus,
 )
 from tests.operators.operator import Operator, install, of_the_guide, source
 from tests.operators.webhooks import Webhooks
@@ -96,11 +96,11 @@ def test_a_templates_scheduler_stays_with_a_warning(api: Api, pods: Following) -
 
 def test_the_minimum_may_be_less_than_all(api: Api, pods: Following) -> None:
     """`minAvailable: 2` starts two where three have no room, and the third once it has."""
-    take_a_gpu(api, pods)
+    take_gpus(api, pods)
     body = job("elastic")
     body["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 2}}
     api.post(JOBS, body)
     await_bound(pods, "elastic-", 2)
     await_refused(pods, 1)
-    give_it_back(api)
+    give_them_back(api)
     await_bound(pods, "elastic-", 3)
