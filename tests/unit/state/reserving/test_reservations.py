@@ -150,60 +150,6 @@ def test_what_can_never_start_has_none_and_takes_no_place() -> None:
     assert (why.why, why.needs, why.offers) == (NotEntitled.IMPOSSIBLE, 5, 4)
 
 
-def test_a_node_that_offers_more_makes_possible_what_was_not() -> None:
-    """A device plugin that starts late: the group has a reservation, though the grown node is taken."""
-    there, _ = full(2)
-    gang_of(there, "big", 2, 16)
-    there.settle()
-    assert standing(there) == []
-    there.add_nodes(*(node(f"n{n:02}", gpus=16) for n in range(2)))
-    there.settle()
-    assert standing(there) == [("ns/big", 101.0, "01")]
-
-
-def looked_at(there: World) -> int:
-    """How many groups plans have said of that they can never start."""
-    answers = [each.reservations.not_reserved for each in there.plans if each.reservations is not None]
-    return sum(why.why is NotEntitled.IMPOSSIBLE for each in answers for why in each.values())
-
-
-def test_a_node_that_offers_more_and_less_all_day_costs_nothing() -> None:
-    """A device plugin or koordlet writes allocatable again and again; none of their pods fits on such a node."""
-    there, _ = full(2)
-    for n in range(50):
-        gang_of(there, f"big-{n:02}", 2, 16)
-    there.settle()
-    before = looked_at(there)
-    assert before >= 50
-    for _ in range(20):
-        there.add_nodes(node("n00", gpus=7))
-        there.advance(1)
-        there.add_nodes(node("n00", gpus=8))
-        there.advance(1)
-    assert looked_at(there) == before
-
-
-def test_groups_are_compared_with_nodes_that_change_twice_a_minute() -> None:
-    """Their pods would fit on the node that flaps; and what is possible after a change is found out in the end."""
-    there, _ = full(2)
-    for n in range(50):
-        gang_of(there, f"wide-{n:02}", 4)
-    there.settle()
-    before = looked_at(there)
-    for _ in range(20):
-        there.add_nodes(node("n00", gpus=7))
-        there.advance(1)
-        there.add_nodes(node("n00", gpus=8))
-        there.advance(1)
-    assert 50 <= looked_at(there) - before <= 100
-    there.add_nodes(node("n02"), node("n03"))
-    there.create(*(running(pod(f"late-{n}", gpus=8, scheduler_name="other"), f"n{n:02}") for n in (2, 3)))
-    there.settle()
-    assert not there.state.reservations.waiting, "they were compared a moment ago"
-    there.advance(31)
-    assert there.state.reservations.waiting
-
-
 def test_a_small_group_has_one_after_a_while() -> None:
     """H3, in time: no other event is needed."""
     there, _ = full(2, run_s=10_000.0, small_head_after_s=30.0)
