@@ -125,6 +125,12 @@ ON_DEMAND = (
         "github.com/ray-project/kuberay/ray-operator",
     ),
     Target(
+        "trainer",
+        "../tools/trainer",
+        "github.com/kubeflow/trainer/v2",
+        "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+    ),
+    Target(
         "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
     ),
 )

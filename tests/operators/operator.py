@@ -63,10 +63,16 @@ def install(api: Api, folder: Path, webhooks: Webhooks | None = None) -> list[Ob
 
 
 class Operator:
-    """A process with the token of its ServiceAccount until the end of the block; `argv` takes @KUBECONFIG@."""
+    """A process with the token of its ServiceAccount until the end of the block; `argv` takes @KUBECONFIG@.
 
-    def __init__(self, plane: ControlPlane, name: str, *, account: str, argv: Sequence[str]) -> None:
+    `temporary`: its folder for temporary files, if it must not be everybody's.
+    """
+
+    def __init__(
+        self, plane: ControlPlane, name: str, *, account: str, argv: Sequence[str], temporary: Path | None = None
+    ) -> None:
         self._plane, self._name, self._account, self._argv = plane, name, account, argv
+        self._environment = ["env", f"TMPDIR={temporary}"] if temporary else []
         self._log = plane.logs / f"{name}.log"
         self._keeping: Keeping | None = None
 
@@ -76,7 +82,7 @@ class Operator:
         kubeconfig = self._plane.write_kubeconfig(self._plane.workdir / f"{self._name}.kubeconfig", token=token)
         self._keeping = Keeping(self._plane.logs / f"keeper-of-{self._name}.log")
         argv = [word.replace("@KUBECONFIG@", str(kubeconfig)) for word in self._argv]
-        self._keeping.start(self._name, [BIN / self._name, *argv], self._log)
+        self._keeping.start(self._name, [*self._environment, BIN / self._name, *argv], self._log)
         return self
 
     def __exit__(
