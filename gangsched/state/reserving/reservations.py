@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence, Set
-from functools import cache
-from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from typing import Any, Final
 
 from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import head_of, rank
@@ -21,7 +17,6 @@ from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
-from gangsched.model.pods_by_node import Ints
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import (
     NotEntitled,
@@ -36,27 +31,15 @@ from gangsched.model.snapshot import NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.reserving.barred import REASONS, Bar, Barred
 from gangsched.state.reserving.expected_ends import ExpectedEnds
-from gangsched.state.reserving.news import takes_one, takes_one_empty
+from gangsched.state.reserving.news import takes_one
 from gangsched.state.reserving.waiting import Rank, Waiting
 
 EVERY_S: Final = 1.0
 """How often reservations are made anew for what happened in the cluster (H17)."""
 MADE_AT_MOST: Final = 2
-COMPARED_EVERY_S: Final = 30.0
-"""How often groups that the empty cluster had no room for are compared with nodes that changed: some change all day."""
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
-FOR_ITSELF: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.TOO_YOUNG})
-"""Reasons that do not depend on what others have reserved, or on what runs."""
-
-
-class _Barred(NamedTuple):
-    """Why a group may not be a head for now, the shapes of its pods that wait, and its place among those that wait."""
-
-    why: NotReserved
-    shapes: frozenset[Shape]
-    namespace: str
-    rank: Rank
 
 
 class StandingReservations:
@@ -72,16 +55,12 @@ class StandingReservations:
         self._queue = queue
         self.standing: tuple[Reserved, ...] = ()
         self.waiting = Waiting()
-        self._barred: dict[str, _Barred] = {}
-        self._barred_until_s: list[tuple[float, str]] = []
+        self._barred = Barred(cluster)
         self._known: dict[str, NotReserved] = {}
         self._found: list[str] = []
         self._found_for = -1
         self._found_beside: tuple[Reserved, ...] | None = None
         self._table: NodeTable | None = None
-        self._compared: NodeTable | None = None  # the one that groups were last compared with
-        self._compared_s = -math.inf
-        self._waits_to_compare = False
         self._later: set[str] = set()  # stale, for the next time that reservations may be made anew
         self._now: set[str] = set()  # stale, and being made anew plan by plan
         self._made_s = -math.inf
@@ -107,7 +86,7 @@ class StandingReservations:
         """Something about these groups changed: they are in the queue, and what was found of them is void."""
         for group_id in groups:
             self.waiting.remove(group_id)
-            self._barred.pop(group_id, None)
+            self._barred.pop(group_id)
             self._known.pop(group_id, None)
         if self.standing:
             self._later.update(each.group for each in self.standing if each.group in groups)
@@ -157,7 +136,7 @@ class StandingReservations:
             head = head_of(self._registry.group(verdict.group, now_s))
         if head is None:
             self.waiting.remove(verdict.group)
-            self._barred.pop(verdict.group, None)
+            self._barred.pop(verdict.group)
         elif verdict.group not in self._barred:
             self.waiting.put(verdict.group, min(head.namespaces), rank(head, ""))
 
@@ -187,7 +166,7 @@ class StandingReservations:
             standing=self.standing,
             stale=frozenset(self._now),
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
-            known={each: self._barred[each].why if each in self._barred else self._known[each] for each in about},
+            known={each: self._barred[each] if each in self._barred else self._known[each] for each in about},
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
             memo=self.memo,
         )
@@ -213,10 +192,7 @@ class StandingReservations:
         if snapshot.table is not self._table:
             self._table = snapshot.table
             self._later.update(each.group for each in self.standing)
-        if snapshot.table is not self._compared or self._cluster.offers_more:
-            self._compare(snapshot, now_s)
-        while self._barred_until_s and self._barred_until_s[0][0] <= wall_s:
-            self._unbar({heappop(self._barred_until_s)[1]})
+        self._unbar(self._barred.over(snapshot, now_s, wall_s))
         for group_id in [group_id for group_id, why in self._known.items() if why.until_s <= wall_s]:
             del self._known[group_id]
         if (self.standing or self._known) and (self._moved or self._ends.passes_s <= wall_s):
@@ -240,34 +216,6 @@ class StandingReservations:
         if news.emptied:
             self._later.update(each.group for each in self.standing if each.is_fence)
 
-    def _compare(self, snapshot: Snapshot, now_s: float) -> None:
-        """Let those be heads again that the empty cluster had no room for, and that a node which changed may help.
-
-        It is new or another one, or offers more of a resource that they ask for.
-        """
-        self._waits_to_compare = bool(self._barred) and now_s < self._compared_s + COMPARED_EVERY_S
-        if self._waits_to_compare:
-            return
-        before, self._compared = self._compared, snapshot.table
-        offers = self._cluster.take_offers()
-        barred = {each: one.shapes for each, one in self._barred.items() if one.why.why is NotEntitled.IMPOSSIBLE}
-        if not barred:
-            return
-        self._compared_s = now_s
-        table = snapshot.table
-        old = dict(zip(before.names, before.nodes, strict=True)) if before is not None else {}
-        changed = {n for n, node in enumerate(table.nodes) if old.get(node.name) is not node}
-
-        @cache
-        def may_help(asked: frozenset[str]) -> Ints:
-            grown = {table.index[name] for name, more in offers.items() if not asked.isdisjoint(more)}
-            return np.array(sorted(changed | grown), dtype=np.int64)
-
-        shapes = frozenset[Shape]().union(*barred.values())
-        asked = {shape: frozenset(name for name, _ in shape.requests) for shape in shapes}
-        helped = {shape for shape in shapes if takes_one_empty(shape, may_help(asked[shape]), snapshot)}
-        self._unbar([group_id for group_id, shapes in barred.items() if not helped.isdisjoint(shapes)])
-
     def _shapes(self, group_id: str, now_s: float) -> set[Shape]:
         """Those of the pods that wait."""
         gangs = self._registry.group(group_id, now_s).gangs
@@ -276,9 +224,9 @@ class StandingReservations:
     def _unbar(self, groups: Iterable[str]) -> None:
         """What kept these groups from being heads is over: they may be, as those that wait."""
         for group_id in groups:
-            barred = self._barred.pop(group_id, None)
-            if barred is not None:
-                self.waiting.put(group_id, barred.namespace, barred.rank)
+            bar = self._barred.pop(group_id)
+            if bar is not None:
+                self.waiting.put(group_id, bar.namespace, bar.rank)
 
     def _candidates(self) -> list[str]:
         """Groups that may be heads and have no reservation; found anew only when others wait or stand than before."""
@@ -316,7 +264,7 @@ class StandingReservations:
         self._now &= answer.stale & stays
         self._gone = self._is_first_plan = self._is_outdated = False
         for group_id, why in answer.not_reserved.items():
-            if why.why in FOR_ITSELF:
+            if why.why in REASONS:
                 self._bar(group_id, why, now_s)
             elif group_id in self.waiting:
                 self._known[group_id] = why
@@ -333,9 +281,7 @@ class StandingReservations:
     def _bar(self, group_id: str, why: NotReserved, now_s: float) -> None:
         place = self.waiting.remove(group_id)
         if place is not None:
-            self._barred[group_id] = _Barred(why, frozenset(self._shapes(group_id, now_s)), *place)
-            if why.until_s < math.inf:
-                heappush(self._barred_until_s, (why.until_s, group_id))
+            self._barred.put(group_id, Bar(why, frozenset(self._shapes(group_id, now_s)), *place))
 
     def wall_s(self, now_s: float) -> float:
         """The second since the epoch at a monotonic second, as of the last plan."""
@@ -346,9 +292,8 @@ class StandingReservations:
         if not (self.standing or self._barred or self._known or self._later):
             return None
         due = [self._made_s + EVERY_S] if self._later else []
-        due += [self._compared_s + COMPARED_EVERY_S] if self._waits_to_compare and self._barred else []
+        due += self._barred.next_s(self._behind_s)
         times_s = [why.until_s for why in self._known.values()]
-        times_s += [self._barred_until_s[0][0]] if self._barred_until_s else []
         times_s += [self._ends.passes_s] if self.standing else []
         due += [at_s - self._behind_s for at_s in times_s if at_s < math.inf]
         return min(due, default=None)

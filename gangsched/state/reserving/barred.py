@@ -1,0 +1,117 @@
+"""Groups that may not be heads for a reason of their own: too young, or more than the empty cluster has (semantics H3).
+
+Law: which groups these are does not depend on what others have reserved, or on what runs. One that is too young may be
+a head at its time; one that is more than the cluster, once a node that takes one of its pods is new, another one, or
+offers more. For the latter, groups are compared with nodes twice a minute at most: koordlet and device plugins write
+`allocatable` all day.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Set
+from functools import cache
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from gangsched.model.objects import Shape
+from gangsched.model.pods_by_node import Ints
+from gangsched.model.reservation import NotEntitled, NotReserved
+from gangsched.model.snapshot import NodeTable, Snapshot
+from gangsched.state.cluster import Cluster
+from gangsched.state.reserving.news import takes_one_empty
+from gangsched.state.reserving.waiting import Rank
+
+COMPARED_EVERY_S: Final = 30.0
+REASONS: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.TOO_YOUNG})
+
+
+class Bar(NamedTuple):
+    """Why a group may not be a head, the shapes of its pods that wait, and its place among those that wait."""
+
+    why: NotReserved
+    shapes: frozenset[Shape]
+    namespace: str
+    rank: Rank
+
+
+class Barred:
+    """The groups by id. Times are seconds since the epoch (`wall_s`), or monotonic ones (`now_s`)."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._bars: dict[str, Bar] = {}
+        self._until_s: list[tuple[float, str]] = []
+        self._compared: NodeTable | None = None
+        self._compared_s = -math.inf
+        self._waits = False
+
+    def __len__(self) -> int:
+        return len(self._bars)
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._bars
+
+    def __getitem__(self, group: str) -> NotReserved:
+        return self._bars[group].why
+
+    def put(self, group: str, bar: Bar) -> None:
+        """The group may not be a head."""
+        self._bars[group] = bar
+        if bar.why.until_s < math.inf:
+            heappush(self._until_s, (bar.why.until_s, group))
+
+    def pop(self, group: str) -> Bar | None:
+        """Nothing is known of the group any more."""
+        return self._bars.pop(group, None)
+
+    def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[str]:
+        """The groups whose time has come, and those that a node which changed may help."""
+        found: set[str] = set()
+        if snapshot.table is not self._compared or self._cluster.offers_more:
+            found |= self._compare(snapshot, now_s)
+        while self._until_s and self._until_s[0][0] <= wall_s:
+            found.add(heappop(self._until_s)[1])
+        return found & self._bars.keys()
+
+    def next_s(self, behind_s: float) -> Iterable[float]:
+        """When `over` may have an answer, if nothing else happens, in monotonic seconds; at `behind_s` 0 was 1970."""
+        if self._waits and self._bars:
+            yield self._compared_s + COMPARED_EVERY_S
+        if self._until_s:
+            yield self._until_s[0][0] - behind_s
+
+    def _compare(self, snapshot: Snapshot, now_s: float) -> set[str]:
+        self._waits = bool(self._bars) and now_s < self._compared_s + COMPARED_EVERY_S
+        if self._waits:
+            return set()
+        before, self._compared = self._compared, snapshot.table
+        offers = self._cluster.take_offers()
+        asked = {each: bar.shapes for each, bar in self._bars.items() if bar.why.why is NotEntitled.IMPOSSIBLE}
+        if not asked:
+            return set()
+        self._compared_s = now_s
+        helped = _helped(frozenset[Shape]().union(*asked.values()), before, offers, snapshot)
+        return {group for group, shapes in asked.items() if not helped.isdisjoint(shapes)}
+
+
+def _helped(
+    shapes: Iterable[Shape], before: NodeTable | None, offers: Mapping[str, Set[str]], snapshot: Snapshot
+) -> set[Shape]:
+    """The shapes that a node takes which is new or another one since `before`, or offers more of what they ask for."""
+    table = snapshot.table
+    old = dict(zip(before.names, before.nodes, strict=True)) if before is not None else {}
+    changed = {n for n, node in enumerate(table.nodes) if old.get(node.name) is not node}
+
+    @cache
+    def may_help(resources: frozenset[str]) -> Ints:
+        grown = {table.index[name] for name, more in offers.items() if not resources.isdisjoint(more)}
+        return np.array(sorted(changed | grown), dtype=np.int64)
+
+    return {
+        shape
+        for shape in shapes
+        if takes_one_empty(shape, may_help(frozenset(name for name, _ in shape.requests)), snapshot)
+    }
