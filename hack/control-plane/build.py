@@ -131,6 +131,12 @@ ON_DEMAND = (
         "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
     ),
     Target(
+        "spark-operator",
+        "../tools/spark-operator",
+        "github.com/kubeflow/spark-operator/v2",
+        "github.com/kubeflow/spark-operator/v2/cmd/operator",
+    ),
+    Target(
         "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
     ),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,7 +19,7 @@ from typing import Self
 from control_plane import ControlPlane
 from control_plane.api import Api, Object
 from control_plane.applying import ROOT, apply, load_yaml
-from control_plane.components import BIN
+from control_plane.components import BIN, HELM
 from control_plane.keeping import Keeping
 
 from tests.operators.webhooks import CONFIGURATIONS, Webhooks
@@ -48,32 +48,52 @@ def of_the_guide(kind: str, *, name: str = "", guide: Path = GUIDE) -> Object:
 
 def install(api: Api, folder: Path, webhooks: Webhooks | None = None) -> list[Object]:
     """Apply a kustomization but what is left out; returns what was left out. `webhooks` are applied as well."""
-    made = subprocess.run(
-        [BIN / "kubectl", "kustomize", folder], capture_output=True, text=True, timeout=60, check=True
-    )
+    argv = [str(BIN / "kubectl"), "kustomize", str(folder)]
+    made = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    return _install(api, load_yaml(made.stdout), webhooks, "default")
+
+
+def install_chart(api: Api, chart: Path, webhooks: Webhooks, release: str, *settings: str) -> list[Object]:
+    """The same of a Helm chart, into a namespace of the release's name; `settings` are `key=value`."""
+    argv = [str(HELM), "template", release, str(chart), f"--namespace={release}", *(f"--set={one}" for one in settings)]
+    made = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    apply(api, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release}})
+    definitions = [body for path in sorted((chart / "crds").glob("*.yaml")) for body in load_yaml(path)]
+    return _install(api, [*definitions, *load_yaml(made.stdout)], webhooks, release)
+
+
+def _install(api: Api, bodies: Sequence[Object], webhooks: Webhooks | None, namespace: str) -> list[Object]:
+    """Apply the objects but those left out, in their order; `namespace` is for those that name none."""
     left_out = []
-    for body in load_yaml(made.stdout):
+    for body in bodies:
         if webhooks is not None and (body["kind"] in CONFIGURATIONS or webhooks.owns(body)):
-            apply(api, webhooks.addressed(body))
+            apply(api, webhooks.addressed(body), namespace=namespace)
         elif body["kind"] in LEFT_OUT:
             left_out.append(body)
         else:
-            apply(api, webhooks.addressed(body) if webhooks is not None else body)
+            apply(api, webhooks.addressed(body) if webhooks is not None else body, namespace=namespace)
     return left_out
 
 
 class Operator:
-    """A process with the token of its ServiceAccount until the end of the block; `argv` takes @KUBECONFIG@.
+    """A process with the token of its ServiceAccount until the end of the block.
 
-    `temporary`: its folder for temporary files, if it must not be everybody's.
+    `argv`, and `environment`, take @KUBECONFIG@. `part` tells the processes of one binary apart.
     """
 
     def __init__(
-        self, plane: ControlPlane, name: str, *, account: str, argv: Sequence[str], temporary: Path | None = None
+        self,
+        plane: ControlPlane,
+        name: str,
+        *,
+        account: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        part: str = "",
     ) -> None:
-        self._plane, self._name, self._account, self._argv = plane, name, account, argv
-        self._environment = ["env", f"TMPDIR={temporary}"] if temporary else []
-        self._log = plane.logs / f"{name}.log"
+        self._plane, self._binary, self._name, self._account = plane, BIN / name, f"{name}{part}", account
+        self._argv, self._environment = argv, environment or {}
+        self._log = plane.logs / f"{self._name}.log"
         self._keeping: Keeping | None = None
 
     def __enter__(self) -> Self:
@@ -81,8 +101,9 @@ class Operator:
         token = self._plane.service_account_token(namespace, account)
         kubeconfig = self._plane.write_kubeconfig(self._plane.workdir / f"{self._name}.kubeconfig", token=token)
         self._keeping = Keeping(self._plane.logs / f"keeper-of-{self._name}.log")
-        argv = [word.replace("@KUBECONFIG@", str(kubeconfig)) for word in self._argv]
-        self._keeping.start(self._name, [*self._environment, BIN / self._name, *argv], self._log)
+        words = ["env", *(f"{key}={value}" for key, value in self._environment.items()), self._binary, *self._argv]
+        argv = [str(word).replace("@KUBECONFIG@", str(kubeconfig)) for word in words]
+        self._keeping.start(self._name, argv, self._log)
         return self
 
     def __exit__(

@@ -52,7 +52,7 @@ def operator(plane: ControlPlane) -> Iterator[Operator]:
         install(api, temporary, webhooks)
         argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(CONFIGURATION)}"]
         account = f"{NAMESPACE}/{ACCOUNT}"
-        with Operator(plane, "trainer", account=account, argv=argv, temporary=temporary) as started:
+        with Operator(plane, "trainer", account=account, argv=argv, environment={"TMPDIR": str(temporary)}) as started:
             webhooks.await_answer(api, RUNTIMES, of_the_guide("TrainingRuntime"))
             yield started
     api.close()

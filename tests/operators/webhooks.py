@@ -59,7 +59,8 @@ class Webhooks:
     def owns(self, body: Object) -> bool:
         """Whether an object is the Service."""
         meta = body["metadata"]
-        return body["kind"] == "Service" and (meta.get("namespace"), meta["name"]) == (self._namespace, self._name)
+        namespace = meta.get("namespace", self._namespace)
+        return body["kind"] == "Service" and (namespace, meta["name"]) == (self._namespace, self._name)
 
     def addressed(self, body: Object) -> Object:
         """An object of the operator's manifests, as it has to be for calls to arrive; most as they are."""
