@@ -6,7 +6,7 @@ import pytest
 
 from tests.sim.test_sim import sim
 
-SEEDS = 20
+SEEDS = 30
 LATE = "request late|request lost|answer lost|answer reset|node closed|node lost|node shrinks|rival binds its own"
 LEADERS = "pause|suspension|cut off|request late|answer late|crash"
 WATCHES = (
