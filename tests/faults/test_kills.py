@@ -108,7 +108,9 @@ class Killing(Site):
 
     def _create(self, gang: Gang) -> None:
         self.expect({f"default/{gang.name}": gang.size, f"default/{gang.name}-rival": gang.rivals})
-        self.create([*gang.pod_groups, *gang.pods])
+        own, rival = gang.pod_groups
+        self.create([own, *gang.pods[: gang.size]])
+        self.create([rival, *gang.pods[gang.size :]])  # after it, lest it be a second older
 
     def cpu_s(self) -> float:
         """The seconds of CPU that the daemon has spent."""
@@ -146,7 +148,7 @@ class Killing(Site):
                 self._start_to_die(hurt)
             else:
                 if gang is not known:
-                    make.create_all(self.api, gang.pod_groups)
+                    make.create_all(self.api, gang.pod_groups, connections=1)
                 names = [each["metadata"]["name"] for each in gang.pod_groups]  # else the rival may be heard of first
                 self.wait_until(lambda: all(map(self.knows, names)), within_s=WITHIN_S, what="news of PodGroups")
                 self.proxy.rules[:] = rules
@@ -186,7 +188,7 @@ class Killing(Site):
         )
         # kopf, which hears of new PodGroups, starts last: those of the next trial are there before it.
         self._prepared = self.gang(kill.size)
-        make.create_all(self.api, self._prepared.pod_groups)
+        make.create_all(self.api, self._prepared.pod_groups, connections=1)
         began_s = time.monotonic()
         self.start()
         ready_s = time.monotonic() - began_s
