@@ -51,7 +51,7 @@ def draw(cases: Mapping[str, Any], files: Sequence[Path]) -> None:
 
 
 def _panel(axis: Any, title: str, case: Mapping[str, Any]) -> None:
-    names = list(case["medians"])
+    names = [name for name in COLOURS if name in case["medians"]]
     for place, name in enumerate(names):
         rate = case["medians"][name]["pods_per_s"]
         axis.bar(place, rate, color=COLOURS[name], width=0.7)
