@@ -32,7 +32,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Contender:
     """One entry of the comparison; `gates` are of the whole control plane, `bin` holds gangsched's console script.
 
-    `is_asked`: it serves the API of gangs, which is registered with the API server.
+    `serves_gangs`: it serves the API of gangs, which is registered with the API server.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Contender:
     dialect: Dialect
     gates: Mapping[str, bool] = field(default_factory=dict)
     bin: Path = Path(sys.executable).parent
-    is_asked: bool = False
+    serves_gangs: bool = False
 
 
 GANGSCHED = Contender(name="gangsched", title="gangsched", dialect=Dialect.GANGSCHED)
@@ -50,7 +50,7 @@ NEWCOMER = Contender(
     dialect=Dialect.GANGSCHED,
     bin=Path(".venv/bin").absolute(),
 )
-SERVED = Contender(name="served", title="gangsched, API of gangs served", dialect=Dialect.GANGSCHED, is_asked=True)
+SERVED = Contender(name="served", title="gangsched, API of gangs served", dialect=Dialect.GANGSCHED, serves_gangs=True)
 KUBE_SCHEDULER = Contender(name="kube-scheduler", title="kube-scheduler (no gangs)", dialect=Dialect.PLAIN)
 NATIVE = Contender(
     name="native",
@@ -70,7 +70,7 @@ class Running:
     def __init__(self, contender: Contender, plane: ControlPlane) -> None:
         self._contender, self._plane = contender, plane
         self._port, self._visibility_port = free_ports(2)
-        if contender.is_asked:
+        if contender.serves_gangs:
             apply_visibility(Api.of(plane), self._visibility_port)
         self._keeping = Keeping(plane.logs / "keeper-of-contender.log")
         self._argv = self._command_line()
@@ -140,7 +140,7 @@ class Running:
                 str(kubeconfig),
                 "--health-port",
                 str(self._port),
-                *(["--visibility-port", str(self._visibility_port)] if self._contender.is_asked else []),
+                *(["--visibility-port", str(self._visibility_port)] if self._contender.serves_gangs else []),
             ]
         config = plane.workdir / "contender.yaml"
         config.write_text(components.SCHEDULER_CONFIG.replace("@KUBECONFIG@", str(plane.kubeconfig)))
