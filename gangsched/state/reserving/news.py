@@ -17,6 +17,7 @@ from gangsched.model.objects import Pod, Shape
 from gangsched.model.pods_by_node import Ints
 from gangsched.model.reservation import Occupant
 from gangsched.model.snapshot import Snapshot
+from gangsched.state.queueing.parked import minds_pods
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[st
     if any(shape.inter_pod is not None for shape in shapes):
         return True
     nodes = [name for name in without if name in snapshot.table.index]
-    index = np.array([snapshot.table.index[name] for name in nodes], dtype=np.intp)
+    index = np.array([snapshot.table.index[name] for name in nodes], dtype=np.int64)
     free = snapshot.free[:, index]
     for column, name in enumerate(nodes):
         for resource, amount in (each for pod in without[name] for each in pod.shape.requests):
@@ -81,9 +82,9 @@ def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[st
 def takes_one_empty(shape: Shape, nodes: Ints, snapshot: Snapshot) -> bool:
     """Whether one of these nodes takes a pod of this shape when nothing is on it; `nodes` are rows of the table.
 
-    Of a shape that looks at other pods nothing is known: it may.
+    Of a shape whose filters look at other pods nothing is known: it may.
     """
-    return shape.inter_pod is not None or _takes(shape, snapshot.allocatable[:, nodes], nodes, snapshot)
+    return minds_pods(shape) or _takes(shape, snapshot.allocatable[:, nodes], nodes, snapshot)
 
 
 def _takes(shape: Shape, free: Ints, nodes: Ints, snapshot: Snapshot) -> bool:
