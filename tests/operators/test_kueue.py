@@ -162,29 +162,33 @@ def test_a_gang_larger_than_what_is_admitted_in_part_never_starts(api: Api, pods
     await_bound(pods, "bert-", 2)
 
 
-def test_quota_for_more_than_the_nodes_hold_lets_a_gang_in_that_waits(api: Api, pods: Following) -> None:
-    """Kueue counts quota, not room: the job is admitted, and its gang says what it lacks."""
+def admit_without_room(api: Api, pods: Following) -> list[Object]:
+    """Have the page's job admitted while a GPU is taken that it needs; its pods, once they wait for room."""
     take_gpus(api, pods)
     stop(api, "None")
     api.post(GROUPS, of_the_page("PodGroup"))
     api.post(JOBS, of_the_page("Job"))
-    await_refused(pods, 2)
-    await_workload(api, "Admitted")
+    return await_refused(pods, 2)
+
+
+def starts_with_room(api: Api, pods: Following) -> None:
+    """None of the job is bound until the GPU is given back; then all of it is."""
     assert not nodes_of(pods.objects(), "bert-")
     give_them_back(api)
     await_bound(pods, "bert-", 2)
+
+
+def test_quota_for_more_than_the_nodes_hold_lets_a_gang_in_that_waits(api: Api, pods: Following) -> None:
+    """Kueue counts quota, not room: the job is admitted, and its gang says what it lacks."""
+    admit_without_room(api, pods)
+    await_workload(api, "Admitted")
+    starts_with_room(api, pods)
 
 
 def test_a_gang_that_waits_too_long_is_taken_back_and_comes_again(api: Api, pods: Following) -> None:
     """`waitForPodsReady` evicts a job that waits for room, whole, and admits it again; it is the same gang."""
-    take_gpus(api, pods)
-    stop(api, "None")
-    api.post(GROUPS, of_the_page("PodGroup"))
-    api.post(JOBS, of_the_page("Job"))
-    first = {pod["metadata"]["uid"] for pod in await_refused(pods, 2)}
+    first = {pod["metadata"]["uid"] for pod in admit_without_room(api, pods)}
     await_workload(api, "Evicted")
     pods.wait_for(lambda items: not first & set(items), within_s=WITHIN_S, what="the end of the first two pods")
     await_refused(pods, 2)
-    assert not nodes_of(pods.objects(), "bert-")
-    give_them_back(api)
-    await_bound(pods, "bert-", 2)
+    starts_with_room(api, pods)
