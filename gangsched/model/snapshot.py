@@ -51,11 +51,16 @@ class StaticFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
-    """The nodes' attributes that filters read, room aside; a new table is made when any of them changes."""
+    """The nodes' attributes that filters read, room aside; a new table is made when any of them changes.
+
+    `tainted` are the indices of nodes with taints, `schedulable[n]` is false for a cordoned node; read-only.
+    """
 
     nodes: tuple[Node, ...]
     names: tuple[str, ...]
     index: Mapping[str, int]
+    tainted: tuple[int, ...]
+    schedulable: Bools
     label_columns: dict[str, LabelColumn] = field(default_factory=dict)
     static_fits: MutableMapping[Shape, StaticFit] = field(default_factory=WeakKeyDictionary)
     penalties: MutableMapping[Shape, Ints] = field(default_factory=WeakKeyDictionary)
@@ -65,7 +70,10 @@ class NodeTable:
         """Sort `nodes` by name."""
         ordered = tuple(sorted(nodes, key=lambda node: node.name))
         names = tuple(node.name for node in ordered)
-        return cls(ordered, names, {name: index for index, name in enumerate(names)})
+        tainted = tuple(index for index, node in enumerate(ordered) if node.taints)
+        schedulable = np.array([not node.unschedulable for node in ordered], dtype=np.bool_)
+        schedulable.flags.writeable = False
+        return cls(ordered, names, {name: index for index, name in enumerate(names)}, tainted, schedulable)
 
     def __len__(self) -> int:
         return len(self.nodes)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gangsched.core.cycle import Limits
-from gangsched.loop import MESSAGES_PER_TURN, Loop, Ports
+from gangsched.loop import LOOK_AHEAD_EVERY_S, MESSAGES_PER_TURN, TURN_EVERY_S, Loop, Ports, spacing_s
+from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
 from gangsched.model.protocol import (
     Applied,
     Bind,
@@ -136,6 +137,30 @@ async def test_messages_that_come_one_by_one_are_taken_in_together(bench: Bench)
     assert turns < 50
     bench.loop.stop()
     await running
+
+
+async def test_what_every_plan_asks_of_the_nodes_is_read_before_a_gang_comes(bench: Bench) -> None:
+    """Labels of 15,000 nodes take 10 ms, which no gang waits for; at most once a second, for nodes come and go."""
+    running = asyncio.create_task(bench.loop.run())
+    await until(lambda: bench.state.cluster.table().label_columns.keys() >= {*TOPOLOGY_KEYS, PRODUCT_LABEL})
+    table = bench.state.cluster.table
+    bench.loop.inbox(Applied(node("b", 8)))
+    bench.loop.inbox(Applied(pod("p")))
+    await until(lambda: bench.binds and bench.state.cluster.nodes.keys() == {"a", "b"})
+    bench.loop.inbox(Applied(node("c", 8)))
+    await until(lambda: "c" in bench.state.cluster.nodes)
+    assert not table().label_columns
+    bench.now += LOOK_AHEAD_EVERY_S
+    bench.loop.wake()
+    await until(lambda: table().label_columns)
+    bench.loop.stop()
+    await running
+
+
+def test_the_next_turn_comes_sooner_after_one_that_decided_nothing_and_cost_little() -> None:
+    """A gang that is whole just after such a turn waits less; a turn that decides, or costs much, is for many pods."""
+    assert spacing_s(busy=True, took_s=0.0) == TURN_EVERY_S
+    assert [spacing_s(busy=False, took_s=took_s) for took_s in (0.0, 0.001, 1.0)] == [0.002, 0.004, TURN_EVERY_S]
 
 
 async def test_deadline_wakes_the_loop(bench: Bench) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gangsched.core.filter.plugin import StaticFilter
 from gangsched.core.filter.taint_toleration import tolerates
 from gangsched.model.objects import Shape, Taint
@@ -20,4 +18,4 @@ class NodeUnschedulable(StaticFilter):
     def allowed(self, shape: Shape, table: NodeTable) -> Bools:
         if any(tolerates(toleration, CORDON) for toleration in shape.tolerations):
             return table.everywhere()
-        return np.fromiter((not node.unschedulable for node in table.nodes), dtype=np.bool_, count=len(table))
+        return table.schedulable

@@ -52,11 +52,11 @@ def _untolerated(shape: Shape, table: NodeTable, effects: frozenset[str]) -> Int
     counts = np.zeros(len(table), dtype=np.int64)
     count = _counter(shape.tolerations, effects)
     seen: dict[tuple[Taint, ...], int] = {}
-    for index, node in enumerate(table.nodes):
-        if node.taints:
-            if node.taints not in seen:
-                seen[node.taints] = sum(map(count, node.taints))
-            counts[index] = seen[node.taints]
+    for index in table.tainted:
+        taints = table.nodes[index].taints
+        if taints not in seen:
+            seen[taints] = sum(map(count, taints))
+        counts[index] = seen[taints]
     return counts
 
 
