@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,7 +24,37 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.skipif(heap.malloc_trim() is None, reason="the C library is not glibc")
+class MallInfo(ctypes.Structure):
+    """What `mallinfo2` returns; `hblkhd` are the bytes that are mapped apart."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()  # noqa: SIM905
+    )
+
+
+def mapped_apart_bytes() -> int:
+    """By glibc, in this process."""
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = MallInfo
+    return int(mallinfo2().hblkhd)
+
+
+glibc_only = pytest.mark.skipif(heap.malloc_trim() is None, reason="the C library is not glibc")
+
+
+@glibc_only
+def test_large_blocks_are_mapped_apart_whatever_was_freed_before() -> None:
+    """glibc alone extends the heap instead, once a larger block was freed: to what stays among them."""
+    bytes(80 * heap.APART_BYTES)
+    heap.set_mmap_threshold(heap.APART_BYTES)
+    before = mapped_apart_bytes()
+    blocks = [bytes(heap.APART_BYTES) for _ in range(400)]
+    assert mapped_apart_bytes() - before > 300 * heap.APART_BYTES, "what is free in the heap is used first"
+    assert len(blocks) == 400
+
+
+@glibc_only
 def test_what_is_free_between_what_stays_goes_back() -> None:
     """60 MB of pieces, of which one in fifty stays: nearly all of it comes back, and only by a trim."""
     trim = heap.malloc_trim()
@@ -44,7 +75,7 @@ def test_what_is_free_between_what_stays_goes_back() -> None:
 
 async def test_it_is_trimmed_again_and_again_until_the_context_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """All free memory each time; nothing goes on after it."""
-    kept, third = list[int](), asyncio.Event()
+    kept, thresholds, third = list[int](), list[int](), asyncio.Event()
 
     def trim(keep: int) -> int:
         kept.append(keep)
@@ -54,10 +85,12 @@ async def test_it_is_trimmed_again_and_again_until_the_context_ends(monkeypatch:
 
     monkeypatch.setattr(heap, "EVERY_S", 0.0)
     monkeypatch.setattr(heap, "malloc_trim", lambda: trim)
+    monkeypatch.setattr(heap, "set_mmap_threshold", thresholds.append)
     async with heap.kept_trimmed():
         await asyncio.wait_for(third.wait(), 30)
     await asyncio.sleep(0)
     assert set(kept) == {0}
+    assert thresholds == [heap.APART_BYTES]
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "heap"]
 
 

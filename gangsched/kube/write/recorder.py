@@ -2,8 +2,9 @@
 
 Law: recording never blocks and never delays a bind. Of what does not fit the queue, Normal ones about pods are dropped
 first, the oldest before the others, and counted. The same text about the same object within ten minutes is one Event
-with a series, whose count is written at most once a minute. Events about one object are limited as client-go's spam
-filter limits them. A lost Event is no fault: it is tried a few times and let go.
+with a series, whose count is written at most once a minute; that a pod is bound is said once in its life, so it is not
+remembered. Events about one object are limited as client-go's spam filter limits them. A lost Event is no fault: it is
+tried a few times and let go.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import micro_time
 from gangsched.kube.write.writer import Due, Kind, Level, OutboxCounts
 from gangsched.model.protocol import RecordEvent
+from gangsched.model.reasons import EventReason
 from gangsched.model.text import cut
 
 CONTROLLER = "gangsched"
@@ -119,7 +121,9 @@ class Recorder:
         name = f"{event.regarding.name[:230].rstrip('.-')}.{self._runtime.rng.getrandbits(64):016x}"
         namespace = event.regarding.namespace or CLUSTER_NAMESPACE
         body = self._body(event, name, namespace, micro_time(moment))
-        self._known[key] = entry = _Entry(namespace, name, about, _level(event), body, moment, now_s)
+        entry = _Entry(namespace, name, about, _level(event), body, moment, now_s)
+        if event.reason != EventReason.SCHEDULED:
+            self._known[key] = entry
         self._outbox.put(name, entry)
 
     def due(self, entry: _Entry) -> Due:

@@ -169,15 +169,15 @@ class PodGroupStatuses:
     def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self._written: Recent[str, Mapping[str, Any]] = Recent(
+        self._written: Recent[str, bytes] = Recent(
             runtime.now, for_s=STATUSES_REMEMBERED_S, limit=STATUSES_REMEMBERED
         )
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> Due:
         """Never if it changes nothing since the last one written."""
-        last = self._written.get(order.uid)
-        if last is None:
+        last = self._last(order.uid)
+        if not last:
             return Due.NOW
         return Due.NEVER if all(last.get(key) == value for key, value in self._merged(order).items()) else Due.NOW
 
@@ -185,7 +185,12 @@ class PodGroupStatuses:
         """Merge a status."""
         path = f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/podgroups/{order.name}"
         await self._patch(order, path)
-        self._written[order.uid] = {**(self._written.get(order.uid) or {}), **self._merged(order)}
+        self._written[order.uid] = msgspec.json.encode({**self._last(order.uid), **self._merged(order)})
+
+    def _last(self, uid: str) -> Mapping[str, Any]:
+        """What was written last, with what was written before it; thousands are kept, so they are kept as bytes."""
+        written = self._written.get(uid)
+        return msgspec.json.decode(written) if written else {}
 
     async def _patch(self, order: SetPodGroupStatus, path: str) -> None:
         if order.api_group == NATIVE:
@@ -223,7 +228,7 @@ class PodGroupStatuses:
         """
         status = {**order.status}
         if "conditions" in status:
-            last = _conditions(self._written.get(order.uid) or {})
+            last = _conditions(self._last(order.uid))
             conditions = merge_conditions(_conditions(status), last, rfc3339(self._runtime.wall()))
             if subresource is None:
                 subresource = (order.api_group, order.version) not in self._no_subresource

@@ -11,6 +11,7 @@ import pytest
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.write.recorder import Recorder
 from gangsched.model.protocol import ObjectRef, RecordEvent
+from gangsched.model.reasons import EventReason
 from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
 
 POD = ObjectRef("v1", "Pod", "ns", "p", "u1")
@@ -100,6 +101,18 @@ async def test_repetition_becomes_a_series() -> None:
             "count": 30,
             "lastObservedTime": "2026-01-01T00:04:50.000000Z",
         }
+
+
+async def test_that_a_pod_is_bound_is_not_remembered() -> None:
+    """It is said once in a pod's life, and 20,000 of them would take 14 MB; what may be repeated is remembered."""
+    async with at_work() as desk:
+        bound = [ObjectRef("v1", "Pod", "ns", f"p{number}", f"u{number}") for number in range(50)]
+        for about in bound:
+            desk.recorder.record(RecordEvent(about, EventReason.SCHEDULED, f"bound {about.name}", action="Binding"))
+        desk.recorder.record(event())
+        assert await desk.recorder.drain(1) == 0
+        assert len(desk.api.of("POST")) == 51
+        assert len(desk.recorder._known) == 1
 
 
 async def test_other_words_and_later_ones_are_new_events() -> None:
