@@ -74,7 +74,11 @@ class Cluster:
 
     def job_of(self, pod: Object) -> Job | None:
         """The job that a pod is of."""
-        return self._job_of.get(key_of(pod))
+        return self.job_named(key_of(pod))
+
+    def job_named(self, key: str) -> Job | None:
+        """The job that the pod of this `namespace/name` is of."""
+        return self._job_of.get(key)
 
     # --- users ----------------------------------------------------------------------------------------------------
 

@@ -34,10 +34,14 @@ View = tuple[Amounts | None, bool]
 
 
 class Knowledge:
-    """What one process was shown: since when which pods are on nodes, and what nodes offered from when on."""
+    """What one process was shown: since when which pods are on nodes, and what nodes offered from when on.
+
+    `taken` are the pods on nodes that it was not told have gone, with their keys: what it takes for bound.
+    """
 
     def __init__(self) -> None:
         self.bound_s: dict[str, float] = {}
+        self.taken: dict[str, str] = {}
         self.nodes: dict[str, list[tuple[float, Amounts | None, bool]]] = {}
         self.pages: dict[str, list[Change]] = {}
         self.binds: dict[str, float] = {}  # uid → when the bind left that was carried out
@@ -108,6 +112,9 @@ class Witness:
             return
         for change in pages:
             self._learn(peer, change)
+        if page.resource == "pods":
+            uids = {change.body["metadata"]["uid"] for change in pages}
+            known.taken = {uid: key for uid, key in known.taken.items() if uid in uids}
         if page.resource == "nodes":
             listed = {change.key for change in pages}
             for name, history in known.nodes.items():
@@ -121,7 +128,12 @@ class Witness:
     def _learn(self, peer: Peer, change: Change) -> None:
         known = self.known(peer)
         if change.resource == "pods" and change.body["spec"].get("nodeName"):
-            known.bound_s.setdefault(change.body["metadata"]["uid"], peer.active_s())
+            uid = change.body["metadata"]["uid"]
+            known.bound_s.setdefault(uid, peer.active_s())
+            if change.type == DELETED or change.body["status"].get("phase") in ENDED:
+                known.taken.pop(uid, None)
+            else:
+                known.taken[uid] = change.key
         elif change.resource == "nodes":
             room = None if change.type == DELETED else offered(change.body)
             closed = bool(change.body["spec"].get("unschedulable"))
@@ -201,6 +213,12 @@ class Witness:
         pod = self.cluster.store.get("pods", place.key)
         return pod is None or pod["metadata"]["uid"] != _bind_of(sent)[0]
 
+    def _counts_on_the_gone(self, known: Knowledge, key: str) -> bool:
+        """Whether a process takes another pod of the gang for bound that is gone: to it, the gang runs."""
+        job = self.cluster.job_named(key)
+        there = {pod["metadata"]["uid"] for pod in self._pods_of(job)} if job is not None else set()
+        return any(self.cluster.job_named(other) is job and uid not in there for uid, other in known.taken.items())
+
     def _landed(self, sent: Sent) -> None:
         uid, _ = _bind_of(sent)
         self.known(sent.peer).flying.get(uid, {}).pop(sent.number, None)
@@ -211,6 +229,9 @@ class Witness:
         uid, name = _bind_of(sent)
         peer, known = sent.peer, self.known(sent.peer)
         known.binds[uid] = sent.active_s
+        known.taken[uid] = place.key
+        if self._counts_on_the_gone(known, place.key):
+            self.disturb()
         self._ours[uid] = self.cluster.timeline.now_s
         pod = self.cluster.store.get("pods", place.key)
         assert pod is not None
