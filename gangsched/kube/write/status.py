@@ -169,9 +169,7 @@ class PodGroupStatuses:
     def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self._written: Recent[str, bytes] = Recent(
-            runtime.now, for_s=STATUSES_REMEMBERED_S, limit=STATUSES_REMEMBERED
-        )
+        self._written: Recent[str, bytes] = Recent(runtime.now, for_s=STATUSES_REMEMBERED_S, limit=STATUSES_REMEMBERED)
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> Due:
