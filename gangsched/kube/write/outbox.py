@@ -102,6 +102,10 @@ class Outbox(Generic[V]):
         """Orders not yet done."""
         return len(self._orders)
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether something is still to be written for `key`, or being written."""
+        return key in self._orders
+
     def put(self, key: Hashable, value: V, *, after_s: float = 0.0) -> None:
         """Order `value` to be written for `key`, in place of one that was not sent yet; a first one after `after_s`."""
         self.counts.ordered += 1

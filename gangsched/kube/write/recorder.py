@@ -110,7 +110,8 @@ class Recorder:
         key = hash((about, event.reason, event.message))
         now_s, moment = self._runtime.now(), self._runtime.wall()
         known = self._known.get(key)
-        if known is not None and now_s - known.last_s < SAME_FOR_S:
+        is_said = known is not None and (known.told > 0 or known.name in self._outbox)  # not dropped, or given up
+        if known is not None and is_said and now_s - known.last_s < SAME_FOR_S:
             self.counts.repeated += 1
             known.count += 1
             known.last, known.last_s = moment, now_s

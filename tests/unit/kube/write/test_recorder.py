@@ -141,6 +141,21 @@ async def test_full_queue_drops_oldest_normal_first() -> None:
         assert desk.recorder.counts.dropped == 2
 
 
+async def test_what_was_dropped_is_said_when_it_is_so_again() -> None:
+    """It was said to nobody, so it is no repetition; what still waits is."""
+    async with at_work(capacity=1) as desk:
+        desk.binds.begin()
+        desk.recorder.record(event("dropped"))
+        desk.recorder.record(event("waits"))
+        assert desk.recorder.counts.dropped == 1
+        desk.recorder.record(event("waits"))
+        desk.binds.end()
+        assert await desk.recorder.drain(1) == 0
+        desk.recorder.record(event("dropped"))
+        assert await desk.recorder.drain(1) == 0
+        assert desk.notes() == ["waits", "dropped"]
+
+
 async def test_never_ahead_of_binds() -> None:
     """While binds are under way no Event is written, for some seconds at least."""
     async with at_work() as desk:
