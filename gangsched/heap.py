@@ -1,4 +1,4 @@
-"""The C library's heap: what is free in it goes back to the system.
+"""The C library's heap: one for all threads, without large blocks, and what is free in it goes back to the system.
 
 Law: glibc gives back by itself only what is free at the end of its heap. Buffers of TLS connections, bodies and arrays
 come and go between objects that stay, each time on other pages, so that resident memory would grow for an hour although
