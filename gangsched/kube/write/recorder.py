@@ -84,12 +84,15 @@ class Recorder:
         limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
-        """`instance` is who reports, the host's name by default; `capacity` bounds the Events not yet written."""
+        """`instance` is who reports, the host's name by default.
+
+        `capacity` bounds the Events that are not yet written, and those that are remembered; client-go remembers 4,096.
+        """
         self.counts = RecorderCounts()
         self._client = client
         self._instance = (instance or socket.gethostname())[:128]
         self._runtime = runtime
-        self._known: Recent[int, _Entry] = Recent(runtime.now, for_s=SAME_FOR_S, limit=2 * capacity)
+        self._known: Recent[int, _Entry] = Recent(runtime.now, for_s=SAME_FOR_S, limit=capacity)
         self._of_object: TokenBuckets[str] = TokenBuckets(limits.event, runtime.now)
         self._outbox: Outbox[_Entry] = Outbox(
             self,
