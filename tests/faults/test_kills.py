@@ -1,7 +1,8 @@
 """kill -9 at every API call of scheduling a gang, and the process that follows.
 
 A few run with the other tests; `make kills` runs all: KILLS=file for a line of JSON each, KILL_SIZES=1,2,8,32,
-KILL_CALLS=binds,reads, KILL_STRIDES={"32 other writes": 3} for every third of those only.
+KILL_CALLS=binds,reads, KILL_FIRST=20 to go on at the 20th call, KILL_STRIDES={"32 other writes": 3} for every third of
+those only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.e2e
 
 REPORT = os.environ.get("KILLS", "")
 SIZES = [int(size) for size in os.environ.get("KILL_SIZES", "1,2,8,32").split(",")]
+FIRST = int(os.environ.get("KILL_FIRST", "1"))
 STRIDES: dict[str, int] = json.loads(os.environ.get("KILL_STRIDES", "{}"))
 #: Nodes and GPUs of each in the room of a gang of that size, one GPU for each member.
 ROOMS = {1: (1, 1), 2: (2, 1), 8: (2, 4), 32: (4, 8)}
@@ -263,7 +265,7 @@ def test_a_kill_leaves_no_gang_halved(killing: Killing, size: int, calls: str, n
 def test_every_call(killing: Killing, size: int, calls: str) -> None:
     """Every call of a gang, at three points each."""
     last = killing.calls(size)[calls]
-    numbers = range(1, last + 1, STRIDES.get(f"{size} {calls}", 1))
+    numbers = range(FIRST, last + 1, STRIDES.get(f"{size} {calls}", 1))
     print(f"{size} pods: {last} {calls}, killed at {len(numbers)} of them, thrice each; load {os.getloadavg()[0]:.1f}")
     wrong: list[str] = []
     for number, point in itertools.product(numbers, Point):
