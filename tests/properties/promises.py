@@ -125,7 +125,7 @@ def nobody_sleeps_wrongly(world: World) -> None:
     Those for whom others are held back have their time first (V27).
     """
     world.settle()
-    for _ in world.state.registry.groups:
+    for _ in range(len(world.state.registry.groups)):
         if (until_s := world.state.preemptions.holding_back.next_deadline_s()) is not None:
             world.advance(until_s - world.now_s)
     state = world.state
