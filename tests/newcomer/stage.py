@@ -32,7 +32,6 @@ LEFT_BY_A_CASE = (
     "/apis/storage.k8s.io/v1/storageclasses",
     "/api/v1/resourcequotas",
     "/api/v1/nodes",
-    EVENTS,
 )
 #: One object's budgets of writes are made for one job's life, not for forty of the same name.
 BUDGETS = {"GANGSCHED_OBJECT_WRITE_BURST": "10000", "GANGSCHED_EVENT_BURST": "10000"}
@@ -74,8 +73,9 @@ class Stage:
         return until(lambda: self._bound() >= number and not self._complaints(), f"{number} pods are bound")
 
     def clear(self) -> None:
-        """Take everything away, until the daemon knows of nothing."""
+        """Take everything away, until it is gone (a claim may stay a while) and the daemon knows of nothing."""
         delete_all(self.api, *LEFT_BY_A_CASE)
+        until(lambda: not any(self.api.list(path).items for path in LEFT_BY_A_CASE), "everything is gone")
         until(lambda: not self._gangs() and not self.daemon.metrics().get("gangsched_nodes"), "everything is forgotten")
         delete_all(self.api, EVENTS)
 
