@@ -1,8 +1,9 @@
 """The reflector: LIST, then WATCH, forever; the store gets every page and line in order, as in client-go.
 
 Law: a relist replaces everything, a stream that merely ends is resumed from the last resourceVersion, and every fault
-is retried with backoff, at most once a second. Work on the loop comes in slices of a few milliseconds. It does *not*
-look into objects (see `store`) or decide whether enough was read: its caller reads `synced` and decides.
+is retried with backoff, at most once a second. Streams that end again and again are resumed once a second, the first
+few at once. Work on the loop comes in slices of a few milliseconds. It does *not* look into objects (see `store`) or
+decide whether enough was read: its caller reads `synced` and decides.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ DENIED_PAUSE_S = 10.0
 NOT_SERVED_PAUSE_S = 60.0
 LIVELY_S = 1.0
 TRY_AT_MOST_EVERY_S = 1.0
+RESUMES_AT_ONCE = 10
+"""An API server under load ends a watch that it cannot serve fast enough, a few times a second; nothing is scheduled
+until that is resumed. A further one may be resumed at once each second."""
 SILENCE_S = 150.0
 """A quiet watch's first bookmark may take two minutes; later ones come each minute."""
 REFUSED_WATCHES_BEFORE_RELIST = 5
@@ -113,6 +117,7 @@ class Reflector(Generic[W, T]):
         self._refused_watches = 0
         self._trouble: str | None = None
         self._tried_s = 0.0
+        self._all_resumes_s = 0.0  # when there are all of RESUMES_AT_ONCE again
 
     async def run(self) -> None:
         """Follow the API server until cancelled."""
@@ -233,7 +238,7 @@ class Reflector(Generic[W, T]):
         return self._refused_watches >= REFUSED_WATCHES_BEFORE_RELIST
 
     async def _pause(self, fault: Fault | None, *, useful: bool) -> None:
-        """Wait before the next try, and warn once per outage; a useful stream is opened again at once."""
+        """Wait before the next try, and warn once per outage."""
         delay_s = 0.0 if useful else self._backoff.next_s(fault)
         if fault is not None:
             self.counts.faults += 1
@@ -241,9 +246,16 @@ class Reflector(Generic[W, T]):
             delay_s = max(delay_s, DENIED_PAUSE_S) if status == FORBIDDEN else delay_s
             delay_s = max(delay_s, NOT_SERVED_PAUSE_S) if self._not_served(fault) else delay_s
             self._complain(fault, denied=status in {UNAUTHORIZED, FORBIDDEN})
-        delay_s = max(delay_s, self._tried_s + TRY_AT_MOST_EVERY_S - self._now())
+        ended = useful and fault is None
+        soonest_s = self._resume_s() if ended else self._tried_s + TRY_AT_MOST_EVERY_S
+        delay_s = max(delay_s, soonest_s - self._now())
         if delay_s > 0:
             await self._sleep(delay_s)
+
+    def _resume_s(self) -> float:
+        """When the stream that just ended may be resumed."""
+        self._all_resumes_s = max(self._all_resumes_s, self._now()) + TRY_AT_MOST_EVERY_S
+        return self._all_resumes_s - RESUMES_AT_ONCE * TRY_AT_MOST_EVERY_S
 
     def _fell_silent(self) -> None:
         self.counts.silences += 1

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from gangsched.kube.read.reflector import SILENCE_S, LineSplitter, Reflector
+from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, LineSplitter, Reflector
 from gangsched.kube.read.resources import nodes, pods
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
@@ -25,7 +25,7 @@ PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 
 
 class Run:
-    """A reflector at work; its pauses are noted and take no time."""
+    """A reflector at work; its pauses are noted, and take time only by its clock."""
 
     def __init__(self, server: FakeServer) -> None:
         self.server = server
@@ -40,6 +40,9 @@ class Run:
         if seconds:
             self.pauses.append(seconds)
         await asyncio.sleep(0)
+
+    def now_s(self) -> float:
+        return time.monotonic() + sum(self.pauses)
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -75,7 +78,7 @@ async def reflecting(
             store,
             warn=run.reports.append,
             silence_s=silence_s,
-            now=(lambda: len(run.messages) * line_s) if line_s else time.monotonic,
+            now=(lambda: len(run.messages) * line_s) if line_s else run.now_s,
             sleep=run.sleep,
             rng=random.Random(1),
         )
@@ -311,10 +314,19 @@ async def test_streams_that_end_at_once_are_not_a_busy_loop(tmp_path: Path) -> N
         assert run.pauses[-1] > 0.5
 
 
-async def test_streams_that_end_after_one_line_are_opened_once_a_second(tmp_path: Path) -> None:
-    """A stream that was of use is resumed at once, but never twice in one second."""
-    watches = [*(streams(line("ADDED", pod("b", rv=str(n)))) for n in range(11, 15)), streams(hold=True)]
-    async with reflecting(tmp_path, [says(page(pod("a")))], watches) as run:
+async def test_streams_that_end_after_one_line_are_soon_opened_once_a_second(tmp_path: Path) -> None:
+    """Under load the API server ends a watch several times a second: ten are resumed at once, not a storm of them."""
+    at_once, later = RESUMES_AT_ONCE, 4
+    ending = [streams(line("ADDED", pod("b", rv=str(11 + n)))) for n in range(at_once + later)]
+    async with reflecting(tmp_path, [says(page(pod("a")))], [*ending, streams(hold=True)]) as run:
+        await run.until(lambda: len(versions(run)) == at_once + later + 1)
+        assert run.pauses == pytest.approx([1.0] * later, abs=0.5)
+
+
+async def test_streams_that_break_after_one_line_are_opened_once_a_second(tmp_path: Path) -> None:
+    """A connection that breaks again and again is an outage, however much comes in between."""
+    breaking = [streams(line("ADDED", pod("b", rv=str(11 + n))), cut=True) for n in range(4)]
+    async with reflecting(tmp_path, [says(page(pod("a")))], [*breaking, streams(hold=True)]) as run:
         await run.until(lambda: len(versions(run)) == 5)
         assert run.pauses == pytest.approx([1.0] * 4, abs=0.2)
 
