@@ -10,15 +10,16 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import cache
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any
 
-import aiohttp
 import msgspec
 from yarl import URL
 
+from gangsched.kube.http.aio import aiohttp
 from gangsched.kube.http.answers import fault_of
 from gangsched.kube.http.backoff import Backoff
 from gangsched.kube.http.credentials import Credentials
@@ -251,9 +252,14 @@ async def connect(kubeconfig: Path | None = None, *, now: Now = time.monotonic) 
     return ApiClient(credentials, now=now)
 
 
-def _tls(credentials: Credentials) -> ssl.SSLContext | bool:
-    """The TLS context of requests: that of the credentials, else aiohttp's, which checks against the system's."""
-    return True if credentials.tls is None else credentials.tls
+def _tls(credentials: Credentials) -> ssl.SSLContext:
+    """The TLS context of requests; to plain http that of a proxy, which the system's authorities vouch for."""
+    return credentials.tls or _of_the_system()
+
+
+@cache
+def _of_the_system() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 def _connector(**more: Any) -> aiohttp.TCPConnector:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from aiohttp import ClientConnectorCertificateError, ClientConnectorError, ServerDisconnectedError, connector, web
+from aiohttp import ClientConnectorCertificateError, ClientConnectorError, ServerDisconnectedError, web
 from aiohttp.client_reqrep import ConnectionKey
 
 from gangsched.api.keys import SIGS, X_K8S
@@ -356,11 +356,10 @@ async def test_a_missing_exec_plugin_or_token_file_is_named(tmp_path: Path, user
 
 
 def test_a_proxy_is_checked_where_the_server_speaks_no_tls() -> None:
-    """Without a context of the credentials aiohttp checks an https proxy against the system's authorities."""
+    """Without a context of the credentials an https proxy is checked against the system's authorities."""
     plain = credentials.Credentials(None, now=lambda: 0.0)
     plain.proxy = "https://proxy.example"
-    assert client._tls(plain) is True
-    checked = connector._SSL_CONTEXT_VERIFIED  # what aiohttp takes for True
+    checked = client._tls(plain)
     assert checked.verify_mode is ssl.CERT_REQUIRED
     assert checked.check_hostname
     assert checked.cert_store_stats() == ssl.create_default_context().cert_store_stats()
