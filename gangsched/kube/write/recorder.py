@@ -2,9 +2,9 @@
 
 Law: recording never blocks and never delays a bind. Of what does not fit the queue, Normal ones about pods are dropped
 first, the oldest before the others, and counted. The same text about the same object within ten minutes is one Event
-with a series, whose count is written at most once a minute; that a pod is bound is said once in its life, so it is not
-remembered. Events about one object are limited as client-go's spam filter limits them. A lost Event is no fault: it is
-tried a few times and let go.
+with a series, whose count is written at most once a minute; that pods are bound is said once for each bind or start, so
+it is not remembered. Events about one object are limited as client-go's spam filter limits them. A lost Event is no
+fault: it is tried a few times and let go.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ SAME_FOR_S = 600.0
 SERIES_EVERY_S = 60.0
 CLUSTER_NAMESPACE = "default"
 GANGS, WARNINGS, PODS = range(3)
+OF_BINDS = frozenset({EventReason.SCHEDULED, EventReason.GANG_SCHEDULED})
 LEVELS = (
     Level(patience_s=5.0, workers=1),
     Level(patience_s=5.0, workers=2),
@@ -126,7 +127,7 @@ class Recorder:
         namespace = event.regarding.namespace or CLUSTER_NAMESPACE
         body = self._body(event, name, namespace, micro_time(moment))
         entry = _Entry(namespace, name, about, _level(event), body, moment, now_s)
-        if event.reason != EventReason.SCHEDULED:
+        if event.reason not in OF_BINDS:
             self._known[key] = entry
         self._outbox.put(name, entry)
 
