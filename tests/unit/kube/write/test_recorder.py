@@ -104,15 +104,15 @@ async def test_repetition_becomes_a_series() -> None:
 
 
 async def test_that_pods_are_bound_is_not_remembered() -> None:
-    """It is said once for a bind or a start, and 20,000 of them would take 14 MB; what may be repeated is remembered."""
+    """It is said once for a bind or a start, and 20,000 would take 14 MB; what may be repeated is remembered."""
     async with at_work() as desk:
-        bound = [ObjectRef("v1", "Pod", "ns", f"p{number}", f"u{number}") for number in range(50)]
+        bound = [ObjectRef("v1", "Pod", "ns", f"p{number}", f"u{number}") for number in range(40)]
         for about in bound:
             desk.recorder.record(RecordEvent(about, EventReason.SCHEDULED, f"bound {about.name}", action="Binding"))
             desk.recorder.record(RecordEvent(about, EventReason.GANG_SCHEDULED, "1 pod is bound"))
         desk.recorder.record(event())
         assert await desk.recorder.drain(1) == 0
-        assert len(desk.api.of("POST")) == 101
+        assert len(desk.api.of("POST")) == 81
         assert len(desk.recorder._known) == 1
 
 
