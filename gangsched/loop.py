@@ -38,10 +38,8 @@ MESSAGES_PER_TURN = 1_000
 TURN_EVERY_S = 0.01
 """A turn costs as much for one message as for ten: the first one is looked at at once, the next ones together."""
 SOONEST_S, TIMES_A_TURN = 0.002, 4.0
-"""While few binds are under way the next turn comes sooner, for a gang may be whole by then: after four times what the
-last one took, so that turns take a quarter of the time at most."""
-MANY_BINDS = 32
-"""So many are under way when pods come faster than they are bound; what a sooner turn decides would only wait."""
+"""After a turn that decided nothing the next one comes sooner, for a gang may be whole by then: after four times what
+it took, so that turns take a quarter of the time at most."""
 LOOK_AHEAD_EVERY_S = 1.0
 BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "failed"}
 
@@ -101,7 +99,6 @@ class Loop:
         self._messages: deque[Message] = deque()
         self._wake = asyncio.Event()
         self._looked_ahead_s = float("-inf")
-        self.binds_under_way = 0
         self._stopping = False
         self._log = structlog.get_logger()
 
@@ -126,7 +123,7 @@ class Loop:
             began_s = clock()
             self._wake.clear()
             busy = self.turn()
-            next_s = began_s + spacing_s(self.binds_under_way, took_s=clock() - began_s)
+            next_s = began_s + spacing_s(busy=busy, took_s=clock() - began_s)
             await asyncio.sleep(0)
             if not busy and not self._wake.is_set():
                 self._look_ahead()
@@ -184,7 +181,6 @@ class Loop:
             message = self._messages.popleft()
             if isinstance(message, Bound | BindGone | BindFailed):
                 self._metrics.binds[BIND_RESULTS[type(message)]].inc()
-                self.binds_under_way = max(0, self.binds_under_way - 1)  # those of the term before were not counted
             for event in self._state.apply(message, now_s=now_s):
                 self._ports.tell(event)
 
@@ -215,7 +211,6 @@ class Loop:
     def _carry_out(self, actions: Sequence[Action]) -> None:
         if binds := [action for action in actions if isinstance(action, Bind | BindClaims)]:
             self._ports.binds.submit(binds)
-            self.binds_under_way += sum(isinstance(action, Bind) for action in binds)
         for action in actions:
             if isinstance(action, PreemptionOrder):
                 self._ports.preempt(action)
@@ -266,6 +261,6 @@ class Loop:
             return
 
 
-def spacing_s(under_way: int, *, took_s: float) -> float:
-    """From the begin of a turn that took so long to the begin of the next one, with so many binds under way."""
-    return TURN_EVERY_S if under_way > MANY_BINDS else min(max(TIMES_A_TURN * took_s, SOONEST_S), TURN_EVERY_S)
+def spacing_s(*, busy: bool, took_s: float) -> float:
+    """From the begin of a turn that took so long to the begin of the next one."""
+    return TURN_EVERY_S if busy else min(max(TIMES_A_TURN * took_s, SOONEST_S), TURN_EVERY_S)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gangsched.core.cycle import Limits
-from gangsched.loop import LOOK_AHEAD_EVERY_S, MANY_BINDS, MESSAGES_PER_TURN, TURN_EVERY_S, Loop, Ports, spacing_s
+from gangsched.loop import LOOK_AHEAD_EVERY_S, MESSAGES_PER_TURN, TURN_EVERY_S, Loop, Ports, spacing_s
 from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
 from gangsched.model.protocol import (
     Applied,
@@ -157,23 +157,10 @@ async def test_what_every_plan_asks_of_the_nodes_is_read_before_a_gang_comes(ben
     await running
 
 
-def test_the_next_turn_comes_sooner_while_few_binds_are_under_way_and_turns_cost_little() -> None:
-    """A gang that is whole just after a turn waits less; where binds queue up, a turn is for many pods."""
-    assert spacing_s(MANY_BINDS + 1, took_s=0.0) == TURN_EVERY_S
-    assert [spacing_s(MANY_BINDS, took_s=took_s) for took_s in (0.0, 0.001, 1.0)] == [0.002, 0.004, TURN_EVERY_S]
-
-
-def test_binds_are_under_way_until_they_are_answered(bench: Bench) -> None:
-    """Turns go by their number; an answer to what the leader before had sent is none of ours."""
-    for each in members("g", 2):
-        bench.loop.inbox(Applied(each))
-    bench.loop.inbox(Bound("sent by another", "a"))
-    bench.loop.turn()
-    assert bench.loop.binds_under_way == 2
-    for bind in bench.binds:
-        bench.loop.inbox(Bound(bind.uid, bind.node))
-    bench.loop.turn()
-    assert bench.loop.binds_under_way == 0
+def test_the_next_turn_comes_sooner_after_one_that_decided_nothing_and_cost_little() -> None:
+    """A gang that is whole just after such a turn waits less; a turn that decides, or costs much, is for many pods."""
+    assert spacing_s(busy=True, took_s=0.0) == TURN_EVERY_S
+    assert [spacing_s(busy=False, took_s=took_s) for took_s in (0.0, 0.001, 1.0)] == [0.002, 0.004, TURN_EVERY_S]
 
 
 async def test_deadline_wakes_the_loop(bench: Bench) -> None:
