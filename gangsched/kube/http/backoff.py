@@ -37,10 +37,14 @@ class Backoff:
 
 
 class Pace:
-    """Lets requests of one kind begin `every_s` apart, so that no answer can cause a storm of requests."""
+    """Lets requests of one kind begin `every_s` apart, so that no answer can cause a storm of requests.
 
-    def __init__(self, every_s: float, *, now: Now, sleep: Sleep) -> None:
+    After a pause as many as `at_once` may begin together.
+    """
+
+    def __init__(self, every_s: float, *, at_once: int = 1, now: Now, sleep: Sleep) -> None:
         self._every_s = every_s
+        self._ahead_s = (at_once - 1) * every_s
         self._now = now
         self._sleep = sleep
         self._free_s: dict[str, float] = {}
@@ -48,7 +52,8 @@ class Pace:
     async def turn(self, kind: str) -> None:
         """Wait for the turn of a request of `kind`."""
         now_s = self._now()
-        begins_s = max(now_s, self._free_s.get(kind, now_s))
-        self._free_s[kind] = begins_s + self._every_s
-        if begins_s > now_s:
-            await self._sleep(begins_s - now_s)
+        free_s = max(now_s, self._free_s.get(kind, now_s))
+        self._free_s[kind] = free_s + self._every_s
+        wait_s = free_s - self._ahead_s - now_s
+        if wait_s > 0:
+            await self._sleep(wait_s)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol
 from urllib.parse import quote
 
-from gangsched.kube.http.backoff import Backoff
+from gangsched.kube.http.backoff import Backoff, Pace
 from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
 from gangsched.kube.ports import Now, Sleep, Warn
 from gangsched.kube.read.resources import T, W
@@ -113,11 +113,11 @@ class Reflector(Generic[W, T]):
         self._now, self._sleep, self._rng = now, sleep, rng or random.Random()
         self._refused = refused
         self._backoff = Backoff(0.1, 10.0, rng=self._rng)
+        self._resumes = Pace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=now, sleep=sleep)
         self._page_limit = PAGE_LIMIT
         self._refused_watches = 0
         self._trouble: str | None = None
         self._tried_s = 0.0
-        self._all_resumes_s = 0.0  # when there are all of RESUMES_AT_ONCE again
 
     async def run(self) -> None:
         """Follow the API server until cancelled."""
@@ -239,6 +239,9 @@ class Reflector(Generic[W, T]):
 
     async def _pause(self, fault: Fault | None, *, useful: bool) -> None:
         """Wait before the next try, and warn once per outage."""
+        if useful and fault is None:
+            await self._resumes.turn("watch")
+            return
         delay_s = 0.0 if useful else self._backoff.next_s(fault)
         if fault is not None:
             self.counts.faults += 1
@@ -246,16 +249,9 @@ class Reflector(Generic[W, T]):
             delay_s = max(delay_s, DENIED_PAUSE_S) if status == FORBIDDEN else delay_s
             delay_s = max(delay_s, NOT_SERVED_PAUSE_S) if self._not_served(fault) else delay_s
             self._complain(fault, denied=status in {UNAUTHORIZED, FORBIDDEN})
-        ended = useful and fault is None
-        soonest_s = self._resume_s() if ended else self._tried_s + TRY_AT_MOST_EVERY_S
-        delay_s = max(delay_s, soonest_s - self._now())
+        delay_s = max(delay_s, self._tried_s + TRY_AT_MOST_EVERY_S - self._now())
         if delay_s > 0:
             await self._sleep(delay_s)
-
-    def _resume_s(self) -> float:
-        """When the stream that just ended may be resumed."""
-        self._all_resumes_s = max(self._all_resumes_s, self._now()) + TRY_AT_MOST_EVERY_S
-        return self._all_resumes_s - RESUMES_AT_ONCE * TRY_AT_MOST_EVERY_S
 
     def _fell_silent(self) -> None:
         self.counts.silences += 1
