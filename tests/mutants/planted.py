@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import CORE, LOOP, READ, STATE, VALIDATE, WRITE, Mutant
+from tests.mutants.mutant import CORE, LOOP, STATE, VALIDATE, WRITE, Mutant
 from tests.mutants.planted_backfill import BACKFILL
 from tests.mutants.planted_evictions import EVICTIONS
 from tests.mutants.planted_lease import LEADER_ELECTION
@@ -12,6 +12,7 @@ from tests.mutants.planted_preemption import PREEMPTION
 from tests.mutants.planted_queueing import QUEUEING
 from tests.mutants.planted_sim import IN_HISTORIES
 from tests.mutants.planted_telling import TELLING
+from tests.mutants.planted_watches import WATCHES
 
 MUTANTS = (
     *BACKFILL,
@@ -23,6 +24,7 @@ MUTANTS = (
     *QUEUEING,
     *IN_HISTORIES,
     *TELLING,
+    *WATCHES,
     Mutant(
         "rollback forgets one resource",
         "R2",
@@ -426,30 +428,6 @@ MUTANTS = (
         "if member.state is not State.FOREIGN or not pod.nominated_node:",
         "if not pod.nominated_node:",
         STATE,
-    ),
-    Mutant(
-        "watch that was of use and broke is opened again at once",
-        "decision 2",
-        "kube/read/reflector.py",
-        "self._tried_s + TRY_AT_MOST_EVERY_S - self._now()",
-        "0.0",
-        READ,
-    ),
-    Mutant(
-        "watch that ends again and again is resumed in a storm",
-        "decision 2",
-        "kube/read/reflector.py",
-        'await self._resumes.turn("watch")',
-        "await self._sleep(0)",
-        READ,
-    ),
-    Mutant(
-        "watch that an overloaded API server ended is resumed a second later",
-        "decision 2",
-        "kube/read/reflector.py",
-        "at_once=RESUMES_AT_ONCE, ",
-        "",
-        READ,
     ),
     Mutant(
         "long value is read like any other",
