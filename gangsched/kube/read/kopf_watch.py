@@ -23,6 +23,9 @@ from gangsched.kube.read.podgroup_informer import Handler
 
 SILENCE_S = 180.0
 """A quiet watch's first bookmark may take two minutes."""
+WORKER_IDLE_S = 0.1
+"""kopf's worker of an object keeps the last line about it for so long, five seconds by default. Lines are cycles, and
+those that a collection of the youngest garbage meets alive wait ten minutes for the next one of the older (`heap`)."""
 
 
 class OperatorEnded(Fault):
@@ -110,6 +113,7 @@ def _settings() -> Any:
     settings.networking.request_timeout = 30
     settings.networking.error_backoffs = (0.5, 1, 2)  # then it ends, and we start it again
     settings.queueing.exit_timeout = 0.5
+    settings.queueing.idle_timeout = WORKER_IDLE_S
     return settings
 
 

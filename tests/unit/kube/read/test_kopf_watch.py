@@ -13,6 +13,7 @@ from aiohttp import web
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import silent
 from gangsched.kube.read.podgroup_informer import PodGroupInformer
+from gangsched.model.protocol import Applied, Message
 from tests.server_thread import Handler
 from tests.unit.kube.fakes import FakeServer, kubeconfig, line, page, says, serving, status, streams
 
@@ -93,3 +94,28 @@ async def test_after_a_401_the_token_is_read_again_first(tmp_path: Path) -> None
         serve_pod_groups(server, only_the_new_one)
         await listen(server, client, FOR_S)
     assert tokens == ["Bearer old", "Bearer new"]
+
+
+async def test_a_line_is_not_kept_by_who_handled_it(tmp_path: Path) -> None:
+    """kopf's worker of an object ends soon after its last line; at ten PodGroups a second fifty would be there."""
+    added = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
+    added |= {"metadata": {"name": "g", "namespace": "ns", "uid": "u", "resourceVersion": "6"}}
+
+    def workers() -> list[str]:
+        return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("worker for")]
+
+    seen: list[Message] = []
+    async with serving(tmp_path) as (server, client):
+        serve_pod_groups(server, streams(line("ADDED", added), hold=True))
+        informer = PodGroupInformer(client, seen.append, warn=silent, api_groups=("scheduling.x-k8s.io",))
+        task = asyncio.create_task(informer.run())
+        async with asyncio.timeout(20):
+            while not workers():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            began_s = asyncio.get_running_loop().time()
+            while workers():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert asyncio.get_running_loop().time() - began_s < 2.0
+        task.cancel()
+        await asyncio.wait({task})
+    assert [type(message) for message in seen].count(Applied) == 1
