@@ -25,15 +25,15 @@ M_MMAP_THRESHOLD, APART_BYTES = -3, 256 * 1024
 leave in the heap are where what stays would spread. glibc raises its own limit to 32 MiB as such blocks are freed."""
 M_ARENA_MAX = -8
 """One heap, so that what imports in a thread leave free is used by all; threads are few and short."""
-EVERY_S = 10.0
+EVERY_S = 2.0
 """So often that there is little to give back at a time, for the loop stands still meanwhile: 0.4 ms at 20,000 pods."""
-OLDER_EVERY = 60
+OLDER_EVERY = 300
 """Cycles of which a part was in use the first time are looked for once in so many times."""
 
 
 @asynccontextmanager
 async def kept_trimmed() -> AsyncIterator[None]:
-    """Keep large blocks out of the heap; collect new garbage and trim every ten seconds while the context lasts."""
+    """Keep large blocks out of the heap; collect new garbage and trim every two seconds while the context lasts."""
     if malloc_trim() is not None:
         set_options()
     trimming = asyncio.create_task(_trim_for_ever(), name="heap")

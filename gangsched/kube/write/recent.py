@@ -35,6 +35,10 @@ class Recent(Generic[K, V]):
         entry = self._entries.get(key)
         return entry[1] if entry is not None else None
 
+    def forget(self, key: K) -> None:
+        """Remember nothing under a key."""
+        self._entries.pop(key, None)
+
     def __setitem__(self, key: K, value: V) -> None:
         entries, now_s = self._entries, self._now()
         entries[key] = (now_s, value)

@@ -2,9 +2,9 @@
 
 Law: recording never blocks and never delays a bind. Of what does not fit the queue, Normal ones about pods are dropped
 first, the oldest before the others, and counted. The same text about the same object within ten minutes is one Event
-with a series, whose count is written at most once a minute; that pods are bound is said once for each bind or start, so
-it is not remembered. Events about one object are limited as client-go's spam filter limits them. A lost Event is no
-fault: it is tried a few times and let go.
+with a series, whose count is written at most once a minute; that pods are bound ends what was said of their waiting, so
+neither is remembered then. Events about one object are limited as client-go's spam filter limits them. A lost Event is
+no fault: it is tried a few times and let go.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from gangsched.model.text import cut
 CONTROLLER = "gangsched"
 SAME_FOR_S = 600.0
 SERIES_EVERY_S = 60.0
+TEXTS_OF_AN_OBJECT = 4
+"""So many are remembered, the last ones."""
 CLUSTER_NAMESPACE = "default"
 GANGS, WARNINGS, PODS = range(3)
 OF_BINDS = frozenset({EventReason.SCHEDULED, EventReason.GANG_SCHEDULED})
@@ -57,12 +59,14 @@ class RecorderCounts(OutboxCounts):
 class _Entry:
     """An Event of the last ten minutes. `count` is how often it was said, `told` how often the API server knows.
 
-    `body` is what is to be posted, as bytes, since thousands may wait; empty once it was.
+    `text` is a hash of what it says. `body` is what is to be posted, as bytes, since thousands may wait; empty once it
+    was.
     """
 
     namespace: str
     name: str
     about: str
+    text: int
     level: int
     body: bytes
     last: datetime
@@ -87,13 +91,14 @@ class Recorder:
     ) -> None:
         """`instance` is who reports, the host's name by default.
 
-        `capacity` bounds the Events that are not yet written, and those that are remembered; client-go remembers 4,096.
+        `capacity` bounds the Events that are not yet written, and the objects whose Events are remembered; client-go
+        remembers 4,096 Events.
         """
         self.counts = RecorderCounts()
         self._client = client
         self._instance = (instance or socket.gethostname())[:128]
         self._runtime = runtime
-        self._known: Recent[int, _Entry] = Recent(runtime.now, for_s=SAME_FOR_S, limit=capacity)
+        self._known: Recent[str, tuple[_Entry, ...]] = Recent(runtime.now, for_s=SAME_FOR_S, limit=capacity)
         self._of_object: TokenBuckets[str] = TokenBuckets(limits.event, runtime.now)
         self._outbox: Outbox[_Entry] = Outbox(
             self,
@@ -110,25 +115,28 @@ class Recorder:
     def record(self, event: RecordEvent) -> None:
         """Record an Event, or count it if it was said in the last ten minutes."""
         self.counts.recorded += 1
-        about = event.regarding.uid or event.regarding.name
-        key = hash((about, event.reason, event.message))
+        about, text = event.regarding.uid or event.regarding.name, hash((event.reason, event.message))
+        remembered = self._known.get(about) or ()
+        known = next((entry for entry in remembered if entry.text == text), None)
+        others = tuple(entry for entry in remembered if entry is not known)[1 - TEXTS_OF_AN_OBJECT :]
         now_s, moment = self._runtime.now(), self._runtime.wall()
-        known = self._known.get(key)
         is_said = known is not None and (known.told > 0 or known.name in self._outbox)  # not dropped, or given up
         if known is not None and is_said and now_s - known.last_s < SAME_FOR_S:
             self.counts.repeated += 1
             known.count += 1
             known.last, known.last_s = moment, now_s
-            self._known[key] = known
+            self._known[about] = (*others, known)
             if known.told:
                 self._outbox.put(known.name, known, after_s=known.told_s + SERIES_EVERY_S - now_s)
             return
         name = f"{event.regarding.name[:230].rstrip('.-')}.{self._runtime.rng.getrandbits(64):016x}"
         namespace = event.regarding.namespace or CLUSTER_NAMESPACE
         body = self._body(event, name, namespace, micro_time(moment))
-        entry = _Entry(namespace, name, about, _level(event), body, moment, now_s)
-        if event.reason not in OF_BINDS:
-            self._known[key] = entry
+        entry = _Entry(namespace, name, about, text, _level(event), body, moment, now_s)
+        if event.reason in OF_BINDS:
+            self._known.forget(about)
+        else:
+            self._known[about] = (*others, entry)
         self._outbox.put(name, entry)
 
     def due(self, entry: _Entry) -> Due:

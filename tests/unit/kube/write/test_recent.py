@@ -53,3 +53,15 @@ def test_a_burst_is_bounded_by_the_limit() -> None:
     assert {number for number in range(1_000) if number in recent} == set(range(900, 1_000))
     assert recent.get(980) == "new"
     assert recent.get(0) is None
+
+
+def test_what_is_forgotten_is_gone_at_once() -> None:
+    """The others stay, and it may be remembered again."""
+    recent: Recent[str, int] = Recent(Clock(), for_s=60.0)
+    recent["a"] = recent["b"] = 1
+    recent.forget("a")
+    recent.forget("never there")
+    assert "a" not in recent
+    assert recent.get("b") == 1
+    recent["a"] = 2
+    assert recent.get("a") == 2

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Unreachable
-from gangsched.kube.write.recorder import Recorder
+from gangsched.kube.write.recorder import TEXTS_OF_AN_OBJECT, Recorder
 from gangsched.model.protocol import ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
 from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
@@ -103,17 +103,33 @@ async def test_repetition_becomes_a_series() -> None:
         }
 
 
-async def test_that_pods_are_bound_is_not_remembered() -> None:
-    """It is said once for a bind or a start, and 20,000 would take 14 MB; what may be repeated is remembered."""
-    async with at_work() as desk:
+async def test_what_is_said_of_pods_that_are_bound_is_not_remembered() -> None:
+    """It is said once for a bind or a start and ends the waiting; 20,000 would take 14 MB. Who waits is remembered."""
+    async with at_work(capacity=200) as desk:
         bound = [ObjectRef("v1", "Pod", "ns", f"p{number}", f"u{number}") for number in range(40)]
+        for about in bound:
+            desk.recorder.record(event(about=about))
         for about in bound:
             desk.recorder.record(RecordEvent(about, EventReason.SCHEDULED, f"bound {about.name}", action="Binding"))
             desk.recorder.record(RecordEvent(about, EventReason.GANG_SCHEDULED, "1 pod is bound"))
         desk.recorder.record(event())
         assert await desk.recorder.drain(1) == 0
-        assert len(desk.api.of("POST")) == 81
+        assert len(desk.api.of("POST")) == 121
         assert len(desk.recorder._known) == 1
+
+
+async def test_the_last_texts_about_an_object_are_remembered() -> None:
+    """What alternates is one Event each, and whoever says something else each time does not fill the memory."""
+    async with at_work() as desk:
+        for _ in range(5):
+            for note in ("a", "b", "c", "d"):
+                desk.recorder.record(event(note))
+        for number in range(10):
+            desk.recorder.record(event(f"text {number}"))
+        desk.recorder.record(event("a"))
+        assert await desk.recorder.drain(1) == 0
+        assert desk.notes() == ["a", "b", "c", "d", *(f"text {number}" for number in range(10)), "a"]
+        assert [len(desk.recorder._known.get(POD.uid) or ())] == [TEXTS_OF_AN_OBJECT]
 
 
 async def test_other_words_and_later_ones_are_new_events() -> None:
