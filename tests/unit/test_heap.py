@@ -92,7 +92,7 @@ async def test_it_is_trimmed_again_and_again_until_the_context_ends(monkeypatch:
             third.set()
         return 1
 
-    monkeypatch.setattr(heap, "EVERY_S", 0.0)
+    monkeypatch.setattr(heap, "COLLECT_EVERY_S", 0.0)
     monkeypatch.setattr(heap, "malloc_trim", lambda: trim)
     monkeypatch.setattr(heap, "set_options", lambda: calls.append("options"))
     async with heap.kept_trimmed():
@@ -112,7 +112,7 @@ class Cycle:
 
 async def test_cycles_go_although_python_does_not_look_for_them_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with another C library, and those that were in use when they were looked at first."""
-    monkeypatch.setattr(heap, "EVERY_S", 0.0)
+    monkeypatch.setattr(heap, "COLLECT_EVERY_S", 0.0)
     monkeypatch.setattr(heap, "OLDER_EVERY", 3)
     monkeypatch.setattr(heap, "malloc_trim", lambda: None)
     thresholds = gc.get_threshold()
@@ -135,7 +135,7 @@ async def test_cycles_go_although_python_does_not_look_for_them_yet(monkeypatch:
 
 async def test_nothing_is_looked_through_while_much_is_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's collector is off until the daemon is ready: what lists of 150,000 pods make would be looked through."""
-    monkeypatch.setattr(heap, "EVERY_S", 0.0)
+    monkeypatch.setattr(heap, "COLLECT_EVERY_S", 0.0)
     monkeypatch.setattr(heap, "malloc_trim", lambda: None)
     gc.disable()
     try:
