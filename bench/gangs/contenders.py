@@ -62,6 +62,7 @@ RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PL
 COMPARED = (GANGSCHED, NEWCOMER, KUBE_SCHEDULER, NATIVE, RAW)
 """Those that tables and plots have a column for."""
 CONTENDERS = {each.name: each for each in (*COMPARED, SERVED)}
+SERVED_PATH = "apis/visibility.gangsched.dev/v1alpha1"
 
 
 class Running:
@@ -90,6 +91,19 @@ class Running:
                 raise RuntimeError(f"{self._contender.name} is not ready; the end of its log:\n{log[-3000:]}")
             time.sleep(0.02)
         return time.monotonic() - self.started_s
+
+    def await_served(self, within_s: float = 60.0) -> None:
+        """Wait until the API server knows what the API of gangs looks like, if this contender serves it.
+
+        To register it is work of a few seconds, once in the life of an installation.
+        """
+        if not self._contender.serves_gangs:
+            return
+        api, until_s = Api.of(self._plane), time.monotonic() + within_s
+        while SERVED_PATH not in api.get("/openapi/v3")["paths"]:
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"The API server does not know {SERVED_PATH} after {within_s:.0f} s.")
+            time.sleep(0.1)
 
     def cpu_s(self) -> float:
         """CPU seconds it has used so far."""

@@ -263,6 +263,7 @@ class Measurement:
         if self._running is not None:
             self._running.start()
             self._ready_s = await asyncio.to_thread(self._running.await_ready)
+            await asyncio.to_thread(self._running.await_served)
             await asyncio.sleep(1.0)
 
     async def _until_idle(self, within_s: float = 40.0) -> None:
