@@ -29,7 +29,7 @@ from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import StatusWriter
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
-from gangsched.model.protocol import BindUndecided, EvictionsForbidden, Message, Outcome, RecordEvent, Report
+from gangsched.model.protocol import BindUndecided, EvictionsForbidden, Gone, Message, Outcome, RecordEvent, Report
 from gangsched.settings import Settings
 from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
 from gangsched.state.reporting.gang_numbers import Pending
@@ -128,7 +128,7 @@ class Daemon:
         """
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good
-        self.informers.deliver_to(self.loop.inbox)
+        self.informers.deliver_to(self._hear)
         self._adopt(undecided)
         async with self._health(), self._debug(), self._visibility(), asyncio.TaskGroup() as group:
             parts = {
@@ -268,6 +268,14 @@ class Daemon:
         self.loop.inbox(message)
         if isinstance(message, Outcome):
             self.status.answered(message)
+
+    def _hear(self, message: Message) -> None:
+        """What the informers tell; what the writers remember of an object goes with it."""
+        self.loop.inbox(message)
+        if isinstance(message, Gone):
+            uid = message.uid or message.key
+            for writer in (self.binder, self.status, self.recorder):
+                writer.forget(uid)
 
     def _tell(self, told: Report) -> None:
         if not self._leads():

@@ -149,7 +149,7 @@ def is_timed_out(annotations: Mapping[str, str]) -> bool:
     return annotations.get(TIMEOUT) == "true"
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def _interned(gang_metadata: GangMetadata) -> GangMetadata:
     """The first tuple seen that equals `gang_metadata`."""
     return gang_metadata

@@ -67,7 +67,7 @@ def run_time(
     return found._replace(problems=problems)
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def run_time_s(stated: keys.GangMetadata, of_group: str | None, default_s: float | None) -> float:
     """The seconds of `run_time`, remembered: most pods state what another one stated."""
     return run_time(stated, of_group, default_s=default_s).seconds

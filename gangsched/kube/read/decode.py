@@ -216,7 +216,7 @@ def _is_disruption_target(status: PodStatus) -> bool:
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _seconds(timestamp: str) -> int:
     """Whole seconds since the epoch of an RFC 3339 text; 0 for one that is none."""
     try:

@@ -145,6 +145,10 @@ class Binder:
             return Fate.PENDING
         return Fate.BOUND if uid in self._bound else None
 
+    def forget(self, uid: str) -> None:
+        """A pod is gone: nobody asks for the fate of its bind any more."""
+        self._bound.forget(uid)
+
     def submit(self, binds: Sequence[Bind]) -> None:
         """Queue binds, in order; every one is answered by exactly one Outcome through the sink."""
         began_s = self._runtime.now()

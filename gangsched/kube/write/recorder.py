@@ -3,8 +3,8 @@
 Law: recording never blocks and never delays a bind. Of what does not fit the queue, Normal ones about pods are dropped
 first, the oldest before the others, and counted. The same text about the same object within ten minutes is one Event
 with a series, whose count is written at most once a minute; that pods are bound ends what was said of their waiting, so
-neither is remembered then. Events about one object are limited as client-go's spam filter limits them. A lost Event is
-no fault: it is tried a few times and let go.
+neither is remembered then, nor anything about an object that is gone. Events about one object are limited as
+client-go's spam filter limits them. A lost Event is no fault: it is tried a few times and let go.
 """
 
 from __future__ import annotations
@@ -138,6 +138,10 @@ class Recorder:
         else:
             self._known[about] = (*others, entry)
         self._outbox.put(name, entry)
+
+    def forget(self, uid: str) -> None:
+        """An object is gone: what is yet to be written about it will be, what was said of it is not said again."""
+        self._known.forget(uid)
 
     def due(self, entry: _Entry) -> Due:
         """Never if there were too many Events about the object lately."""

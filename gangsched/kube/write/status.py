@@ -56,8 +56,10 @@ class StatusWriter:
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
         budget = Budget(limits, runtime.now)
+        self._pods = PodConditions(client, binds, runtime)
+        self._statuses = PodGroupStatuses(client, runtime)
         self.conditions: Outbox[SetPodCondition] = Outbox(
-            PodConditions(client, binds, runtime),
+            self._pods,
             Kind(noun="pod conditions", levels=(SOON,), rate=limits.object),
             binding=binds,
             budget=budget,
@@ -67,7 +69,7 @@ class StatusWriter:
             TimeoutAnnotations(client), Kind(noun="timeout annotations", levels=(SOON,)), binding=binds, runtime=runtime
         )
         self.pod_groups: Outbox[SetPodGroupStatus] = Outbox(
-            PodGroupStatuses(client, runtime),
+            self._statuses,
             Kind(noun="PodGroup status", levels=(SOON, IN_A_PAUSE), rate=limits.object),
             level=lambda order: 0 if order.urgent else 1,
             binding=binds,
@@ -96,6 +98,11 @@ class StatusWriter:
         """A bind was answered: the orders of its pod need not wait any longer."""
         self.conditions.answered(outcome.uid)
 
+    def forget(self, uid: str) -> None:
+        """A pod or a PodGroup is gone, and with it what was written into it."""
+        self._pods.written.forget(uid)
+        self._statuses.written.forget(uid)
+
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -114,7 +121,7 @@ class PodConditions:
         self._client = client
         self._binds = binds
         self._runtime = runtime
-        self._written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
+        self.written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
 
     def due(self, order: SetPodCondition) -> Due:
         """Never if it was written just now or the pod is bound; not yet while it is being bound."""
@@ -123,7 +130,7 @@ class PodConditions:
                 return Due.NEVER
             case Fate.PENDING:
                 return Due.AFTER_BIND
-        written, at_s = self._written.get(order.uid) or (None, 0.0)
+        written, at_s = self.written.get(order.uid) or (None, 0.0)
         is_written = written == hash((order.reason, order.message))
         return Due.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else Due.NOW
 
@@ -137,7 +144,7 @@ class PodConditions:
             "lastTransitionTime": rfc3339(self._runtime.wall()),
         }
         await patch_pod(self._client, order, {}, status={"conditions": [condition]})
-        self._written[order.uid] = (hash((order.reason, order.message)), self._runtime.now())
+        self.written[order.uid] = (hash((order.reason, order.message)), self._runtime.now())
 
 
 class TimeoutAnnotations:
@@ -169,7 +176,7 @@ class PodGroupStatuses:
     def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
         self._runtime = runtime
-        self._written: Recent[str, bytes] = Recent(runtime.now, for_s=STATUSES_REMEMBERED_S, limit=STATUSES_REMEMBERED)
+        self.written: Recent[str, bytes] = Recent(runtime.now, for_s=STATUSES_REMEMBERED_S, limit=STATUSES_REMEMBERED)
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> Due:
@@ -183,11 +190,11 @@ class PodGroupStatuses:
         """Merge a status."""
         path = f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/podgroups/{order.name}"
         await self._patch(order, path)
-        self._written[order.uid] = msgspec.json.encode({**self._last(order.uid), **self._merged(order)})
+        self.written[order.uid] = msgspec.json.encode({**self._last(order.uid), **self._merged(order)})
 
     def _last(self, uid: str) -> Mapping[str, Any]:
         """What was written last, with what was written before it; thousands are kept, so they are kept as bytes."""
-        written = self._written.get(uid)
+        written = self.written.get(uid)
         return msgspec.json.decode(written) if written else {}
 
     async def _patch(self, order: SetPodGroupStatus, path: str) -> None:

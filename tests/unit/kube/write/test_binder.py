@@ -250,6 +250,8 @@ async def test_fate() -> None:
         assert desk.binder.fate("u1") is Fate.PENDING
         await desk.binder.idle.wait()
         assert desk.binder.fate("u1") is Fate.BOUND
+        desk.binder.forget("u1")  # it is deleted
+        assert desk.binder.fate("u1") is None
         fault[0] = ApiFault(403, "Forbidden", "oops")
         desk.binder.submit([Bind("u2", "ns", "q", "n")])
         await desk.binder.idle.wait()

@@ -118,6 +118,19 @@ async def test_what_is_said_of_pods_that_are_bound_is_not_remembered() -> None:
         assert len(desk.recorder._known) == 1
 
 
+async def test_what_was_said_of_what_is_gone_is_forgotten() -> None:
+    """What is yet to be written is written; nothing is kept for ten minutes for objects that live for ten seconds."""
+    async with at_work() as desk:
+        desk.recorder.record(event())
+        desk.recorder.record(event(about=ObjectRef("v1", "Pod", "ns", "q", "u2")))
+        desk.recorder.forget("u1")
+        desk.recorder.forget("never there")
+        assert await desk.recorder.drain(1) == 0
+        assert len(desk.api.of("POST")) == 2
+        assert len(desk.recorder._known) == 1
+        assert "u2" in desk.recorder._known
+
+
 async def test_the_last_texts_about_an_object_are_remembered() -> None:
     """What alternates is one Event each, and whoever says something else each time does not fill the memory."""
     async with at_work() as desk:

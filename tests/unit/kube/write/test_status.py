@@ -123,6 +123,20 @@ async def test_unchanged_word_is_not_written_again() -> None:
         assert len(desk.messages()) == 4
 
 
+async def test_what_was_written_into_what_is_gone_is_forgotten() -> None:
+    """Neither a pod's condition nor a PodGroup's status is kept for an object that does not exist any more."""
+    async with at_work() as desk:
+        desk.writer.put(word("one"))
+        desk.writer.put(word("two", uid="u2"))
+        desk.writer.put(group_status(phase="Pending"))
+        assert await desk.writer.drain(1) == 0
+        for uid in ("u1", "g1", "never there"):
+            desk.writer.forget(uid)
+        assert "u2" in desk.writer._pods.written
+        assert len(desk.writer._pods.written) == 1
+        assert len(desk.writer._statuses.written) == 0
+
+
 async def test_binds_come_first_but_not_for_ever() -> None:
     """While binds are under way words wait, at most 0.7 s (E1: told within a second)."""
     async with at_work() as desk:
