@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+import socket
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from functools import partial
+from importlib import import_module
 
 import structlog
 
 from gangsched import __version__, parameters
+from gangsched.kube.background import in_background
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.lease.leadership import Leadership
 from gangsched.kube.ports import Runtime
@@ -44,6 +47,8 @@ GC_THRESHOLDS = (30_000, 50, 1_000)
 QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
 HAND_OVER_S = 0.05
 """For reports and evictions when another instance waits for the lease; it tells all but Events itself."""
+SERVE_WITHIN_S = 10.0
+"""The API of gangs waits no longer for the binds at the start."""
 LOST_DRAIN_S = 1.0
 """For the answers to binds that are under way when the lease is lost; the others stay undecided."""
 
@@ -220,16 +225,37 @@ class Daemon:
             validate=lambda: validate(self.state),
         )
 
-    def _visibility(self) -> AbstractAsyncContextManager[None]:
-        """The API of gangs, imported only where it is on: start-up time counts."""
+    @asynccontextmanager
+    async def _visibility(self) -> AsyncIterator[None]:
+        """The API of gangs, where it is on. Raises SettingsError at once if its port is not available."""
         if not self.settings.visibility_port:
-            return nullcontext()
-        from gangsched.visible import visibility_server
+            yield
+            return
+        from gangsched.visibility.listener import listen
 
+        with closing(listen(self.settings)) as listener:
+            serving = asyncio.create_task(self._serve_gangs(listener), name="visibility")
+            try:
+                yield
+            finally:
+                serving.cancel()
+                await asyncio.wait({serving})
+
+    async def _serve_gangs(self, listener: socket.socket) -> None:
+        """Serve the API of gangs. It is imported once what was waiting at the start is bound, which comes first."""
+        await wait_for_event(self.informers.backlog_bound, SERVE_WITHIN_S, sleep=asyncio.sleep)
         identity = self._leadership.elector.identity if self._leadership is not None else self.settings.identity or ""
-        return visibility_server(
-            self.settings, self.state, self._connection_pool, self._runtime, leads=self._leads, identity=identity
-        ).serving()
+        try:
+            await in_background(partial(import_module, "gangsched.visible"), name="import of the API of gangs")
+            from gangsched.visible import visibility_server
+
+            server = visibility_server(
+                self.settings, self.state, self._connection_pool, self._runtime, leads=self._leads, identity=identity
+            )
+            async with server.serving(listener):
+                await asyncio.Event().wait()
+        except Exception:
+            self._log.exception("the visibility API cannot be served")
 
     async def _announce(self) -> None:
         """Log once that the caches are full, and freeze their objects for the garbage collector."""

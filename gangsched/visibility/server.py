@@ -1,8 +1,7 @@
 """The server: TLS on one port, and what has to be read again now and then.
 
-Law: it begins to listen once it has a certificate, and never ends the daemon but for a port that it cannot have. New
-connections are bounded in number and rate, since a handshake costs the event loop a millisecond. A connection without a
-client certificate is answered 401 and ended soon.
+Law: it takes connections once it has a certificate. New ones are bounded in number and rate, since a handshake costs
+the event loop a millisecond. A connection without a client certificate is answered 401 and ended soon.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import structlog
 from aiohttp import web
 
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.settings import Settings, SettingsError
+from gangsched.settings import Settings
 from gangsched.visibility.access.authorization import Authorizer
 from gangsched.visibility.access.certificates import Serving
 from gangsched.visibility.access.front_proxy import CONFIG_MAP, FrontProxy
@@ -35,7 +34,6 @@ CONNECTIONS = 256
 HANDSHAKES_PER_S, HANDSHAKES_BURST = 50.0, 100.0
 HANDSHAKE_WITHIN_S = 5.0
 STRANGERS_FOR_S = 5.0
-BACKLOG = 128
 
 
 class Server:
@@ -86,9 +84,8 @@ class Server:
         )
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        """Serve while the block runs. Raises SettingsError if the port is not available."""
-        listener = self._listen()
+    async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
+        """Serve while the block runs who connects to `listener`."""
         await self._runner.setup()
         parts = (self._look(), self._watches.run(), self._accept(listener))
         tasks = [asyncio.create_task(part, name="visibility") for part in parts]
@@ -98,26 +95,7 @@ class Server:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            listener.close()
             await self._runner.cleanup()
-
-    def _listen(self) -> socket.socket:
-        host, port = self._settings.visibility_host, self._settings.visibility_port
-        try:
-            if host:
-                family = socket.AF_INET6 if ":" in host else socket.AF_INET
-                listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-            elif socket.has_dualstack_ipv6():
-                listener = socket.create_server(
-                    ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG
-                )
-            else:
-                listener = socket.create_server(("", port), backlog=BACKLOG)
-        except OSError as error:
-            text = f"Cannot serve the visibility API on port {port}: {error.strerror}"
-            raise SettingsError(f"{text}; choose another GANGSCHED_VISIBILITY_PORT, or 0 for none.") from error
-        listener.setblocking(False)
-        return listener
 
     # --- what is read again -----------------------------------------------------------------------------------------
 

@@ -4,29 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from contextlib import suppress
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from control_plane.ports import free_ports
 
 from gangsched.daemon import Daemon
 from gangsched.kube.ports import silent
 from gangsched.kube.read.informers import Informers
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.protocol import Bind, Gone, ObjectRef, RecordEvent
-from gangsched.settings import Settings
+from gangsched.settings import Settings, SettingsError
 from tests.unit.kube.fakes import FakeRequests, settle
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[tuple[Daemon, Informers]]:
+    """A daemon whose API server answers everything with an empty object, and its informers, which do not run."""
+    api = FakeRequests()
+    api.close = lambda: None  # type: ignore[attr-defined]
+    informers = Informers(api, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)  # type: ignore[arg-type]
+    daemon = Daemon(settings, api, informers, asyncio.Event())  # type: ignore[arg-type]
+    thresholds = gc.get_threshold()
+    task = asyncio.create_task(daemon.run())
+    try:
+        await settle()
+        if task.done():
+            task.result()
+        yield daemon, informers
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 async def test_what_the_writers_remember_of_an_object_goes_with_it() -> None:
     """In a cluster where pods come and go, nothing is kept for minutes for those that are gone."""
-    api = FakeRequests()
-    api.close = lambda: None  # type: ignore[attr-defined]
-    informers = Informers(api, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0)  # type: ignore[arg-type]
-    stopping = asyncio.Event()
-    daemon = Daemon(Settings(health_port=0, debug_port=0), api, informers, stopping)  # type: ignore[arg-type]
-    daemon.binder._may_send = lambda bind: True
-    said_of, thresholds = daemon.recorder._known, gc.get_threshold()
-    running = asyncio.create_task(daemon.run())
-    try:
-        await settle()
+    async with running(Settings(health_port=0, debug_port=0)) as (daemon, informers):
+        daemon.binder._may_send = lambda bind: True
+        said_of = daemon.recorder._known
         daemon.binder.submit([Bind("u1", "ns", "p", "n")])
         daemon.recorder.record(RecordEvent(ObjectRef("v1", "Pod", "ns", "q", "u2"), "FailedScheduling", "no room"))
         daemon.recorder.record(RecordEvent(ObjectRef("v1", "PodGroup", "ns", "g", "u3"), "Unschedulable", "no room"))
@@ -35,10 +55,35 @@ async def test_what_the_writers_remember_of_an_object_goes_with_it() -> None:
         for told in (Gone(Pod, "u1"), Gone(Pod, "u2"), Gone(PodGroup, "ns/g", "sigs", "u3")):
             informers._sink(told)
         assert (daemon.binder.fate("u1"), "u2" in said_of, "u3" in said_of) == (None, False, False)
-    finally:
-        stopping.set()
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        gc.unfreeze()
-        gc.set_threshold(*thresholds)
+
+
+async def test_the_api_of_gangs_gives_way_to_what_waits_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its port is open from the start, and its hundred milliseconds of imports come after the first binds."""
+    asked: list[str] = []
+
+    async def note(work: object, *, name: str) -> None:
+        asked.append(name)
+
+    monkeypatch.setattr("gangsched.daemon.in_background", note)
+    (port,) = free_ports(1)
+    settings = Settings(health_port=0, debug_port=0, visibility_host="127.0.0.1", visibility_port=port)
+    async with running(settings) as (_, informers):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await settle()
+        assert asked == []
+        informers.backlog_bound.set()
+        await settle()
+        assert asked == ["import of the API of gangs"]
+        writer.close()
+    with pytest.raises(OSError, match="Connect call failed"):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_port_that_is_taken_ends_the_start() -> None:
+    """The administrator is told at once, not once something asks for gangs."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = Settings(health_port=0, debug_port=0, visibility_host="127.0.0.1", visibility_port=port)
+        with pytest.raises(SettingsError, match=f"on port {port}: Address already in use .*; choose another"):
+            async with running(settings):
+                pass

@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.settings import Settings
 from gangsched.visibility.gangs import watching
 from gangsched.visibility.gangs.store import GangStore
+from gangsched.visibility.listener import listen
 from gangsched.visibility.ports import Answer, Clocks, Json
 from gangsched.visibility.reviews.review import Planning, Reviewer
 from gangsched.visibility.server import Server
@@ -85,8 +86,9 @@ async def served(world: World, api: Api, pki: Pki) -> AsyncIterator[str]:
         policy=POLICY,
         served_by=lambda: {"role": "leader"},
     )
-    async with server.serving():
-        yield f"https://127.0.0.1:{port}"
+    with closing(listen(settings)) as listener:
+        async with server.serving(listener):
+            yield f"https://127.0.0.1:{port}"
 
 
 def client(pki: Pki, certificate: Path | None = None, key: Path | None = None) -> ClientSession:

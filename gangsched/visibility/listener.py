@@ -1,0 +1,31 @@
+"""The port of the API of gangs.
+
+Law: it can be opened long before there is a server, which takes time to import; who connects meanwhile waits in the
+kernel.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from gangsched.settings import Settings, SettingsError
+
+BACKLOG = 128
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Listen on the port, on IPv4 and IPv6 unless an address is set. Raises SettingsError if it is not available."""
+    host, port = settings.visibility_host, settings.visibility_port
+    try:
+        if host:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        elif socket.has_dualstack_ipv6():
+            listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+        else:
+            listener = socket.create_server(("", port), backlog=BACKLOG)
+    except OSError as error:
+        text = f"Cannot serve the visibility API on port {port}: {error.strerror}"
+        raise SettingsError(f"{text}; choose another GANGSCHED_VISIBILITY_PORT, or 0 for none.") from error
+    listener.setblocking(False)
+    return listener
