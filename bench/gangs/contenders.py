@@ -62,6 +62,7 @@ RAW = Contender(name="raw", title="raw binder, no scheduler", dialect=Dialect.PL
 COMPARED = (GANGSCHED, NEWCOMER, KUBE_SCHEDULER, NATIVE, RAW)
 """Those that tables and plots have a column for."""
 CONTENDERS = {each.name: each for each in (*COMPARED, SERVED)}
+REGISTERED_AFTER_S = 3.0
 SERVED_PATH = "apis/visibility.gangsched.dev/v1alpha1"
 
 
@@ -95,7 +96,8 @@ class Running:
     def await_served(self, within_s: float = 60.0) -> None:
         """Wait until the API server knows what the API of gangs looks like, if this contender serves it.
 
-        To register it is work of a few seconds, once in the life of an installation.
+        To register it is work of a few seconds, once in the life of an installation. It ends with the API server looking
+        at the new API again, one to two seconds after it knows it; from then on it does so every half minute.
         """
         if not self._contender.serves_gangs:
             return
@@ -104,6 +106,7 @@ class Running:
             if time.monotonic() > until_s:
                 raise RuntimeError(f"The API server does not know {SERVED_PATH} after {within_s:.0f} s.")
             time.sleep(0.1)
+        time.sleep(REGISTERED_AFTER_S)
 
     def cpu_s(self) -> float:
         """CPU seconds it has used so far."""
