@@ -256,6 +256,7 @@ class Daemon:
                 await asyncio.Event().wait()
         except Exception:
             self._log.exception("the visibility API cannot be served")
+            listener.close()  # who connects is refused at once: discovery and the end of namespaces must not hang
 
     async def _announce(self) -> None:
         """Log once that the caches are full, and freeze their objects for the garbage collector."""

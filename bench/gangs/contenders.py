@@ -96,8 +96,8 @@ class Running:
     def await_served(self, within_s: float = 60.0) -> None:
         """Wait until the API server knows what the API of gangs looks like, if this contender serves it.
 
-        To register it is work of a few seconds, once in the life of an installation. It ends with the API server looking
-        at the new API again, one to two seconds after it knows it; from then on it does so every half minute.
+        To register it is work of a few seconds, once in the life of an installation. It ends with the API server's
+        second look at the new API, one to two seconds after it knows it; from then on it looks every half minute.
         """
         if not self._contender.serves_gangs:
             return

@@ -87,3 +87,19 @@ async def test_a_port_that_is_taken_ends_the_start() -> None:
         with pytest.raises(SettingsError, match=f"on port {port}: Address already in use .*; choose another"):
             async with running(settings):
                 pass
+
+
+async def test_a_server_that_cannot_be_made_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that nobody takes would hold up discovery, and the deletion of namespaces, in the whole cluster."""
+
+    async def fail(work: object, *, name: str) -> None:
+        raise ImportError("no module named cryptography")
+
+    monkeypatch.setattr("gangsched.daemon.in_background", fail)
+    (port,) = free_ports(1)
+    settings = Settings(health_port=0, debug_port=0, visibility_host="127.0.0.1", visibility_port=port)
+    async with running(settings) as (_, informers):
+        informers.backlog_bound.set()
+        await settle()
+        with pytest.raises(OSError, match="Connect call failed"):
+            await asyncio.open_connection("127.0.0.1", port)
