@@ -14,11 +14,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
-import kopf
 
 from gangsched.kube.http.backoff import Pace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import Fault, Unreachable, said
+from gangsched.kube.read.kopf_alone import kopf
 from gangsched.kube.read.podgroup_informer import Handler
 
 SILENCE_S = 180.0

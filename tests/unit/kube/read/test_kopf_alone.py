@@ -1,0 +1,40 @@
+"""kopf, imported without the client libraries that it finds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def run(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_generated_clients_are_not_loaded() -> None:
+    """Whoever listens with kopf has none of the generated models, with our credentials read before or not."""
+    for first in ("", "from gangsched.kube.http.credentials import Credentials; "):
+        said = run(
+            f"import sys; {first}from gangsched.kube.read import kopf_watch; "
+            "print('kopf' in sys.modules, [name for name in sys.modules if '.client.models' in name][:3])"
+        )
+        assert said == "True []"
+
+
+def test_whole_package_can_be_imported_afterwards() -> None:
+    """Who needs the client libraries still gets them."""
+    said = run(
+        "from gangsched.kube.read.kopf_alone import kopf; import kubernetes_asyncio as k; "
+        "print(k.client.CoreV1Api.__name__, kopf.OperatorRegistry.__name__)"
+    )
+    assert said == "CoreV1Api OperatorRegistry"
+
+
+def test_package_that_is_there_stays() -> None:
+    """Where somebody imported all of it before, it is the same afterwards."""
+    said = run(
+        "import kubernetes_asyncio as k, sys; from gangsched.kube.read.kopf_alone import kopf; "
+        "import kubernetes_asyncio.client as c; print(sys.modules['kubernetes_asyncio'] is k, c is k.client)"
+    )
+    assert said == "True True"
