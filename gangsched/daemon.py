@@ -243,7 +243,7 @@ class Daemon:
 
     async def _serve_gangs(self, listener: socket.socket) -> None:
         """Serve the API of gangs. It is imported once what was waiting at the start is bound, which comes first."""
-        await wait_for_event(self.informers.backlog_bound, SERVE_WITHIN_S, sleep=asyncio.sleep)
+        await wait_for_event(self.informers.backlog_bound, SERVE_WITHIN_S)
         identity = self._leadership.elector.identity if self._leadership is not None else self.settings.identity or ""
         try:
             await in_background(partial(import_module, "gangsched.visible"), name="import of the API of gangs")

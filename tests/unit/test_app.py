@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.interpreter import printed_by
 
 COMMAND_LINE = "from gangsched import __main__, cli; from gangsched.settings import load_settings"
 LOGS = "from gangsched.telemetry.logs import configure_logging"
@@ -28,8 +27,7 @@ NOT_FOR_READING = ("gangsched.core", "gangsched.state", "numpy", "prometheus_cli
 def imported_by(*lines: str) -> set[str]:
     """The modules in a fresh interpreter after these lines."""
     code = "; ".join((*lines, "import sys", "print(*sys.modules)"))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return set(printed_by(code).split())
 
 
 @pytest.mark.parametrize(

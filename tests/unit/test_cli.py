@@ -18,6 +18,7 @@ from gangsched import __version__
 from gangsched.cli import cli, guarded
 from gangsched.kube.http.faults import Misconfigured
 from gangsched.settings import LogFormat, LogLevel, Settings, SettingsError
+from tests.interpreter import printed_by
 
 
 class FakeApp(ModuleType):
@@ -200,5 +201,4 @@ assert gc.isenabled() and gc.get_freeze_count()
 
 def test_garbage_is_collected_again_once_the_command_line_is_imported() -> None:
     """What the imports made is never looked through; a command that runs for long, like simulate, needs the rest."""
-    done = subprocess.run([sys.executable, "-c", CALLED], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("gangsched ")
+    assert printed_by(CALLED).startswith("gangsched ")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests.interpreter import printed_by
 
 CODE = """
 import json, os
@@ -23,5 +23,4 @@ def test_the_authorities_are_not_read_and_the_variable_stays(variable: str | Non
     """Decision 0016; what the administrator points OpenSSL at is for the credentials."""
     environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}
     environment |= {"SSL_CERT_FILE": variable} if variable else {}
-    done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [0, variable]
+    assert json.loads(printed_by(CODE, environment)) == [0, variable]

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
-
-def run(code: str) -> str:
-    """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+from tests.interpreter import printed_by
 
 
 def test_generated_clients_are_not_loaded() -> None:
     """Whoever listens with kopf has none of the generated models, with our credentials read before or not."""
     for first in ("", "from gangsched.kube.http.credentials import Credentials; "):
-        said = run(
+        said = printed_by(
             f"import sys; {first}from gangsched.kube.read import kopf_watch; "
             "print('kopf' in sys.modules, [name for name in sys.modules if '.client.models' in name][:3])"
         )
@@ -24,7 +17,7 @@ def test_generated_clients_are_not_loaded() -> None:
 
 def test_whole_package_can_be_imported_afterwards() -> None:
     """Who needs the client libraries still gets them."""
-    said = run(
+    said = printed_by(
         "from gangsched.kube.read.kopf_alone import kopf; import kubernetes_asyncio as k; "
         "print(k.client.CoreV1Api.__name__, kopf.OperatorRegistry.__name__)"
     )
@@ -33,7 +26,7 @@ def test_whole_package_can_be_imported_afterwards() -> None:
 
 def test_package_that_is_there_stays() -> None:
     """Where somebody imported all of it before, it is the same afterwards."""
-    said = run(
+    said = printed_by(
         "import kubernetes_asyncio as k, sys; from gangsched.kube.read.kopf_alone import kopf; "
         "import kubernetes_asyncio.client as c; print(sys.modules['kubernetes_asyncio'] is k, c is k.client)"
     )
