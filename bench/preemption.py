@@ -19,7 +19,7 @@ from gangsched.core.cycle import plan
 from gangsched.daemon import GC_THRESHOLDS
 from gangsched.model.gang import Group
 from gangsched.model.plan import Verdict
-from gangsched.model.preemption import Preemption, PreemptionInput, Running, RunningGang, RunningPod
+from gangsched.model.preemption import Preemption, PreemptionInput, Running, RunningGang
 from gangsched.model.snapshot import Snapshot
 from tests import builders
 from tests.running_cluster import WALL_S, RunningCluster
@@ -106,7 +106,9 @@ def _changed(running: Running, dice: random.Random) -> Running:
     """The same pods, some of which the watch has shown anew."""
     pods = list(running.pods)
     late = [pods.pop(dice.randrange(len(pods))) for _ in range(min(CHANGED, len(pods)))]
-    return Running((*pods, *(RunningPod(*each) for each in late)), running.gangs, (), running.memo)
+    last = max(each.mark for each in running.pods)
+    anew = [each._replace(mark=mark) for mark, each in enumerate(late, last + 1)]
+    return Running((*pods, *anew), running.gangs, (), running.memo)
 
 
 def _decided(snapshot: Snapshot, crowd: Crowd, running: Running) -> None:

@@ -46,7 +46,7 @@ class RunningCluster:
         """A pod that runs on a node for `ran_s` seconds; `rest` is as for `builders.pod`."""
         given = {"uid": f"u-{name}", "phase": Phase.RUNNING, "start_s": WALL_S - ran_s, "node_name": node}
         pod = builders.pod(name, **{**given, **rest})
-        self.pods.append(RunningPod(pod, node, gang, leaving))
+        self.pods.append(RunningPod(pod, node, gang, leaving, len(self.pods) + 1))
         return pod
 
     def gang(self, gang_id: str, min_member: int, nodes: str, *, group: str = "", **rest: Any) -> list[Pod]:

@@ -61,13 +61,15 @@ class PreemptionSettings:
 class RunningPod(NamedTuple):
     """A pod that is bound to `node` and has not ended; `gang` is its gang's id, "" for a plain pod.
 
-    `leaving`: it is terminating, or it is a victim of a nomination that is under way.
+    `leaving`: it is terminating, or it is a victim of a nomination that is under way. `mark` is a number that no other
+    RunningPod with the same memo ever has, 0 if it has none.
     """
 
     pod: Pod
     node: str
     gang: str = ""
     leaving: bool = False
+    mark: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +111,8 @@ class Running:
     """Everything that may be taken or that is leaving, in any order.
 
     A pod that is not among `pods` is never a victim, and neither is a core that has it. `gangs` has every gang that a
-    pod names, and all gangs of its group that have bound members. A pod of which nothing changed should be the same
-    object in the next plan, with the same `memo`: then only what changed is read.
+    pod names, and all gangs of its group that have bound members. A pod of which nothing changed should have the same
+    mark in the next plan, with the same `memo`: then only what changed is read.
     """
 
     pods: Sequence[RunningPod]

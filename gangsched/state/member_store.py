@@ -8,7 +8,7 @@ is a member for as long as it takes room or names claims.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, KeysView
+from collections.abc import Callable, Iterable, KeysView
 
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Nomination
@@ -28,9 +28,6 @@ RELEASABLE = frozenset({State.HELD, State.KEPT})
 WAITS = frozenset({State.PENDING, State.RETRY})
 """The states of members that wait for a node."""
 
-MOST_CHANGED = 1_000
-"""How many more uids than there are members are remembered as changed."""
-
 
 class MemberStore:
     """Every member by its pod's uid. Changes `cluster` and the gangs of `registry`, which it does not own."""
@@ -42,6 +39,7 @@ class MemberStore:
         self._registry = registry
         self._names = names
         self._changed: set[str] | None = None  # nobody asks for them yet
+        self._when_gone: list[Callable[[str], None]] = []
         self._priorities: Counter[int] = Counter()  # of pods that take room
         self._waiting: Counter[int] = Counter()  # of pods that wait for a node
 
@@ -72,9 +70,17 @@ class MemberStore:
         return min(self._waiting, default=None)
 
     def take_changed(self) -> set[str] | None:
-        """The uids of members that changed since last asked; None at first, when anything may have."""
+        """The uids of members that changed since last asked; None at first, when anything may have.
+
+        Those that are gone are not among them: `when_gone` tells of these at once, so that nothing is kept of them
+        until somebody asks.
+        """
         changed, self._changed = self._changed, set()
         return changed
+
+    def when_gone(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with the uid of each member that is no more."""
+        self._when_gone.append(tell)
 
     # --- what the watch shows ---------------------------------------------------------------------------------------
 
@@ -112,6 +118,7 @@ class MemberStore:
         self._become(member, next_state(member, seen(pod, self._names)), pod)
         if not member.gang and not _is_worth_knowing(pod):
             del self._members[pod.uid]
+            self._tell_gone(pod.uid)
 
     def renew(self, member: Member, pod: Pod) -> None:
         """A new version of a pod that differs in nothing that is counted or decided on."""
@@ -127,8 +134,7 @@ class MemberStore:
         if member is not None:
             self._leave(member)
             self._become(member, State.ENDED, None)
-            if self._changed is not None and len(self._changed) > MOST_CHANGED + len(self._members):
-                self._changed = None  # nobody has asked for long: to look at all of them is cheaper
+            self._tell_gone(uid)
         return member
 
     # --- what we decide, and how our orders end ---------------------------------------------------------------------
@@ -147,6 +153,13 @@ class MemberStore:
     def _enter(self, member: Member, gang: GangRecord) -> None:
         member.gang = gang.id
         gang.members[member.pod.uid] = member
+
+    def _tell_gone(self, uid: str) -> None:
+        """There is no such member any more."""
+        if self._changed is not None:
+            self._changed.discard(uid)
+        for tell in self._when_gone:
+            tell(uid)
 
     def _leave(self, member: Member) -> None:
         """The member is no longer of its gang, and what it had only as a member of it is void."""

@@ -187,6 +187,7 @@ class SchedulingState:
         self._clocked -= refreshed.gone
         self._committer.forget(refreshed.gone)
         self.preemptions.forget(refreshed.gone)
+        self.preemptions.running.forget(refreshed.forgotten)
         self.reports.forget(refreshed.forgotten)
         self.overruns.forget(refreshed.forgotten)
         self.waits.forget(refreshed.forgotten)

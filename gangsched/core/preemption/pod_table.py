@@ -7,9 +7,8 @@ that mean nothing outside of one table.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from itertools import compress, count
-from operator import is_
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import TypeVar
 from zlib import crc32
 
@@ -58,22 +57,25 @@ class PodTable:
 
     `fixed` is 1 for pods that are never victims whatever the settings say, `going` for those that leave. `gang` is -1
     for plain pods. `ordinal` is the number at the end of the name, once somebody has asked for it, and `key` tells pods
-    apart that are alike in all else, the same in every process.
+    apart that are alike in all else, the same in every process. `marks` are those of the pods; the table that is kept
+    for the next plan has only these and no pods, so that nothing keeps pods that go meanwhile.
     """
 
     pods: Sequence[RunningPod]
+    marks: Ints
     names: Names
     columns: Ints
 
     @classmethod
     def of(cls, running: Running) -> PodTable:
         """The table of what runs."""
-        last = running.memo.table
-        made = _after(last, running.pods) if isinstance(last, PodTable) else None
+        last, pods = running.memo.table, running.pods
+        marks = np.fromiter((each.mark for each in pods), dtype=np.int64, count=len(pods))
+        made = _after(last, pods, marks) if isinstance(last, PodTable) else None
         if made is None:
             names = Names({}, {}, {}, {})
-            made = cls(running.pods, names, _read(running.pods, names))
-        running.memo.table = made
+            made = cls(pods, marks, names, _read(pods, names))
+        running.memo.table = replace(made, pods=())
         return made
 
     def ordinals(self, of: Ints) -> Ints:
@@ -95,18 +97,18 @@ class PodTable:
         return found
 
 
-def _after(last: PodTable, pods: Sequence[RunningPod]) -> PodTable | None:
+def _after(last: PodTable, pods: Sequence[RunningPod], marks: Ints) -> PodTable | None:
     """The table of `pods` made from the last one, if those that are in both come first and in the same order."""
     if len(last.names) > 2 * len(pods) + NAMES_LIMIT:
         return None
-    present = set(map(id, pods))
-    stays = [each in present for each in map(id, last.pods)]
-    kept = sum(stays)
-    if not all(map(is_, compress(last.pods, stays), pods)):
+    stays = np.isin(last.marks, marks[marks != 0])
+    kept = int(stays.sum())
+    if not np.array_equal(last.marks[stays], marks[:kept]):
         return None
-    if kept == len(last.pods) == len(pods):
-        return last
-    return PodTable(pods, last.names, np.hstack((last.columns[:, stays], _read(pods[kept:], last.names))))
+    if kept == len(last.marks) == len(pods):
+        return replace(last, pods=pods)
+    columns = np.hstack((last.columns[:, stays], _read(pods[kept:], last.names)))
+    return PodTable(pods, marks, last.names, columns)
 
 
 def _read(running: Sequence[RunningPod], names: Names) -> Ints:

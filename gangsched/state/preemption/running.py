@@ -1,12 +1,14 @@
 """Bound pods and gangs as `core.preemption` is told of them, kept up to date from one plan to the next (semantics V25).
 
 Law: nothing is built before it is asked for the first time; from then on a look costs what has changed since the last
-one. It decides nothing: pods that may never be victims are among them, since a refusal counts them.
+one, and nothing is kept of pods and gangs that are gone, however long nobody looks. It decides nothing: pods that may
+never be victims are among them, since a refusal counts them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from itertools import count
 
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import Gang
@@ -32,6 +34,12 @@ class RunningPods:
         self._leaving: Set[str] = frozenset()
         self._budgets: dict[PodDisruptionBudget, frozenset[str]] = {}
         self._memo = RunningMemo()
+        self._marks = count(1)
+        members.when_gone(self._drop)
+
+    def __len__(self) -> int:
+        """Pods and gangs that are kept until the next look."""
+        return len(self._pods) + len(self._gangs)
 
     def now(self, leaving: Set[str], budgets: Budgets) -> Running:
         """Everything that runs; `leaving` are the victims of nominations that are under way."""
@@ -49,6 +57,16 @@ class RunningPods:
         gangs = tuple(running for _, running in self._gangs.values())
         return Running(tuple(self._pods.values()), gangs, tuple(self._of_budgets(budgets)), self._memo)
 
+    def forget(self, gang_ids: Set[str]) -> None:
+        """These gangs are gone."""
+        for gang_id in gang_ids & self._gangs.keys():
+            del self._gangs[gang_id]
+
+    def _drop(self, uid: str) -> None:
+        """A pod is gone. Its gang, if anything is left of it, has another view from now on."""
+        if self._pods.pop(uid, None) is not None:
+            self._budgets.clear()
+
     def _look_at(self, uids: Set[str], leaving: Set[str]) -> set[str]:
         """Bring these pods up to date; returns the gangs that they are or were of, "" for plain pods."""
         self.looks += len(uids)
@@ -61,7 +79,8 @@ class RunningPods:
                 touched.add(member.gang)
                 if member.state in RUNS:
                     goes = member.state is State.TERMINATING or uid in leaving
-                    self._pods[uid] = RunningPod(member.pod, member.node, self._gang_of(member), goes)
+                    gang, mark = self._gang_of(member), next(self._marks)
+                    self._pods[uid] = RunningPod(member.pod, member.node, gang, goes, mark)
         return touched
 
     def _gang_of(self, member: Member) -> str:

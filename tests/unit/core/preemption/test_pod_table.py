@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import count
 
 import numpy as np
 from msgspec import structs
@@ -26,15 +27,17 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
         cluster.gang(f"ns/g{g}", 2, "n0 n1 n2", priority=g, ran_s=50 * g)
     ledger, settings = Ledger(cluster.snapshot()), PreemptionSettings(min_run_s=60)
     running = Running(tuple(cluster.pods), tuple(cluster.gangs))
+    marks = count(1_000)
     for turn in range(40):
         pods = list(running.pods)
         changed = [pods.pop(dice.randrange(len(pods))) for _ in range(min(len(pods), dice.randint(0, 3)))]
         for each in changed[1:]:
             going = dice.random() < 0.3
             later = structs.replace(each.pod, priority=dice.randint(0, 5), phase=Phase.RUNNING)
-            pods.append(RunningPod(later, dice.choice(("n0", "n3", "gone")), each.gang, going))
+            pods.append(RunningPod(later, dice.choice(("n0", "n3", "gone")), each.gang, going, next(marks)))
         if dice.random() < 0.5:
-            pods.append(RunningPod(cluster.run(f"new-{turn}", "n3", priority=turn % 3, ran_s=turn), "n3"))
+            new = cluster.run(f"new-{turn}", "n3", priority=turn % 3, ran_s=turn)
+            pods.append(RunningPod(new, "n3", mark=dice.choice((0, next(marks)))))
         running = Running(tuple(pods), running.gangs, (), running.memo)
         kept = Columns.of(running, settings, WALL_S, ledger)
         fresh = Columns.of(Running(running.pods, running.gangs), settings, WALL_S, ledger)
@@ -51,7 +54,27 @@ def test_table_of_the_same_pods_is_the_same() -> None:
     cluster.gang("ns/g", 2, "a a a")
     first = Running(tuple(cluster.pods))
     again = Running(tuple(cluster.pods), (), (), first.memo)
-    assert PodTable.of(first) is PodTable.of(again)
+    assert PodTable.of(first).columns is PodTable.of(again).columns
+
+
+def test_what_is_kept_for_the_next_plan_holds_no_pods() -> None:
+    """V25: a pod that goes before anybody looks again is not kept by the last look."""
+    cluster = RunningCluster([node("a")])
+    cluster.gang("ns/g", 2, "a a a")
+    running = Running(tuple(cluster.pods))
+    assert PodTable.of(running).pods == running.pods
+    assert isinstance(running.memo.table, PodTable)
+    assert not running.memo.table.pods
+
+
+def test_pods_without_marks_are_read_each_time() -> None:
+    """V25: what nothing tells apart from one plan to the next is not taken for the same."""
+    cluster = RunningCluster([node("a")])
+    cluster.gang("ns/g", 2, "a a a")
+    first = Running(tuple(each._replace(mark=0) for each in cluster.pods))
+    PodTable.of(first)
+    moved = Running(tuple(each._replace(mark=0, leaving=True) for each in cluster.pods), (), (), first.memo)
+    assert PodTable.of(moved).field("going").tolist() == [1, 1, 1]
 
 
 def test_pods_in_another_order_are_read_anew() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from itertools import count
+
+import pytest
+
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.objects import Phase
+from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Running
-from gangsched.state.member_store import MOST_CHANGED
+from gangsched.state.members import State
+from gangsched.state.preemption.running import RUNS
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
 
@@ -104,10 +110,53 @@ def test_pods_that_are_gone_are_not_remembered_while_nobody_asks() -> None:
     """V25: thousands of pods come and go between two preemptions; the next look is right all the same."""
     world = World(node("a", 8))
     (stays,) = world.create(pod("stays"))
+    went = world.create(members("g", 2), pod("goes"), pod("foreign", node_name="a", scheduler_name="other"))
     world.settle()
     told(world)
-    for number in range(MOST_CHANGED + 10):
+    assert len(world.state.preemptions.running) == 6
+    world.delete(*went)
+    for number in range(100):
         world.delete(*world.create(pod(f"gone-{number}", node_name="a", scheduler_name="other")))
-    changed = world.state.members.take_changed()
-    assert changed is None or len(changed) <= MOST_CHANGED
+        (ends,) = world.create(pod(f"ends-{number}", node_name="a", scheduler_name="other"))
+        world.update(ends, phase=Phase.SUCCEEDED)
+    world.settle()
+    assert len(world.state.preemptions.running) == 1
+    assert world.state.members.take_changed() == set()
     assert of(told(world)).keys() == {stays.name}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_looks_now_and_then_tell_what_a_first_look_tells(seed: int) -> None:
+    """V25: whatever came, went, moved or changed its gang between two looks, however many."""
+    dice, world, names = random.Random(seed), World(*(node(f"n{n}", 6) for n in range(3))), count()
+    pods: dict[str, Pod] = {}
+    for _ in range(60):
+        for _ in range(dice.randrange(5)):
+            match dice.randrange(6):
+                case 0:
+                    made = world.create(members(f"g{dice.randrange(4)}-{next(names)}", dice.randint(1, 3)))
+                    pods |= {each.uid: each for each in made}
+                case 1:
+                    made = world.create(pod(f"p{next(names)}"))
+                    pods |= {each.uid: each for each in made}
+                case _ if not pods:
+                    pass
+                case 2 | 3:
+                    world.delete(pods.pop(dice.choice(sorted(pods))))
+                case 4:
+                    world.update(pods[dice.choice(sorted(pods))], deleting=True, deletion_s=5)
+                case 5:
+                    world.update(pods[dice.choice(sorted(pods))], phase=dice.choice((Phase.RUNNING, Phase.SUCCEEDED)))
+        world.settle()
+        if dice.random() < 0.3:
+            leaving = frozenset(uid for uid in pods if dice.random() < 0.1)
+            now = told(world, leaving=leaving)
+            run = [each for each in world.state.members.all() if each.state in RUNS]
+            goes = {each.pod.uid for each in run if each.state is State.TERMINATING} | leaving
+            gang_of = {each.pod.uid: "" if each.gang == each.pod.key else each.gang for each in run}
+            assert {each.pod.uid: (each.pod, each.node, each.gang, each.leaving) for each in now.pods} == {
+                each.pod.uid: (each.pod, each.node, gang_of[each.pod.uid], each.pod.uid in goes) for each in run
+            }, seed
+            stay = {gang: {uid for uid in gang_of if gang_of[uid] == gang} - goes for gang in gang_of.values() if gang}
+            assert {each.id: {*each.uids} for each in now.gangs} == {gang: of for gang, of in stay.items() if of}, seed
+            assert len(world.state.preemptions.running) == len(now.pods) + len(now.gangs), seed
