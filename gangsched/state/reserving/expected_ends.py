@@ -73,6 +73,10 @@ class ExpectedEnds:
         self._news = News()
         self._accelerated: WeakKeyDictionary[Shape, bool] = WeakKeyDictionary()
 
+    def __len__(self) -> int:
+        """The occupants that are remembered."""
+        return sum(map(len, self._on.values()))
+
     def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
         """The pods that take room on each node and may leave it, by node name; the same object until they change."""
         self._refresh(wall_s)
@@ -110,6 +114,16 @@ class ExpectedEnds:
         """What happened to the occupants, as told since last asked."""
         news, self._news = self._news, News()
         return news
+
+    def forget_gone(self) -> None:
+        """Nobody needs news: of pods that are gone nothing is kept until somebody asks."""
+        for name in self._cluster.touched & self._on.keys():
+            there, before = self._cluster.residents(name), self._on[name]
+            stay = tuple([each for each in before if each.pod.uid in there])
+            if len(stay) < len(before):
+                _keep(self._on, name, stay)
+                self._told = None
+        self._news = News()
 
     def _refresh(self, wall_s: float) -> None:
         stale = self._stale(wall_s, self._cluster.take_touched())

@@ -38,6 +38,8 @@ from gangsched.state.reserving.waiting import Rank, Waiting
 
 EVERY_S: Final = 1.0
 """How often reservations are made anew for what happened in the cluster (H17)."""
+FORGET_S: Final = 10.0
+"""Where no reservation stands for so long, what was remembered for the next plan that makes one is forgotten."""
 MADE_AT_MOST: Final = 2
 REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 
@@ -69,6 +71,7 @@ class StandingReservations:
         self._is_first_plan = True
         self._is_outdated = False  # what stands names pods that are gone
         self.memo: dict[Hashable, Any] = {}  # what plans remember
+        self._forget_s = math.inf  # when what is remembered is of no use any more
         self._behind_s = 0.0  # the epoch's second at monotonic second 0
 
     # --- what happens between plans ---------------------------------------------------------------------------------
@@ -144,6 +147,7 @@ class StandingReservations:
 
     def given(self, ready: Collection[Group], now_s: float, wall_s: float) -> Reserving | None:
         """The input of a plan of these groups; None if nobody is ready and no reservation is to be made either."""
+        self._forget_unused(now_s)
         if not self.on() or not (ready or self.standing or self.waiting or self._barred):
             return None
         self._behind_s = wall_s - now_s
@@ -185,6 +189,15 @@ class StandingReservations:
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(heads)),
             made_at_most=0,
         )
+
+    def _forget_unused(self, now_s: float) -> None:
+        """Keep no pods that are gone where nothing rests on when they were to end."""
+        if self.standing or self._known or self._forget_s == math.inf:
+            self._forget_s = now_s + FORGET_S
+        elif now_s >= self._forget_s:
+            self._forget_s = now_s + FORGET_S
+            self._ends.forget_gone()
+            self.memo.clear()
 
     def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""

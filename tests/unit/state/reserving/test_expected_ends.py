@@ -179,3 +179,25 @@ def test_the_last_end_of_a_node_is_that_of_its_accelerators() -> None:
         -math.inf,
         -math.inf,
     ]
+
+
+def test_pods_that_are_gone_are_kept_no_longer_than_anybody_wants_news() -> None:
+    """H2: what is told afterwards is the same, the first sight of a pod that has not started included."""
+    world = World(node("a"), node("b"))
+    pods = world.create(
+        *(bound(f"p{n}", "1h") for n in range(3)), bound("waits", "1h", start_s=0), bound("on-b", "1h", node_name="b")
+    )
+    ends = ends_of(world)
+    assert by_name(ends).keys() == {each.name for each in pods}
+    world.delete(pods[4])
+    assert len(ends) == 5
+    ends.forget_gone()
+    assert len(ends) == 4
+    assert by_name(ends).keys() == {"p0", "p1", "p2", "waits"}
+    world.delete(pods[0])
+    assert by_name(ends).keys() == {"p1", "p2", "waits"}
+    ends.forget_gone()
+    assert not ends.take_news().left, "p0 went before anybody wanted news"
+    world.create(bound("q", "2h"))
+    ends.forget_gone()
+    assert by_name(ends, WALL_S + 60) == {"p1": 3540, "p2": 3540, "waits": 3540, "q": 7140}

@@ -404,3 +404,24 @@ def test_a_node_that_makes_a_group_possible_lets_it_be_a_head() -> None:
     there.create(running(taken, "n02"))
     there.settle()
     assert [group for group, *_ in standing(there)] == ["ns/three"]
+
+
+def test_what_plans_remember_is_forgotten_once_nothing_stands() -> None:
+    """H17: pods that are gone are kept for nobody; a reservation that is made later is as the first one was."""
+    there, taken = full()
+    waits = gang_of(there, "g", 2)
+    there.settle()
+    assert standing(there) == [("ns/g", 101.0, "01")]
+    assert there.state.reservations.memo
+    there.delete(*waits)
+    there.settle()
+    there.delete(taken[3])
+    there.advance(30)
+    assert not there.state.reservations.memo
+    assert len(there.state.expected_ends) == 3
+    there.delete(*there.pods.values())
+    taken = [plain(there, f"s{n}", run_s=200 + n) for n in range(4)]
+    there.settle()
+    gang_of(there, "g", 2)
+    there.settle()
+    assert standing(there) == [("ns/g", 201.0, "01")]
