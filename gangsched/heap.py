@@ -31,8 +31,12 @@ seconds, 5,500 with two, 1,200 with this. It takes 0.8 ms then, and 2.5 with two
 TRIM_EVERY = 4
 """The heap is trimmed once in so many times, so often that there is little to give back, for the loop stands still
 meanwhile: 0.4 ms at 20,000 pods."""
-OLDER_EVERY = 1_200
-"""Cycles of which a part was in use the first time are looked for once in so many times."""
+OLDER_EVERY, RARELY = 120, 1_200
+"""Cycles of which a part was in use the first time are looked for once in so many times, rarely where there are many
+objects to look through."""
+FEW_OBJECTS = 60_000
+"""So few are looked through all at once, in 20 ms. That also gives back what Python keeps of tuples that were freed,
+2,000 of each length: it came to 20,000 blocks, which grew with each new peak and held the pages around them."""
 
 
 @asynccontextmanager
@@ -52,9 +56,18 @@ async def _trim_for_ever() -> None:
     for turn in itertools.count(1):
         await asyncio.sleep(COLLECT_EVERY_S)
         if gc.isenabled():  # before the first lists are read, all there is would be looked through
-            gc.collect(1 if turn % OLDER_EVERY == 0 else 0)
+            gc.collect(_generation(turn))
         if trim is not None and turn % TRIM_EVERY == 0:
             trim(0)
+
+
+def _generation(turn: int) -> int:
+    """The oldest objects that are looked through this time."""
+    if turn % OLDER_EVERY:
+        return 0
+    if len(gc.get_objects(1)) + len(gc.get_objects(2)) <= FEW_OBJECTS:
+        return 2
+    return 1 if turn % RARELY == 0 else 0
 
 
 def set_options() -> None:

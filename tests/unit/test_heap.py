@@ -110,10 +110,13 @@ class Cycle:
         self.itself = self
 
 
-async def test_cycles_go_although_python_does_not_look_for_them_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with another C library, and those that were in use when they were looked at first."""
+@pytest.mark.parametrize("few", [0, 10**9])
+async def test_cycles_go_although_python_does_not_look_for_them_yet(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """Also with another C library, and those that were in use when they were looked at first, few objects or many."""
     monkeypatch.setattr(heap, "COLLECT_EVERY_S", 0.0)
     monkeypatch.setattr(heap, "OLDER_EVERY", 3)
+    monkeypatch.setattr(heap, "RARELY", 6)
+    monkeypatch.setattr(heap, "FEW_OBJECTS", few)
     monkeypatch.setattr(heap, "malloc_trim", lambda: None)
     thresholds = gc.get_threshold()
     gc.enable()
@@ -131,6 +134,27 @@ async def test_cycles_go_although_python_does_not_look_for_them_yet(monkeypatch:
         assert new() is None
     finally:
         gc.set_threshold(*thresholds)
+
+
+async def test_what_is_kept_of_freed_tuples_goes_where_objects_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python keeps 2,000 tuples of each length; where there are many objects, to find them would take long."""
+    monkeypatch.setattr(heap, "COLLECT_EVERY_S", 0.0)
+    monkeypatch.setattr(heap, "OLDER_EVERY", 3)
+    monkeypatch.setattr(heap, "malloc_trim", lambda: None)
+
+    async def freed(few: int) -> int:
+        monkeypatch.setattr(heap, "FEW_OBJECTS", few)
+        tuples = [tuple(range(number, number + 17)) for number in range(1_500)]
+        del tuples
+        before = sys.getallocatedblocks()
+        async with heap.kept_trimmed():
+            for _ in range(5):
+                await asyncio.sleep(0)
+        return before - sys.getallocatedblocks()
+
+    gc.collect()
+    assert await freed(0) < 1_000
+    assert await freed(10**9) > 1_400
 
 
 async def test_nothing_is_looked_through_while_much_is_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
