@@ -34,8 +34,8 @@ FIELDS = (
 )
 Name = TypeVar("Name", bound=Hashable)
 UNREAD = -1
-NAMES_LIMIT = 1_000
-"""Names beyond twice the pods at which a table is made from nothing, so that those of pods long gone are forgotten."""
+NAMES_MORE = 100
+"""Names beyond twice those at first at which a table is made from nothing, so that old ones are forgotten."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,12 +58,14 @@ class PodTable:
     `fixed` is 1 for pods that are never victims whatever the settings say, `going` for those that leave. `gang` is -1
     for plain pods. `ordinal` is the number at the end of the name, once somebody has asked for it, and `key` tells pods
     apart that are alike in all else, the same in every process. `marks` are those of the pods; the table that is kept
-    for the next plan has only these and no pods, so that nothing keeps pods that go meanwhile.
+    for the next plan has only these and no pods, so that nothing keeps pods that go meanwhile. `names_at_first` is how
+    many names there were when a table was last made from nothing.
     """
 
     pods: Sequence[RunningPod]
     marks: Ints
     names: Names
+    names_at_first: int
     columns: Ints
 
     @classmethod
@@ -74,7 +76,8 @@ class PodTable:
         made = _after(last, pods, marks) if isinstance(last, PodTable) else None
         if made is None:
             names = Names({}, {}, {}, {})
-            made = cls(pods, marks, names, _read(pods, names))
+            columns = _read(pods, names)
+            made = cls(pods, marks, names, len(names), columns)
         running.memo.table = replace(made, pods=())
         return made
 
@@ -99,7 +102,7 @@ class PodTable:
 
 def _after(last: PodTable, pods: Sequence[RunningPod], marks: Ints) -> PodTable | None:
     """The table of `pods` made from the last one, if those that are in both come first and in the same order."""
-    if len(last.names) > 2 * len(pods) + NAMES_LIMIT:
+    if len(last.names) > 2 * last.names_at_first + NAMES_MORE:
         return None
     stays = np.isin(last.marks, marks[marks != 0])
     kept = int(stays.sum())
@@ -108,7 +111,7 @@ def _after(last: PodTable, pods: Sequence[RunningPod], marks: Ints) -> PodTable 
     if kept == len(last.marks) == len(pods):
         return replace(last, pods=pods)
     columns = np.hstack((last.columns[:, stays], _read(pods[kept:], last.names)))
-    return PodTable(pods, marks, last.names, columns)
+    return replace(last, pods=pods, marks=marks, columns=columns)
 
 
 def _read(running: Sequence[RunningPod], names: Names) -> Ints:

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import structs
 
 from gangsched.core.preemption.columns import Columns
-from gangsched.core.preemption.pod_table import PodTable
+from gangsched.core.preemption.pod_table import NAMES_MORE, PodTable
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Phase
 from gangsched.model.preemption import PreemptionSettings, Running, RunningPod
@@ -65,6 +65,19 @@ def test_what_is_kept_for_the_next_plan_holds_no_pods() -> None:
     assert PodTable.of(running).pods == running.pods
     assert isinstance(running.memo.table, PodTable)
     assert not running.memo.table.pods
+
+
+def test_names_of_pods_long_gone_are_forgotten() -> None:
+    """V25: gangs come and go for days, and each has a name of its own."""
+    running, marks = Running(()), count(1)
+    for turn in range(2_000):
+        cluster = RunningCluster([node("a")])
+        gang = f"ns/g{turn}"
+        pods = [cluster.run(f"p{turn}-{n}", "a", gang=gang) for n in range(2)]
+        running = Running([RunningPod(pod, "a", gang, mark=next(marks)) for pod in pods], memo=running.memo)
+        table = PodTable.of(running)
+        assert len(table.names) <= 2 * table.names_at_first + NAMES_MORE + 1, turn
+    assert len(table.names) < 200
 
 
 def test_pods_without_marks_are_read_each_time() -> None:
