@@ -1,10 +1,10 @@
-"""The C library's heap: one for all threads, without large blocks, and what is free in it goes back to the system.
+"""What is free in the heap goes back to the system: the C library's, one for all threads, and Python's own.
 
 Law: glibc gives back by itself only what is free at the end of its heap. Buffers of TLS connections, bodies and arrays
 come and go between objects that stay, each time on other pages, so that resident memory would grow for an hour although
 no more is in use. Cycles that libraries leave would, too: kopf's view of a PodGroup is one, of 33 objects for each line
-of a watch, and Python looks for cycles only once there are 30,000 objects more. What it does *not* do: free what is in
-use.
+of a watch, and Python looks for cycles only once there are 30,000 objects more. Tuples that were freed would, too: Python
+keeps them for the next ones. What it does *not* do: free what is in use.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ meanwhile: 0.4 ms at 20,000 pods."""
 OLDER_EVERY, RARELY = 120, 1_200
 """Cycles of which a part was in use the first time are looked for once in so many times, rarely where there are many
 objects to look through."""
-FEW_OBJECTS = 60_000
-"""So few are looked through all at once, in 20 ms. That also gives back what Python keeps of tuples that were freed,
-2,000 of each length: it came to 20,000 blocks, which grew with each new peak and held the pages around them."""
+FEW_OBJECTS = 40_000
+"""So few are looked through all at once: 17,000, with 500 pods, take 5 ms, and 125,000, with 20,000 pods, 100 ms. That
+also gives back what Python keeps of tuples that were freed, 2,000 of each length: it came to 20,000 blocks, which grew
+with each new peak and held the pages around them."""
 
 
 @asynccontextmanager
