@@ -31,7 +31,7 @@ seconds, 5,500 with two, 1,200 with this. It takes 0.8 ms then, and 2.5 with two
 TRIM_EVERY = 4
 """The heap is trimmed once in so many times, so often that there is little to give back, for the loop stands still
 meanwhile: 0.4 ms at 20,000 pods."""
-OLDER_EVERY, RARELY = 120, 1_200
+OLDER_EVERY, RARELY = 20, 1_200
 """Cycles of which a part was in use the first time are looked for once in so many times, rarely where there are many
 objects to look through."""
 FEW_OBJECTS = 40_000
