@@ -15,7 +15,7 @@ from gangsched.daemon import Daemon
 from gangsched.kube.ports import silent
 from gangsched.kube.read.informers import Informers
 from gangsched.model.objects import Pod, PodGroup
-from gangsched.model.protocol import Bind, Gone, ObjectRef, RecordEvent
+from gangsched.model.protocol import Bind, Gone, ObjectRef, RecordEvent, SetPodCondition
 from gangsched.settings import Settings, SettingsError
 from tests.unit.kube.fakes import FakeRequests, settle
 
@@ -46,15 +46,18 @@ async def test_what_the_writers_remember_of_an_object_goes_with_it() -> None:
     """In a cluster where pods come and go, nothing is kept for minutes for those that are gone."""
     async with running(Settings(health_port=0, debug_port=0)) as (daemon, informers):
         daemon.binder._may_send = lambda bind: True
-        said_of = daemon.recorder._known
+        said_of, limits = daemon.recorder._known, (daemon.recorder._of_object, daemon.status.conditions._keys)
         daemon.binder.submit([Bind("u1", "ns", "p", "n")])
         daemon.recorder.record(RecordEvent(ObjectRef("v1", "Pod", "ns", "q", "u2"), "FailedScheduling", "no room"))
         daemon.recorder.record(RecordEvent(ObjectRef("v1", "PodGroup", "ns", "g", "u3"), "Unschedulable", "no room"))
+        daemon.status.put(SetPodCondition("u2", "ns", "q", "Unschedulable", "no room"))
         await settle()
         assert (daemon.binder.fate("u1") is not None, "u2" in said_of, "u3" in said_of) == (True, True, True)
+        assert all(len(buckets) for buckets in limits)
         for told in (Gone(Pod, "u1"), Gone(Pod, "u2"), Gone(PodGroup, "ns/g", "sigs", "u3")):
             informers._sink(told)
         assert (daemon.binder.fate("u1"), "u2" in said_of, "u3" in said_of) == (None, False, False)
+        assert not any(len(buckets) for buckets in limits)
 
 
 async def test_the_api_of_gangs_gives_way_to_what_waits_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

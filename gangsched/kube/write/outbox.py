@@ -130,6 +130,10 @@ class Outbox(Generic[V]):
         if order is not None and order.stage is _Stage.AWAITING_BIND:
             self._enqueue(order)
 
+    def forget(self, key: Hashable) -> None:
+        """An object is gone: what is yet to be written for it will be, and how often that was is not remembered."""
+        self._keys.forget(key)
+
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -14,7 +14,8 @@ from gangsched.kube.ports import Now
 from gangsched.kube.write.pause import INSTANT_S
 
 K = TypeVar("K", bound=Hashable)
-BUCKETS = 1_000
+BUCKETS = 100
+"""So many are remembered before anybody looks which of them are nearly full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ class WriteLimits:
 class TokenBuckets(Generic[K]):
     """One bucket of the same rate for each key; the bucket of an unknown key is full.
 
-    A bucket is one number: when it will be full again (the generic cell rate algorithm). When there are many, those
-    that miss at most one token are forgotten.
+    A bucket is one number: when it will be full again (the generic cell rate algorithm). Those that miss at most one
+    token are forgotten once there are twice as many as were left the last time, and all once their objects are gone.
     """
 
     def __init__(self, rate: Rate, now: Now) -> None:
@@ -75,6 +76,10 @@ class TokenBuckets(Generic[K]):
             soon_s = now_s + self._rate.every_s
             self._full_s = {key: full_s for key, full_s in self._full_s.items() if full_s > soon_s}
             self._forget_at = max(BUCKETS, 2 * len(self._full_s))
+
+    def forget(self, key: K) -> None:
+        """What has this key is gone for good: another object has another uid."""
+        self._full_s.pop(key, None)
 
 
 class Budget:

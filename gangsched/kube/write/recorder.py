@@ -142,6 +142,7 @@ class Recorder:
     def forget(self, uid: str) -> None:
         """An object is gone: what is yet to be written about it will be, what was said of it is not said again."""
         self._known.forget(uid)
+        self._of_object.forget(uid)
 
     def due(self, entry: _Entry) -> Due:
         """Never if there were too many Events about the object lately."""

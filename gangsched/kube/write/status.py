@@ -102,6 +102,7 @@ class StatusWriter:
         """A pod or a PodGroup is gone, and with it what was written into it."""
         self._pods.written.forget(uid)
         self._statuses.written.forget(uid)
+        self.conditions.forget(uid)
 
     async def run(self) -> None:
         """Write until cancelled."""

@@ -40,7 +40,19 @@ def test_buckets_are_forgotten() -> None:
         buckets.take(number)
         time.at_s += 0.1
     assert buckets.wait_s(-1) > 0
-    assert len(buckets) <= 10_000
+    assert len(buckets) <= 101
+
+
+def test_what_is_gone_has_no_bucket() -> None:
+    """Pods come and go for days; how much was said of them is not remembered longer than they are there."""
+    time = FakeTime()
+    buckets: TokenBuckets[int] = TokenBuckets(Rate(3, 1e6), time.now)
+    for number in range(10_000):
+        for _ in range(3):
+            buckets.take(number)
+        buckets.forget(number)
+        buckets.forget(number)  # told twice
+        assert len(buckets) == 0
 
 
 def test_defaults_are_those_of_the_settings() -> None:
