@@ -14,6 +14,7 @@ from control_plane.ports import free_ports
 from gangsched.daemon import Daemon
 from gangsched.kube.ports import silent
 from gangsched.kube.read.informers import Informers
+from gangsched.kube.write.rate_limits import WriteLimits
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.protocol import Bind, Gone, ObjectRef, RecordEvent, SetPodCondition
 from gangsched.settings import Settings, SettingsError
@@ -58,6 +59,18 @@ async def test_what_the_writers_remember_of_an_object_goes_with_it() -> None:
             informers._sink(told)
         assert (daemon.binder.fate("u1"), "u2" in said_of, "u3" in said_of) == (None, False, False)
         assert not any(len(buckets) for buckets in limits)
+
+
+async def test_a_podgroup_that_is_made_anew_gets_no_new_burst_of_statuses() -> None:
+    """A tenant that deletes and makes a PodGroup of one name all day costs no more than one that edits it."""
+    async with running(Settings(health_port=0, debug_port=0)) as (daemon, informers):
+        limit = daemon.status.pod_groups._keys
+        key = ("sigs", "ns", "g")
+        for _ in range(WriteLimits().object.burst):
+            assert not limit.wait_s(key)
+            limit.take(key)
+        informers._sink(Gone(PodGroup, "ns/g", "sigs", "u3"))
+        assert limit.wait_s(key) > 0
 
 
 async def test_the_api_of_gangs_gives_way_to_what_waits_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,7 +99,10 @@ class StatusWriter:
         self.conditions.answered(outcome.uid)
 
     def forget(self, uid: str) -> None:
-        """A pod or a PodGroup is gone, and with it what was written into it."""
+        """A pod or a PodGroup is gone, and with it what was written into it.
+
+        How often the status of a PodGroup was written is kept by its name: who makes it anew gets no new burst.
+        """
         self._pods.written.forget(uid)
         self._statuses.written.forget(uid)
         self.conditions.forget(uid)
