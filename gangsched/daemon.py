@@ -208,10 +208,14 @@ class Daemon:
         )
 
     def _waiting_for(self) -> list[str]:
-        """What has not been read yet; a standby is ready only once it hears of PodGroups as they come."""
+        """The resources that have not been read yet, or whose changes are not received.
+
+        A standby is ready only once it receives changes of PodGroups; a leader plans as soon as it has listed them.
+        """
         missing = self.informers.waiting_for()
+        pod_groups = self.informers.pod_groups
         stands_by = self._leadership is not None and not self._leads()
-        if stands_by and "podgroups" not in missing and not self.informers.pod_groups.is_live():
+        if "podgroups" not in missing and (not pod_groups.is_followed() or (stands_by and not pod_groups.is_live())):
             missing.append("podgroups")
         return missing
 
@@ -337,6 +341,7 @@ class Daemon:
         self.metrics.preemption.nominations.set_function(lambda: len(nominations.all()))
         self.metrics.known_nodes.set_function(lambda: len(state.cluster))
         self.metrics.known_pods.set_function(lambda: len(informers.stores["pods"]))
+        self.metrics.pod_groups_followed.set_function(informers.pod_groups.is_followed)
         self.metrics.known_gangs.set_function(lambda: len(state.registry.gangs))
         self.metrics.gangs.counts = state.counts
         self.metrics.gangs.count = lambda: state.pending.now() if self._leads() else Pending()

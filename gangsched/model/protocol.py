@@ -56,7 +56,17 @@ class Unread(msgspec.Struct, frozen=True, gc=False):
     api_group: str = ""
 
 
-Event: TypeAlias = Applied | Gone | Replaced | Unread
+class Followed(msgspec.Struct, frozen=True, gc=False):
+    """Whether changes of one API group's PodGroups are received.
+
+    While they are not, a PodGroup that is absent from our cache may exist.
+    """
+
+    api_group: str
+    live: bool
+
+
+Event: TypeAlias = Applied | Gone | Replaced | Unread | Followed
 
 # --- Outcomes: how our own orders ended ---------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     POD_GROUP_MISSING = "PodGroupMissing"
+    POD_GROUPS_UNREADABLE = "PodGroupsUnreadable"
     WAITING_FOR_GANG = "WaitingForGang"
     INVALID_GANG = "InvalidGang"
     TIMED_OUT = "TimedOut"

@@ -20,6 +20,7 @@ from gangsched.model.protocol import (
     BindUndecided,
     Bound,
     Event,
+    Followed,
     Gone,
     Object,
     Outcome,
@@ -94,6 +95,8 @@ class EventHandlers:
                     self._disruption_budgets.miss()
                 else:
                     self._helped(self._cluster.storage_cache.miss(kind))
+            case Followed(api_group=api_group, live=live):
+                self._touch(self._registry.pod_group_names.follow(api_group, live=live))
             case Bound() | BindGone() | BindFailed():
                 return self._outcome(message, now_s)
             case BindUndecided():

@@ -182,8 +182,7 @@ class Registry:
         if view.uninitialised is None or view.uninitialised.reason is not Reason.POD_GROUP_MISSING:
             self.pod_group_names.found(record.id)
             return view
-        text = self.pod_group_names.missing(record.id, native=record.native)
-        return replace(view, uninitialised=Refusal(Reason.POD_GROUP_MISSING, text))
+        return replace(view, uninitialised=self.pod_group_names.missing(record.id, native=record.native))
 
     def _siblings(self, gang_id: str) -> set[str]:
         """Gangs listed by this one or decided with it."""

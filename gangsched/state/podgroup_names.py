@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gangsched.api import keys
+from gangsched.model.gang import Refusal
+from gangsched.model.reasons import Reason
 
 NEIGHBOURS = 8
 """Names looked at on each side of a name."""
@@ -63,6 +65,8 @@ class PodGroupNames:
 
     def __init__(self) -> None:
         self.unserved: set[str] = set()
+        #: API groups whose changes are not received at the moment.
+        self.unfollowed: set[str] = set()
         self._present = {False: _Names(), True: _Names()}
         self._missing = {False: _Names(), True: _Names()}
         self._waiting: dict[str, bool] = {}
@@ -84,24 +88,39 @@ class PodGroupNames:
         (self.unserved.discard if served else self.unserved.add)(api_group)
         return list(self._missing[api_group == keys.NATIVE])
 
+    def follow(self, api_group: str, *, live: bool) -> list[str]:
+        """Whether changes of an API group's PodGroups are received; returns the gangs whose message may change."""
+        if live != (api_group in self.unfollowed):
+            return []
+        (self.unfollowed.discard if live else self.unfollowed.add)(api_group)
+        return list(self._missing[api_group == keys.NATIVE])
+
     def found(self, gang_id: str) -> None:
         """A gang no longer misses a PodGroup."""
         native = self._waiting.pop(gang_id, None)
         if native is not None:
             self._missing[native].discard(gang_id)
 
-    def missing(self, gang_id: str, *, native: bool) -> str:
-        """A gang needs a PodGroup that does not exist; returns the message."""
+    def missing(self, gang_id: str, *, native: bool) -> Refusal:
+        """A gang needs a PodGroup that is not in the cache; returns why it waits."""
         if self._waiting.get(gang_id) is not native:
             self.found(gang_id)
             self._waiting[gang_id] = native
             self._missing[native].add(gang_id)
         api_groups = (keys.NATIVE,) if native else (keys.X_K8S, keys.SIGS)
         if self.unserved.issuperset(api_groups):
-            return f"the API server has no PodGroups of {' or '.join(api_groups)}, and gang {gang_id} needs one"
+            absent = f"the API server has no PodGroups of {' or '.join(api_groups)}, and gang {gang_id} needs one"
+            return Refusal(Reason.POD_GROUP_MISSING, absent)
+        unfollowed = [api_group for api_group in api_groups if api_group in self.unfollowed]
+        if unfollowed:
+            unknown = (
+                f"gangsched cannot read PodGroups of {' or '.join(unfollowed)} at the moment, so whether PodGroup "
+                f"{gang_id} exists is not known; its log has the reason, and it keeps trying"
+            )
+            return Refusal(Reason.POD_GROUPS_UNREADABLE, unknown)
         alike = self._present[native].alike(gang_id)
         nearest = f"; there is one named {alike[0][1].partition('/')[2]}" if alike else ""
-        return f"PodGroup {gang_id} does not exist{nearest}"
+        return Refusal(Reason.POD_GROUP_MISSING, f"PodGroup {gang_id} does not exist{nearest}")
 
     def _waiting_for(self, gang_id: str, api_group: str) -> list[str]:
         return [other for _, other in self._missing[api_group == keys.NATIVE].alike(gang_id)]

@@ -65,6 +65,8 @@ class Metrics:
         self.known_nodes = gauge("gangsched_nodes", "Nodes known.")
         self.known_pods = gauge("gangsched_pods", "Pods known that have not ended, of all schedulers.")
         self.known_gangs = gauge("gangsched_gangs", "Gangs known.")
+        followed = "Whether changes of PodGroups are received: 1, or 0 while an API group of them cannot be read."
+        self.pod_groups_followed = gauge("gangsched_podgroups_followed", followed)
         self._watches = _Watches(registry)
         lag = "How late the event loop was at its last heartbeat, every 100 ms."
         self.loop_lag_seconds = gauge("gangsched_loop_lag_seconds", lag)

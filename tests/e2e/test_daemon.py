@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 from control_plane import ControlPlane
 from control_plane import objects as make
 from control_plane.api import Api, ApiError, Object
 from control_plane.applying import apply_crds, apply_manifests
-from control_plane.daemon import Daemon
+from control_plane.daemon import CONTAINER_UID, Daemon, as_in_a_container
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
@@ -21,6 +24,15 @@ pytestmark = pytest.mark.e2e
 
 WITHIN_S = 20.0
 PLANE = {"kwok": True}
+CLUSTER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gangsched"
+
+
+def wait_until(holds: Callable[[], bool], what: str, *, within_s: float = WITHIN_S) -> None:
+    """Until `holds`; fails with `what` after `within_s`."""
+    deadline_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline_s, f"there is still not {what} after {within_s:g} s"
+        time.sleep(0.05)
 
 
 def condition(pods: Mapping[str, Object], name: str) -> tuple[str, str] | None:
@@ -177,3 +189,46 @@ def test_it_only_asks_for_what_its_role_allows(plane: ControlPlane, api: Api) ->
         assert not [line for line in daemon.log_lines() if "forbidden" in json.dumps(line).lower()]
         with pytest.raises(ApiError, match="404"):
             api.get("/api/v1/namespaces/default/pods/none")
+
+
+def test_podgroups_are_followed_under_a_uid_without_a_name(plane: ControlPlane, api: Api) -> None:
+    """The image runs under a number: no passwd entry, no HOME, no USER. kopf follows PodGroups there all the same."""
+    if not as_in_a_container():
+        pytest.skip("this kernel makes no user namespaces for this user, so no process can have the image's UID")
+    with Daemon(plane) as daemon:
+        process = Path("/proc") / str(daemon.pid)
+        assert (process / "uid_map").read_text().split()[0] == str(CONTAINER_UID)
+        names = {entry.partition("=")[0] for entry in (process / "environ").read_text().split("\0")}
+        assert not names & {"HOME", "USER", "LOGNAME", "KUBECONFIG"}
+        wait_until(lambda: follows_podgroups(daemon), "a daemon that follows both API groups of PodGroups")
+        assert daemon.metrics()["gangsched_podgroups_followed"] == 1.0
+
+
+def follows_podgroups(daemon: Daemon) -> bool:
+    """Whether kopf was started for both API groups, and each was listed again while it ran. Fails if it ended."""
+    metrics = daemon.metrics()
+    starts, sweeps, faults = (
+        metrics[f'gangsched_operator_{name}_total{{part="podgroups"}}'] for name in ("starts", "sweeps", "faults")
+    )
+    assert not faults, daemon.log_lines()[-3:]
+    return starts == 2 and sweeps == 4
+
+
+def test_podgroups_that_cannot_be_read_are_not_said_to_be_missing(plane: ControlPlane, api: Api) -> None:
+    """A replica that may not watch PodGroups says so on pods and /readyz, and schedules their gangs once it may."""
+    make.create_all(api, [make.node("n0")])
+    role = api.get(CLUSTER_ROLE)
+    kept = [rule for rule in role["rules"] if "podgroups" not in rule["resources"]]
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
+        api.put(CLUSTER_ROLE, role | {"rules": kept})  # before kopf listens: a watch that is open stays open
+        try:
+            wait_until(lambda: daemon.http("/readyz")[0] == HTTPStatus.SERVICE_UNAVAILABLE, "an unready replica")
+            make.create_all(api, [make.pod_group("hidden", min_member=1), make.pod("hidden-0", gpus=1, gang="hidden")])
+            pods.wait_for(lambda items: condition(items, "hidden-0"), within_s=WITHIN_S, what="a reason for hidden-0")
+            reason, message = condition(pods.objects(), "hidden-0") or ("", "")
+            assert reason == "PodGroupsUnreadable"
+            assert "exists is not known" in message
+        finally:
+            api.put(CLUSTER_ROLE, api.get(CLUSTER_ROLE) | {"rules": role["rules"]})
+        pods.wait_for(lambda items: nodes_of(items, "hidden-"), within_s=60.0, what="the gang, once it may be read")
+        wait_until(lambda: daemon.http("/readyz")[0] == HTTPStatus.OK, "a ready replica")

@@ -15,6 +15,14 @@ def in_cluster() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ and (SERVICE_ACCOUNT / "token").is_file()
 
 
+def expanded(path: str) -> Path:
+    """The path with `~` replaced by the home directory; unchanged where this user has none, as in a container.
+
+    `Path.expanduser` would raise there.
+    """
+    return Path(os.path.expanduser(path))
+
+
 def kubeconfig_path(given: Path | None) -> str:
     """The kubeconfig to use: the given one, else $KUBECONFIG (which may join several), else ~/.kube/config.
 
@@ -22,7 +30,7 @@ def kubeconfig_path(given: Path | None) -> str:
     """
     text = str(given) if given is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
     paths = [text] if given is not None else text.split(os.pathsep)
-    if not any(path and Path(path).expanduser().is_file() for path in paths):
+    if not any(path and expanded(path).is_file() for path in paths):
         raise Misconfigured(
             f"There is no kubeconfig at {text}: pass --kubeconfig with a file that exists, or set KUBECONFIG."
         )

@@ -90,7 +90,7 @@ def _of_kubeconfig(paths: str, given: Path | None, wanted: str | None) -> Access
 def _merged(paths: list[str]) -> dict[str, Any]:
     """The entries of all files by kind and name, the first of a name wins; files are told by whole paths."""
     merged: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}, "current-context": ""}
-    for path in (Path(path).expanduser() for path in paths if path):
+    for path in (location.expanded(path) for path in paths if path):
         if not path.is_file():
             continue
         document = cast(Mapping[str, Any], yaml.load(path.read_text(), Loader=LOADER) or {})
@@ -100,7 +100,7 @@ def _merged(paths: list[str]) -> dict[str, Any]:
                 values = dict(entry.get(of) or {})
                 for key in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
                     if values.get(key):
-                        values[key] = str(path.parent / Path(values[key]).expanduser())
+                        values[key] = str(path.parent / location.expanded(values[key]))
                 merged[kind].setdefault(entry["name"], values)
     return merged
 

@@ -8,7 +8,10 @@ if it cannot be passed by one day, the plain way is taken.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
@@ -21,14 +24,32 @@ def load() -> tuple[Any, Any]:
 
     Nothing of the detour is left behind: whoever imports kubernetes_asyncio later gets all of it.
     """
-    if ROOT not in sys.modules:
-        try:
-            return _pass_by()
-        except (ImportError, AttributeError):
-            for name in [name for name in sys.modules if name == ROOT or name.startswith(f"{ROOT}.")]:
-                del sys.modules[name]
-    config = importlib.import_module(f"{ROOT}.config")
-    return importlib.import_module(CLIENT).Configuration, config
+    with _some_home():
+        if ROOT not in sys.modules:
+            try:
+                return _pass_by()
+            except (ImportError, AttributeError):
+                for name in [name for name in sys.modules if name == ROOT or name.startswith(f"{ROOT}.")]:
+                    del sys.modules[name]
+        config = importlib.import_module(f"{ROOT}.config")
+        return importlib.import_module(CLIENT).Configuration, config
+
+
+@contextmanager
+def _some_home() -> Iterator[None]:
+    """A home directory for the length of an import.
+
+    kubernetes_asyncio asks `Path.home()` when it is imported, which raises where HOME is unset and the UID has no
+    passwd entry: in a container that runs under a number.
+    """
+    if os.path.expanduser("~") != "~":
+        yield
+        return
+    os.environ["HOME"] = "/"
+    try:
+        yield
+    finally:
+        del os.environ["HOME"]
 
 
 def _pass_by() -> tuple[Any, Any]:

@@ -23,6 +23,8 @@ from gangsched.kube.read.podgroup_informer import Handler
 
 SILENCE_S = 180.0
 """A quiet watch's first bookmark may take two minutes."""
+IDENTITY = "gangsched"
+"""Names this operator among peers, of which a standalone one has none."""
 WORKER_IDLE_S = 0.1
 """kopf's worker of an object keeps the last line about it for so long, five seconds by default. Lines are cycles, and
 those that a collection of the youngest garbage meets alive wait ten minutes for the next one of the older (`heap`)."""
@@ -51,7 +53,13 @@ async def follow(
     registry = _registry(api_group, version, on_event, sessions)
     try:
         tasks = await kopf.spawn_tasks(
-            registry=registry, settings=_settings(), clusterwide=True, standalone=True, stop_flag=stop
+            registry=registry,
+            settings=_settings(),
+            clusterwide=True,
+            standalone=True,
+            # Without one kopf asks for the user's name. The image's UID has none, and the operator would end at once.
+            identity=IDENTITY,
+            stop_flag=stop,
         )
         restore_signals()
         # On its way out kopf cancels every task it does not know, ours among them, unless told to ignore them.

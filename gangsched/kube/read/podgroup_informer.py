@@ -45,6 +45,8 @@ FIRST_SWEEP_AFTER_S = 3.0
 """kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
 STOP_WITHIN_S = 5.0
 TRY_AT_MOST_EVERY_S = 1.0
+UNFOLLOWED_AFTER_S = 10.0
+"""A fault that lasts for less is an interruption, which the next list makes up for."""
 GONE_AFTER_S = 5.0
 """PodGroups are dropped once their API group was absent for so long: a server that just started may say 404."""
 LOOK_AGAIN_AFTER_S = 1.0
@@ -149,6 +151,10 @@ class PodGroupInformer:
         """Whether changes are heard as they come, from a watch or from kopf; else only lists tell of them."""
         return bool(self._followers) and all(each.is_live or each.is_watching for each in self._followers)
 
+    def is_followed(self) -> bool:
+        """Whether no API group has been unreadable for UNFOLLOWED_AFTER_S, or since the start."""
+        return all(each.store.live for each in self._followers)
+
     async def catch_up(self) -> None:
         """List what kopf does not follow yet. Raises Fault."""
         await asyncio.gather(*(follower.catch_up() for follower in self._followers if not follower.is_live))
@@ -183,6 +189,8 @@ class _ApiGroup:
         self._pace = Pace(TRY_AT_MOST_EVERY_S, now=informer.now, sleep=informer.sleep)
         self._trouble: str | None = None
         self._absent_since_s: float | None = None
+        #: When changes were last received for certain; None: never since the start.
+        self._live_s: float | None = None
 
     async def run(self) -> None:
         """Follow the API group until cancelled."""
@@ -202,7 +210,7 @@ class _ApiGroup:
                 self.store.replace_with_none()
                 self.heard_s = self._now()
                 self.listed.set()
-                self.is_live = True  # there is nothing to hear
+                self._now_live()  # there is nothing to hear
                 delay_s = self._absent.next_s()
             except Fault as fault:
                 if self._now() - began_s > self._informer.sweep_every_s:
@@ -210,6 +218,7 @@ class _ApiGroup:
                 self._absent_since_s = None
                 self._counts.faults += 1
                 self._complain(fault)
+                self._note_outage(fault)
                 delay_s = self._backoff.next_s(fault)
             await self._sleep(delay_s)
 
@@ -332,11 +341,14 @@ class _ApiGroup:
             pause_s = FIRST_SWEEP_AFTER_S
             while not await wait_for_event(ended, pause_s, sleep=self._sleep):
                 await self._sweep(version)
-                self.is_live = not ended.is_set()
+                if not ended.is_set():
+                    self._now_live()
                 live()
                 pause_s = informer.sweep_every_s
             await listening
         finally:
+            if self.is_live:
+                self._live_s = self._now()
             self.is_live = False
             stop.set()
             await self._end(listening)
@@ -357,6 +369,19 @@ class _ApiGroup:
                 listening.cancel()
                 with suppress(asyncio.CancelledError):
                     await listening
+
+    def _now_live(self) -> None:
+        """From here on no change is missed."""
+        self.is_live = True
+        self._live_s = self._now()
+        self.store.follow(live=True)
+
+    def _note_outage(self, fault: Fault) -> None:
+        """Report that changes are not received: at once where they never were, else after UNFOLLOWED_AFTER_S."""
+        if self.api_group == NATIVE and isinstance(fault, ApiFault) and fault.status == FORBIDDEN:
+            return  # counts as absent, see `_sweep`
+        if self._live_s is None or self._now() - self._live_s > UNFOLLOWED_AFTER_S:
+            self.store.follow(live=False)
 
     def _complain(self, fault: Fault) -> None:
         if isinstance(fault, ApiFault) and fault.status == NOT_FOUND:

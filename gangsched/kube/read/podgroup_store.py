@@ -13,7 +13,7 @@ from typing import Any
 from gangsched.api.podgroup import parse_pod_group
 from gangsched.kube.ports import Sink, Warn
 from gangsched.model.objects import PodGroup
-from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
+from gangsched.model.protocol import Applied, Followed, Gone, Message, Replaced, Unread
 
 
 class PodGroupStore:
@@ -26,6 +26,8 @@ class PodGroupStore:
         self._known: dict[str, PodGroup] = {}
         self._deleted: dict[str, int] = {}
         self._served: bool | None = None
+        #: Whether changes are received; only a fault makes this false.
+        self.live = True
 
     def __len__(self) -> int:
         return len(self._known)
@@ -35,7 +37,14 @@ class PodGroupStore:
         if self._served is None:
             return []
         told = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
-        return [told if self._served else Unread(PodGroup, self.api_group)]
+        last = told if self._served else Unread(PodGroup, self.api_group)
+        return [last, Followed(self.api_group, live=False)] if not self.live else [last]
+
+    def follow(self, *, live: bool) -> None:
+        """Report whether changes are received, where that is new."""
+        if live is not self.live:
+            self.live = live
+            self._sink(Followed(self.api_group, live))
 
     def applied(self, body: Mapping[str, Any], version: str) -> None:
         """The stream shows an object: new, changed, or listed again."""

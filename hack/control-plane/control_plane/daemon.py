@@ -15,9 +15,11 @@ import json
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,6 +31,8 @@ from control_plane.ports import free_ports
 
 NAMESPACE, ACCOUNT = "gangsched-system", "gangsched"
 COMMAND = Path(sys.executable).with_name("gangsched")
+#: `USER` of the Dockerfile.
+CONTAINER_UID = 65532
 LOG_LINES = 15
 ASK_AGAIN_S = 0.02
 
@@ -36,9 +40,11 @@ ASK_AGAIN_S = 0.02
 class Daemon:
     """`gangsched run` beside `plane`, ready once `start` returns.
 
-    `log_path`: its log is appended there (default: beside the control plane's logs). `environment` is added to ours;
-    GANGSCHED_HEALTH_HOST is set to 127.0.0.1, and both ports to free ones, so that several may run side by side. At the
-    end of a `with` block its state must be sound (`complaints`).
+    It runs as in its container: under a UID without a passwd entry (`as_in_a_container`) and without HOME, USER or
+    anything else of our environment. `environment` is all it gets beside PATH and TMPDIR; GANGSCHED_HEALTH_HOST is set
+    to 127.0.0.1, and both ports to free ones, so that several may run side by side.
+    `log_path`: its log is appended there (default: beside the control plane's logs). At the end of a `with` block its
+    state must be sound (`complaints`).
     `url` is that of a proxy before the API server.
     """
 
@@ -173,9 +179,12 @@ class Daemon:
     def _argv(self, kubeconfig: Path) -> list[str]:
         names = [word for name in self._names for word in ("--scheduler-name", name)]
         return [
-            # `env` becomes the daemon (exec), so the keeper's child is the daemon itself.
+            # `unshare` and `env` become the daemon (exec), so the keeper's child is the daemon itself.
             # Its temporary files (certificates out of the kubeconfig) go with the control plane, also after a kill.
+            *as_in_a_container(),
             "env",
+            "--ignore-environment",
+            f"PATH={os.defpath}",
             f"TMPDIR={self._plane.workdir}",
             f"GANGSCHED_DEBUG_PORT={self.debug_port}",
             *(f"{key}={value}" for key, value in self._environment.items()),
@@ -222,6 +231,22 @@ class Daemon:
     def _told(self, what: str) -> str:
         lines = [line for entry in self.log_lines()[-LOG_LINES:] for line in _lines(entry)]
         return "\n".join([f"{what}; the end of its log:", *(f"  {line[:600]}" for line in lines)])
+
+
+@cache
+def as_in_a_container() -> tuple[str, ...]:
+    """The command prefix that gives a process the UID of the image, which has no passwd entry; it keeps its files.
+
+    A user namespace with one user in it: libraries that ask who they are (`getpass`, `pathlib.Path.home`) fail as in
+    the container, while the kernel still knows the caller, so that no file has to be opened to others. Empty where the
+    kernel makes no user namespaces for this user.
+    """
+    prefix = ("unshare", "--user", f"--map-user={CONTAINER_UID}", f"--map-group={CONTAINER_UID}")
+    try:
+        allowed = subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:  # no util-linux
+        allowed = False
+    return prefix if allowed else ()
 
 
 def _lines(entry: dict[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.model.objects import PodGroup
-from gangsched.model.protocol import Replaced, Unread
+from gangsched.model.protocol import Followed, Replaced, Unread
 from gangsched.state.podgroup_names import NEIGHBOURS, PodGroupNames, edits
 from tests.builders import members, node, pod_group
 from tests.world import World
@@ -88,3 +88,19 @@ def test_a_new_pod_group_is_news_to_few() -> None:
     for number in range(10_000):
         names.missing(f"ns/job-{number:05}", native=False)
     assert 0 < len(names.add("ns/job-04711x", keys.X_K8S)) <= 4 * NEIGHBOURS + 2
+
+
+def test_what_cannot_be_read_is_not_said_to_be_missing() -> None:
+    """P1: while changes of an API group's PodGroups are not received, a PodGroup may exist that is not known."""
+    world = World(node("a"))
+    world.create(members("train", 1, pod_group=True))
+    assert said(world) == "PodGroup ns/train does not exist"
+    world.say(Followed(keys.X_K8S, live=False))
+    (waiting,) = world.pods.values()
+    world.told()
+    reason, message = world.condition(waiting)
+    assert (reason, "whether PodGroup ns/train exists is not known" in message) == ("PodGroupsUnreadable", True)
+    world.say(Followed(keys.X_K8S, live=True))
+    assert said(world) == "PodGroup ns/train does not exist"
+    world.say(Followed(keys.NATIVE, live=False))
+    assert said(world) == "PodGroup ns/train does not exist"

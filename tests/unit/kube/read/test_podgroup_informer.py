@@ -12,9 +12,15 @@ from gangsched.kube.http.backoff import Pace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.ports import silent
-from gangsched.kube.read.podgroup_informer import GONE_AFTER_S, LISTEN_WITHIN_S, Handler, PodGroupInformer
+from gangsched.kube.read.podgroup_informer import (
+    GONE_AFTER_S,
+    LISTEN_WITHIN_S,
+    UNFOLLOWED_AFTER_S,
+    Handler,
+    PodGroupInformer,
+)
 from gangsched.model.objects import PodGroup
-from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
+from gangsched.model.protocol import Applied, Followed, Gone, Message, Replaced, Unread
 from tests.unit.kube.fakes import FakeTime, compact, line, settle
 
 GROUP = "scheduling.x-k8s.io"
@@ -36,6 +42,7 @@ class Server:
 
     def __init__(self) -> None:
         self.is_served = True
+        self.refuses = False
         self.lists = 0
         self.watches: list[str] = []
         self.open_watches = 0
@@ -43,6 +50,8 @@ class Server:
 
     async def request_json(self, method: str, path: str) -> Any:
         assert method == "GET"
+        if self.refuses:
+            raise Unreachable("The API server does not answer.")
         if not self.is_served:
             raise ABSENT
         if path in SERVED:
@@ -204,3 +213,31 @@ async def test_an_api_group_that_stays_away_takes_its_podgroups_along() -> None:
         await parts.time.advance(GONE_AFTER_S + 2.0)
         assert parts.names() == set()
         assert parts.messages[-1] == Unread(PodGroup, GROUP)
+
+
+async def test_kopf_that_never_listens_is_an_outage_at_once() -> None:
+    """Where kopf ends when it starts PodGroups are reported as unreadable, until the list after a good start."""
+    async with following() as parts:
+        parts.kopf.fails.set()
+        await parts.time.advance(LISTEN_WITHIN_S)
+        assert not parts.informer.is_followed()
+        assert parts.messages[-1] == Followed(GROUP, live=False)
+        assert parts.informer.known()[-1] == Followed(GROUP, live=False)
+        await parts.time.advance(10.0)
+        assert parts.informer.is_followed()
+        assert parts.messages[-1] == Followed(GROUP, live=True)
+
+
+async def test_a_short_interruption_is_no_outage() -> None:
+    """What a list makes up for within seconds is not worth a word; what lasts is."""
+    async with following() as parts:
+        await parts.time.advance(10.0)
+        parts.kopf.fails.set()
+        await parts.time.advance(10.0)
+        assert parts.informer.is_followed()
+        parts.server.refuses = True
+        parts.kopf.fails.set()
+        await parts.time.advance(UNFOLLOWED_AFTER_S / 2)
+        assert parts.informer.is_followed()
+        await parts.time.advance(3 * UNFOLLOWED_AFTER_S)
+        assert [message for message in parts.messages if isinstance(message, Followed)] == [Followed(GROUP, live=False)]
