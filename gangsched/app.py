@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from gangsched.daemon import Daemon
 
 
+PROBES_AFTER_S = 1.0
+
+
 def run_daemon(settings: Settings) -> int:
     """Run until a signal; returns the exit code. Raises SettingsError and Misconfigured for the administrator."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -64,7 +67,10 @@ async def _run(settings: Settings) -> None:
         importing = group.create_task(in_background(_daemon, name="imports"), name="imports")
         handle_signals()
         lease = Lease(settings.lease_namespace, settings.lease_name) if settings.leader_elect else None
+        probed = group.create_task(_answer_probes(settings), name="health of the start")
         missing = await _check(client, stopping, settings, lease)
+        probed.cancel()  # the daemon opens the same port
+        await asyncio.wait({probed})
         if missing is None:
             return
         told = permissions.warnings(missing)
@@ -80,6 +86,18 @@ async def _run(settings: Settings) -> None:
             restore_signals=handle_signals,
             runtime=Runtime(warn=log.warning),
         )
+
+
+async def _answer_probes(settings: Settings) -> None:
+    """Serve the health port while the API server is not reached: the kubelet must not kill who waits as configured.
+
+    Not in the first second: a start that need not wait does not need it, and would pay for its import.
+    """
+    await asyncio.sleep(PROBES_AFTER_S)
+    from gangsched.telemetry.health import serve_health_of_a_start
+
+    async with serve_health_of_a_start(settings.health_host, settings.health_port, waiting_for="the API server"):
+        await asyncio.Event().wait()
 
 
 async def schedule(

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -42,6 +43,9 @@ from gangsched.telemetry.debug import serve_debug
 from gangsched.telemetry.health import serve_health
 from gangsched.telemetry.heartbeat import Heartbeat
 from gangsched.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from gangsched.visibility.server import Server
 
 GC_THRESHOLDS = (30_000, 50, 1_000)
 QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
@@ -95,6 +99,7 @@ class Daemon:
         self.metrics = Metrics()
         self._log = structlog.get_logger()
         self._runtime = runtime = runtime or Runtime(warn=self._log.warning)
+        self._visibility_server: Server | None = None
         self.heartbeat = Heartbeat(self.metrics, now=runtime.now, sleep=runtime.sleep)
         self.state = SchedulingState(parameters.rules(settings))
         self._connection_pool = connection_pool
@@ -154,10 +159,14 @@ class Daemon:
             await loop
             listening = group.create_task(self.loop.listen(), name="loop, stopping")
             volumes.cancel()  # claims may take minutes: the next start finds what was asked for, and completes it
+            stopped_s = self._runtime.now()
             await (self._finish() if self._leads() else self.binder.drain(LOST_DRAIN_S))
-            for task in (listening, *writers):
+            for task in writers:
                 task.cancel()
             await self._resign(term)
+            if not is_lost:
+                await self._drain_visibility(until_s=stopped_s + self.settings.visibility_drain_s)
+            listening.cancel()
         self._connection_pool.close()
         if not is_lost:
             self._log.info("stopped")
@@ -197,6 +206,11 @@ class Daemon:
         if self._leadership is not None and not self.binder.pending and await self._leadership.release():
             self._log.info("released the lease")
 
+    async def _drain_visibility(self, *, until_s: float) -> None:
+        """Keep answering for the API of gangs: proxies route to a stopping replica until its endpoint is gone."""
+        if self._visibility_server is not None:
+            await self._runtime.sleep(max(0.0, until_s - self._runtime.now()))
+
     def _health(self) -> AbstractAsyncContextManager[None]:
         return serve_health(
             self.settings.health_host,
@@ -208,15 +222,19 @@ class Daemon:
         )
 
     def _waiting_for(self) -> list[str]:
-        """The resources that have not been read yet, or whose changes are not received.
+        """Why the replica is not ready: resources that are not read, or whose changes are not received, among others.
 
         A standby is ready only once it receives changes of PodGroups; a leader plans as soon as it has listed them.
         """
+        if self._stopping.is_set():
+            return ["shutdown"]
         missing = self.informers.waiting_for()
         pod_groups = self.informers.pod_groups
         stands_by = self._leadership is not None and not self._leads()
         if "podgroups" not in missing and (not pod_groups.is_followed() or (stands_by and not pod_groups.is_live())):
             missing.append("podgroups")
+        if self.settings.visibility_port and (self._visibility_server is None or not self._visibility_server.is_open):
+            missing.append("visibility")
         return missing
 
     def _debug(self) -> AbstractAsyncContextManager[None]:
@@ -257,10 +275,13 @@ class Daemon:
                 self.settings, self.state, self._connection_pool, self._runtime, leads=self._leads, identity=identity
             )
             async with server.serving(listener):
+                self._visibility_server = server
                 await asyncio.Event().wait()
         except Exception:
             self._log.exception("the visibility API cannot be served")
             listener.close()  # who connects is refused at once: discovery and the end of namespaces must not hang
+        finally:
+            self._visibility_server = None
 
     async def _announce(self) -> None:
         """Log once that the caches are full, and freeze their objects for the garbage collector."""

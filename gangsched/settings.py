@@ -250,6 +250,12 @@ class Settings(BaseSettings):
     )
     lease_retry_s: float = Field(default=2, ge=0.1, le=60, description="Time between renewals, and between looks.")
     shutdown_s: float = Field(default=10.0, gt=0, le=300, description="Time to finish binds and reports after SIGTERM.")
+    visibility_drain_s: float = Field(
+        default=5.0,
+        ge=0,
+        le=60,
+        description="Time that the API of gangs stays open after SIGTERM, until no Service routes to the replica.",
+    )
 
     @classmethod
     def settings_customise_sources(

@@ -27,7 +27,7 @@ COPIES = {
         for name in (
             "admission.yaml",
             "pdb.yaml",
-            "quota.yaml",
+            "priority-class.yaml",
             "rbac.yaml",
             "rbac-preemption.yaml",
             "rbac-users.yaml",

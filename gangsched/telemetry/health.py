@@ -16,6 +16,8 @@ from gangsched.telemetry.heartbeat import Heartbeat
 from gangsched.telemetry.metrics import Metrics
 from gangsched.telemetry.serving import serve
 
+REMEDY = "choose another --health-port, or 0 for none"
+
 
 def health_app(
     *,
@@ -49,6 +51,23 @@ def health_app(
 
 
 @asynccontextmanager
+async def serve_health_of_a_start(host: str, port: int, *, waiting_for: str) -> AsyncIterator[None]:
+    """/livez and /readyz of a process that only waits for `waiting_for` so far; else as `serve_health`."""
+    answer = {"ready": False, "waitingFor": [waiting_for]}
+
+    async def livez(request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(request: web.Request) -> web.Response:
+        return web.json_response(answer, status=503)
+
+    app = web.Application(client_max_size=1024)
+    app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz)])
+    async with serve(app, host, port, what="health and metrics", remedy=REMEDY):
+        yield
+
+
+@asynccontextmanager
 async def serve_health(
     host: str,
     port: int,
@@ -63,6 +82,5 @@ async def serve_health(
     Raises SettingsError when the port is not available.
     """
     app = health_app(metrics=metrics, heartbeat=heartbeat, waiting_for=waiting_for, role=role)
-    remedy = "choose another --health-port, or 0 for none"
-    async with serve(app, host, port, what="health and metrics", remedy=remedy):
+    async with serve(app, host, port, what="health and metrics", remedy=REMEDY):
         yield

@@ -83,6 +83,11 @@ class Server:
             warn=self._warn,
         )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether connections are taken: there is a certificate."""
+        return self._tls is not None
+
     @asynccontextmanager
     async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
         """Serve while the block runs who connects to `listener`."""

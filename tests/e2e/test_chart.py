@@ -142,7 +142,7 @@ def test_what_can_be_left_out_and_added() -> None:
     for word, gone in (
         ("admissionPolicy.enabled=false", {name for name in whole if name[0].startswith("ValidatingAdmission")}),
         ("networkPolicy.enabled=false", {("NetworkPolicy", "gangsched")}),
-        ("quota.enabled=false", {("ResourceQuota", "gangsched-critical-pods")}),
+        ("priorityClass.create=false", {("PriorityClass", "gangsched")}),
         ("podDisruptionBudget.enabled=false", {("PodDisruptionBudget", "gangsched")}),
         ("replicas=1", {("PodDisruptionBudget", "gangsched")}),
         ("rbac.preemption=false", {name for name in whole if name[1].startswith("gangsched-preemption")}),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -58,6 +62,37 @@ def test_a_cluster_that_comes_late_is_waited_for(plane: ControlPlane, tmp_path: 
     assert progress, ran.stderr
     assert all("does not answer" in line and "s more" in line for line in progress), ran.stderr
     assert last.startswith("gangsched: Cannot reach the API server")
+
+
+def test_a_start_that_waits_answers_its_probes(plane: ControlPlane, tmp_path: Path) -> None:
+    """The kubelet does not kill who waits for an API server as configured: /livez is green, /readyz names the wait."""
+    away, health = free_ports(2)
+    (tmp_path / "config").write_text(plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{away}"))
+    flags = ("--health-port", str(health), "--health-host", "127.0.0.1", "--kubeconfig", str(tmp_path / "config"))
+    environment = {**os.environ, "GANGSCHED_API_SERVER_WAIT_S": "6"}
+    with subprocess.Popen([COMMAND, "run", *flags], stderr=subprocess.PIPE, text=True, env=environment) as waiting:
+        assert waiting.stderr is not None
+        deadline_s = time.monotonic() + 10.0
+        while (found := page(health, "/livez")) is None:
+            assert time.monotonic() < deadline_s, "the health port is not open"
+            time.sleep(0.05)
+        assert found == (200, "ok\n")
+        status, text = page(health, "/readyz") or (0, "{}")
+        assert (status, json.loads(text)) == (503, {"ready": False, "waitingFor": ["the API server"]})
+        *_, last = waiting.stderr.read().strip().splitlines()
+    assert waiting.returncode == 2
+    assert last.startswith("gangsched: Cannot reach the API server")
+
+
+def page(port: int, path: str) -> tuple[int, str] | None:
+    """Status and text of a page of 127.0.0.1; None while nobody listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5.0) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except urllib.error.URLError:
+        return None
 
 
 def test_bad_kubeconfig(tmp_path: Path) -> None:

@@ -180,9 +180,14 @@ def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api:
     assert shown["pg"] == f"podgroup.{X_K8S}/training"
 
 
-def test_nodes_with_gpus_are_better_than_none(plane: ControlPlane, api: Api) -> None:
-    """The affinity is a preference: where only nodes with GPUs take pods, the replicas are there."""
+def test_nodes_with_gpus_are_for_work(plane: ControlPlane, api: Api) -> None:
+    """The affinity is required: where only nodes with GPUs take pods the replicas wait, but for the overlay."""
     for index in range(2):
         kubectl(plane, "cordon", f"cpu-{index}")
-    type_in(plane, BY_KUBECTL)
+    kubectl(plane, "apply", "--server-side", "-f", "manifests/install.yaml")
+    wait = ("wait", "-n", "gangsched-system", "pod", "-l", "app.kubernetes.io/name=gangsched", "--timeout=30s")
+    kubectl(plane, *wait, "--for=jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable")
+    assert not any(replicas(api).values())
+    kubectl(plane, "apply", "--server-side", "-k", "overlays/on-accelerator-nodes")
+    kubectl(plane, "rollout", "status", "-n", "gangsched-system", "deploy/gangsched", "--timeout=60s")
     assert sorted(replicas(api).values()) == ["gpu-0", "gpu-1"]

@@ -59,7 +59,11 @@ class Served:
 
 def serving(plane: ControlPlane, port: int, **environment: str) -> Daemon:
     """A daemon that serves on this port of 127.0.0.1."""
-    settings = {"GANGSCHED_VISIBILITY_PORT": str(port), "GANGSCHED_VISIBILITY_HOST": "127.0.0.1"}
+    settings = {
+        "GANGSCHED_VISIBILITY_PORT": str(port),
+        "GANGSCHED_VISIBILITY_HOST": "127.0.0.1",
+        "GANGSCHED_VISIBILITY_DRAIN_S": "0",  # nothing routes to it once it is told to stop
+    }
     return Daemon(plane, environment={**settings, **environment}, log_path=plane.logs / f"gangsched-{port}.log")
 
 

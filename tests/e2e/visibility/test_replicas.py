@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http import HTTPStatus
 
 import pytest
 from control_plane import ControlPlane
@@ -20,6 +23,7 @@ from tests.e2e.visibility.conftest import API_SERVICE, GANGS, Kubectl, await_ava
 pytestmark = pytest.mark.e2e
 
 SECRET = "/api/v1/namespaces/gangsched-system/secrets/gangsched-visibility"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
 GANG = f"{GANGS}/namespaces/default/gangs/training"
 
 
@@ -128,3 +132,30 @@ def _is_gone(api: Api, path: str) -> bool:
     except ApiError as error:
         return error.status == 404
     return False
+
+
+def test_a_replica_that_stops_answers_until_nothing_routes_to_it(plane: ControlPlane, api: Api) -> None:
+    """After SIGTERM the Lease is free at once and /readyz is red, while requests that still arrive are answered."""
+    (port,) = free_ports(1)
+    apply_visibility(api, port)
+    api.delete(LEASE)
+    make.create_all(api, [make.released_lease()])
+    drain_s = 3.0
+    daemon = serving(plane, port, GANGSCHED_LEADER_ELECT="true", GANGSCHED_VISIBILITY_DRAIN_S=str(drain_s))
+    daemon.start()
+    try:
+        assert json.loads(daemon.http("/readyz")[1])["ready"], "ready means that the API of gangs is served, too"
+        await_available(api)
+        until(lambda: bool(api.get(LEASE)["spec"].get("holderIdentity")))
+        os.kill(daemon.pid, signal.SIGTERM)
+        told_s = time.monotonic()
+        until(lambda: not api.get(LEASE)["spec"].get("holderIdentity"), within_s=1.0)
+        answers = 0
+        while time.monotonic() < told_s + drain_s - 0.5:
+            assert api.get(f"{GANGS}/gangs")["kind"] == "GangList"
+            assert daemon.http("/readyz")[0] == HTTPStatus.SERVICE_UNAVAILABLE
+            answers += 1
+        assert answers > 10
+        assert daemon.stop() == 0
+    finally:
+        daemon.kill()
