@@ -104,6 +104,8 @@ TARGETS = (
 )
 #: Built only by name: what the gate does not need.
 ON_DEMAND = (
+    Target("kubelet", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+    Target("kube-proxy", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"),
     Target(
         "mpi-operator",
         "../tools/mpi-operator",

@@ -17,6 +17,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 LIFETIME = datetime.timedelta(days=30)
 #: The common name of the API server as a proxy, as kubeadm has it.
 FRONT_PROXY = "front-proxy-client"
+#: Of this machine, and the first one of the service range.
+APISERVER_ADDRESSES = ("127.0.0.1", "10.0.0.1")
 APISERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
@@ -76,6 +78,36 @@ def make_pki(folder: Path) -> Pki:
     return pki
 
 
+class Authority:
+    """An authority whose certificates and keys lie in `folder`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._key = folder, ec.generate_private_key(ec.SECP256R1())
+        self._certificate = _certificate(_name(name), self._key, issuer=None)
+        self.path = folder / f"{name}.crt"
+        _write_cert(self.path, self._certificate)
+
+    def issue(
+        self, name: str, *, group: str = "", file: str = "", names: Sequence[str] = (), addresses: Sequence[str] = ()
+    ) -> tuple[Path, Path]:
+        """Write a certificate and key for a client, which with names or addresses is a server, too; their paths."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._folder / f"{file or name}.crt"
+        issued = _certificate(
+            _name(name, group=group),
+            key,
+            issuer=(self._certificate, self._key),
+            server=bool(names or addresses),
+            client=True,
+            names=names,
+            addresses=addresses,
+        )
+        _write_cert(certificate, issued)
+        _write_key(certificate.with_suffix(".key"), key)
+        return certificate, certificate.with_suffix(".key")
+
+
 def make_serving(folder: Path, *names: str) -> bytes:
     """Write `tls.crt` and `tls.key` of a server with these DNS names; returns its authority (PEM)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +140,9 @@ def _certificate(
     *,
     issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None,
     server: bool = False,
+    client: bool = False,
     names: Sequence[str] = APISERVER_NAMES,
+    addresses: Sequence[str] = APISERVER_ADDRESSES,
 ) -> x509.Certificate:
     """A certificate for `key`: of an authority when there is no issuer, else of a server (with its names) or a client.
 
@@ -130,12 +164,12 @@ def _certificate(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
     if issuer is not None:
-        purpose = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
-        builder = builder.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        purposes = [ExtendedKeyUsageOID.SERVER_AUTH] if server else []
+        purposes += [ExtendedKeyUsageOID.CLIENT_AUTH] if client or not server else []
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
     if server:
         alternatives = [
-            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-            x509.IPAddress(ipaddress.ip_address("10.0.0.1")),  # the first address of the service range
+            *(x509.IPAddress(ipaddress.ip_address(address)) for address in addresses),
             *map(x509.DNSName, names),
         ]
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)

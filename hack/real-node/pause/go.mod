@@ -1,0 +1,3 @@
+module gangsched.dev/hack/real-node/pause
+
+go 1.24
