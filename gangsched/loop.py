@@ -30,7 +30,7 @@ from gangsched.model.protocol import (
     PreemptionOrder,
     Report,
 )
-from gangsched.model.reasons import Reason
+from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
 
@@ -182,6 +182,8 @@ class Loop:
             if isinstance(message, Bound | BindGone | BindFailed):
                 self._metrics.binds[BIND_RESULTS[type(message)]].inc()
             for event in self._state.apply(message, now_s=now_s):
+                if event.reason == EventReason.SET_ASIDE:
+                    self._log.error(event.message)
                 self._ports.tell(event)
 
     def _plan(self, now_s: float) -> bool:

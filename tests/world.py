@@ -43,6 +43,7 @@ from gangsched.model.protocol import (
     SetPodCondition,
     SetPodGroupStatus,
 )
+from gangsched.model.reasons import EventReason
 from gangsched.model.storage import ClaimRef, Volume
 from gangsched.state.members import State
 from gangsched.state.scheduling import Rules, SchedulingState
@@ -82,6 +83,7 @@ class World:
         self.reports: list[Report] = []
         self.plans: list[Plan] = []
         self.mark_pods = True
+        self.sets_aside = False  # whether objects may fail to be applied
         self.show_binds = True
         self.preempts = preempts
         self._list_budgets()
@@ -92,7 +94,9 @@ class World:
     def say(self, *messages: Message) -> None:
         """Messages arrive."""
         for message in messages:
-            self.reports += self.state.apply(message, now_s=self.now_s)
+            told = self.state.apply(message, now_s=self.now_s)
+            assert self.sets_aside or not any(event.reason == EventReason.SET_ASIDE for event in told), told
+            self.reports += told
 
     def add_nodes(self, *nodes: Node) -> None:
         """Nodes appear or change."""

@@ -135,7 +135,8 @@ class Ledger:
         if known is None:
             row = self.resources[name]
             nodes = np.flatnonzero(self.allocatable[row])
-            used = (self.allocatable[:, nodes] - self._snapshot.free[:, nodes]).sum(axis=1)
+            offered = self.allocatable[:, nodes]
+            used = np.minimum(offered - self._snapshot.free[:, nodes], offered).sum(axis=1)
             rows = {other: self.resources[other] for other in (CPU, MEMORY) if other in self.resources}
             unit, taken = self.unit(name), int(used[row])
             each = {other: int(used[r]) * unit // taken for other, r in rows.items()} if taken > 0 else {}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from gangsched.model.inter_pod import InterPodConstraints, Requirement
-from gangsched.model.resources import ResourceVector
+from gangsched.model.resources import AMOUNT_LIMIT, PODS, ResourceVector
 
 NOTHING: Mapping[str, str] = {}
 NO_CONSTRAINTS = InterPodConstraints()
@@ -181,6 +181,24 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def live(self) -> bool:
         """Neither Succeeded nor Failed."""
         return self.phase not in TERMINAL
+
+
+TAKES_ALL = Shape(requests=((PODS, AMOUNT_LIMIT),))
+"""Leaves a node no room for another pod, whatever the node offers."""
+
+
+def stand_in(uid: str, namespace: str, name: str, node: str) -> Pod:
+    """What counts in place of a pod on `node` that cannot be understood: it takes all room, and cannot be evicted."""
+    return Pod(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        creation_s=0,
+        shape=TAKES_ALL,
+        node_name=node,
+        phase=Phase.RUNNING,
+        mirror=True,
+    )
 
 
 class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -36,6 +36,7 @@ class EventReason(StrEnum):
     MIXED_SCHEDULERS = "MixedSchedulers"
     KUBELET_REJECTED = "KubeletRejected"
     OVERRUN = "Overrun"
+    SET_ASIDE = "SetAside"
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     FAILED_BINDING = "FailedBinding"

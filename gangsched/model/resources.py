@@ -22,8 +22,10 @@ HUGEPAGES_PREFIX: Final = "hugepages-"
 
 QUANTITY_LIMIT: Final = 2**63 - 1
 """Quantities saturate here, as in Kubernetes."""
-AMOUNT_LIMIT: Final = 2**53
-"""Entries of a vector saturate here (8 PiB): a thousand such pods still sum up within int64 columns."""
+AMOUNT_LIMIT: Final = 2**48
+"""Entries of a vector saturate here (256 TiB): 32,767 nodes that offer as much still sum up within int64."""
+OVERFULL: Final = -(2**62)
+"""Free room saturates here: pods bound past the scheduler may ask any sum of one node, which then is simply full."""
 
 _ACCELERATOR_NAMES: Final = frozenset(
     {

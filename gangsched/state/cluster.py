@@ -1,9 +1,9 @@
 """Nodes and what occupies them, kept as columns for `core`.
 
-Law: the columns are always the exact sum of what was put on the nodes. Who is where, and why, is for the members to say
-(`member_store`). Pods on nodes that are not known (yet) are counted once the node appears; until then they change no
-snapshot and wake nobody, for with a node pool most pods may be on such nodes (semantics I7). The pods of a node are
-kept by uid, and copied only when they change after a snapshot has shown them.
+Law: the columns are the exact sum of what was put on the nodes, down to `OVERFULL`. Who is where, and why, is for the
+members to say (`member_store`). Pods on nodes that are not known (yet) are counted once the node appears; until then
+they change no snapshot and wake nobody, for with a node pool most pods may be on such nodes (semantics I7). The pods of
+a node are kept by uid, and copied only when they change after a snapshot has shown them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.model.objects import Namespace, Node, Pod
 from gangsched.model.pods_by_node import Memo, PodsByNode, Residents, TermOwner
-from gangsched.model.resources import PODS
+from gangsched.model.resources import AMOUNT_LIMIT, OVERFULL, PODS
 from gangsched.model.snapshot import Ints, NodeTable, Nomination, Snapshot
 from gangsched.state.storage_cache import StorageCache
 
 NOBODY: Residents = {}
 SNAPSHOTS_IN_AN_AGE = 250
+MOST_USED = AMOUNT_LIMIT - OVERFULL
+"""Leaves `OVERFULL` of whatever a node offers."""
 
 
 class Cluster:
@@ -134,6 +136,28 @@ class Cluster:
         here = {node} & self._nodes.keys()
         keeps_others_off = pod.claims or (here and pod.shape.inter_pod and pod.shape.inter_pod.anti_affinity)
         self._grown.update(self._nodes if keeps_others_off else here)
+
+    def expel(self, uid: str, nodes: Iterable[str]) -> None:
+        """Remove a pod from `nodes`, whatever of it was put there; all that is summed over pods is summed again."""
+        for node in nodes:
+            left = {each: pod for each, pod in self._residents.pop(node, NOBODY).items() if each != uid}
+            self._unshown.discard(node)
+            self._used.pop(node, None)
+            for pod in left.values():
+                for name, amount in pod.shape.requests:
+                    self._used[node][name] = self._used[node].get(name, 0) + amount
+            if left:
+                self._residents[node] = left
+            self.open((node,))
+            self.touch(node)
+        self._term_owners = {}
+        for node in self._nodes:
+            for pod in self.residents(node).values():
+                self._count_terms(pod, +1)
+        self.nominate(uid, None)
+        self.storage_cache.expel(uid)
+        self._stale_columns = self._stale_table = self._stirred = True
+        self._snapshot = None
 
     def renew(self, pod: Pod, node: str) -> None:
         """Replace a pod by a version that filters cannot tell apart; a snapshot may show either."""
@@ -271,10 +295,11 @@ class Cluster:
         self._rows[index] = residents
         self._version += 1
         self._versions[index] = self._version
-        for name, amount in pod.shape.requests:
+        for name, _ in pod.shape.requests:
             row = self._resources.get(name)
             if row is not None:
-                self._free[row, index] -= sign * amount
+                # Recounted, since a sum that saturated cannot be counted back.
+                self._free[row, index] = max(int(self._allocatable[row, index]) - used[name], OVERFULL)
 
     def _settle(self, pod: Pod, node: str, sign: int) -> Residents:
         """Update the residents of one node; these."""
@@ -312,18 +337,20 @@ class Cluster:
                 for name, _ in node.allocatable:
                     self._resources.setdefault(name, len(self._resources))
             self._allocatable = self._filled(dict(node.allocatable) for node in self._table.nodes)
-            self._free = self._allocatable - self._filled(self._used.get(name, {}) for name in self._table.names)
+            used = self._filled(self._used.get(name, {}) for name in self._table.names)
+            self._free = np.maximum(self._allocatable - used, OVERFULL)
             self._stale_columns = False
 
     def _filled(self, amounts: Iterable[Mapping[str, int]]) -> Ints:
         """A column for each of `amounts`; row by row, because NumPy takes a list faster than single numbers."""
         columns = tuple(amounts)
-        rows = [[each.get(name, 0) for each in columns] for name in self._resources]
+        rows = [[min(each.get(name, 0), MOST_USED) for each in columns] for name in self._resources]
         return np.array(rows, dtype=np.int64).reshape(len(rows), len(columns))
 
     def _fill_column(self, index: int, node: Node) -> None:
         self._allocatable[:, index] = self._filled((dict(node.allocatable),))[:, 0]
-        self._free[:, index] = self._allocatable[:, index] - self._filled((self._used.get(node.name, {}),))[:, 0]
+        used = self._filled((self._used.get(node.name, {}),))[:, 0]
+        self._free[:, index] = np.maximum(self._allocatable[:, index] - used, OVERFULL)
 
 
 def _attributes(node: Node) -> tuple[object, ...]:

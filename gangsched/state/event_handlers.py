@@ -1,7 +1,8 @@
 """Event handlers: apply messages to the state.
 
-Law: every message is applied whole and in order, and never fails: an outdated or impossible one is ignored. Nothing is
-decided here; changed groups are planned after the next `Registry.refresh`.
+Law: every message is applied whole and in order, and never fails: an outdated or impossible one is ignored, and an
+object whose application raises is set aside (semantics I8). Nothing is decided here; changed groups are planned after
+the next `Registry.refresh`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import assert_never
 from gangsched.api.gang_spec import gang_id
 from gangsched.api.run_time import run_time
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.objects import Namespace, Node, Phase, Pod, PodGroup
+from gangsched.model.objects import Namespace, Node, Phase, Pod, PodGroup, stand_in
 from gangsched.model.protocol import (
     Applied,
     BindFailed,
@@ -39,6 +40,7 @@ from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reserving.overruns import Overruns
+from gangsched.state.set_aside import SetAside
 
 PLAIN = "pod:"
 """Before the "namespace/name" of a pod without a gang; no namespace has a colon, so it is no gang's id."""
@@ -78,6 +80,7 @@ class EventHandlers:
         self._names = names
         self._avoid_s = avoid_s
         self._bind_retry_keep_s = bind_retry_keep_s
+        self.set_aside = SetAside()
 
     def apply(self, message: Event | Outcome | BindUndecided, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply one message; returns Events that are due whatever is decided next."""
@@ -90,7 +93,7 @@ class EventHandlers:
                 return self._replaced(message, now_s)
             case Unread(kind=kind, api_group=api_group):
                 if kind is PodGroup:
-                    self._replace_pod_groups(api_group, (), served=False)
+                    self._replace_pod_groups(api_group, (), now_s, served=False)
                 elif kind is PodDisruptionBudget:
                     self._disruption_budgets.miss()
                 else:
@@ -105,10 +108,30 @@ class EventHandlers:
                 assert_never(message)
         return ()
 
-    def _applied(self, item: Object, now_s: float) -> tuple[RecordEvent, ...]:
+    def _applied(self, item: Object, now_s: float, *, listed: bool = False) -> tuple[RecordEvent, ...]:
+        """Apply one object. Whatever that raises is about this object alone, and must not end the process (I8)."""
+        try:
+            events = self._apply_object(item, now_s, listed=listed)
+        except Exception as error:
+            self._counts.set_aside += 1
+            if isinstance(item, Pod):
+                self._stand_in(item)
+            elif isinstance(item, Node):
+                self._cluster.apply_node(Node(name=item.name, uid=item.uid))  # which offers nothing
+            return self.set_aside.add(item, error)
+        self.set_aside.applied(item)
+        return events
+
+    def _stand_in(self, pod: Pod) -> None:
+        """Take a pod out, however far its change came; if it runs, a stand-in takes all room of its node (I8)."""
+        self._members.expel(pod.uid, pod.node_name)
+        if pod.node_name and pod.live:
+            self._members.admit(stand_in(pod.uid, pod.namespace, pod.name, pod.node_name), None)
+
+    def _apply_object(self, item: Object, now_s: float, *, listed: bool) -> tuple[RecordEvent, ...]:
         match item:
             case Pod():
-                return self._apply_pod(item, now_s)
+                return self._apply_pod(item, now_s, listed=listed)
             case Node():
                 self._cluster.apply_node(item)
             case Namespace():
@@ -123,8 +146,9 @@ class EventHandlers:
 
     def _gone(self, message: Gone) -> None:
         kind, key = message.kind, message.key
+        self.set_aside.gone(kind, key)
         if kind is Pod:
-            self._members.drop(key)
+            self._drop_pod(key)
         elif kind is Node:
             self._drop_node(key)
         elif kind is Namespace:
@@ -141,11 +165,11 @@ class EventHandlers:
         if kind is Pod:
             return self._replace_pods(items, now_s)
         if kind is Node:
-            self._replace_nodes(items)
-        elif kind is Namespace:
+            return self._replace_nodes(items, now_s)
+        if kind is Namespace:
             self._cluster.replace_namespaces(items)
         elif kind is PodGroup:
-            self._replace_pod_groups(message.api_group, items)
+            return self._replace_pod_groups(message.api_group, items, now_s)
         elif kind is PodDisruptionBudget:
             self._disruption_budgets.replace(items)
         else:
@@ -154,8 +178,15 @@ class EventHandlers:
 
     def _replace_pods(self, pods: tuple[Pod, ...], now_s: float) -> tuple[RecordEvent, ...]:
         for uid in self._members.uids() - {pod.uid for pod in pods}:
+            self._drop_pod(uid)
+        return tuple(event for pod in pods for event in self._applied(pod, now_s, listed=True))
+
+    def _drop_pod(self, uid: str) -> None:
+        try:
             self._members.drop(uid)
-        return tuple(event for pod in pods for event in self._apply_pod(pod, now_s, listed=True))
+        except Exception:  # nothing of it is left to be told of
+            self._counts.set_aside += 1
+            self._members.expel(uid)
 
     def _helped(self, members: Iterable[Member]) -> None:
         """Something changed about the claims of these members: their groups are looked at again (semantics Q3)."""
@@ -211,12 +242,11 @@ class EventHandlers:
         self._cluster.drop_node(name)
         self._members.release([self._members[uid] for uid in self._cluster.residents(name)])
 
-    def _replace_nodes(self, nodes: tuple[Node, ...]) -> None:
+    def _replace_nodes(self, nodes: tuple[Node, ...], now_s: float) -> tuple[RecordEvent, ...]:
         listed = {node.name for node in nodes}
         for name in self._cluster.nodes.keys() - listed:
             self._drop_node(name)
-        for node in nodes:
-            self._cluster.apply_node(node)
+        return tuple(event for node in nodes for event in self._applied(node, now_s))
 
     def _apply_pod_group(self, pod_group: PodGroup) -> None:
         record = self._registry.gangs.get(pod_group.id) or self._registry.gang(pod_group.id)
@@ -247,14 +277,15 @@ class EventHandlers:
         for gang in gangs:
             self._registry.touch(gang)
 
-    def _replace_pod_groups(self, api_group: str, pod_groups: tuple[PodGroup, ...], *, served: bool = True) -> None:
+    def _replace_pod_groups(
+        self, api_group: str, pod_groups: tuple[PodGroup, ...], now_s: float, *, served: bool = True
+    ) -> tuple[RecordEvent, ...]:
         self._touch(self._registry.pod_group_names.serve(api_group, served=served))
         listed = {pod_group.id for pod_group in pod_groups}
         for gang, record in list(self._registry.gangs.items()):
             if api_group in record.pod_groups and gang not in listed:
                 self._drop_pod_group(api_group, gang, "")
-        for pod_group in pod_groups:
-            self._apply_pod_group(pod_group)
+        return tuple(event for pod_group in pod_groups for event in self._applied(pod_group, now_s))
 
     def _undecided(self, bind: BindUndecided) -> None:
         """A pod that may be bound any moment takes its room until that is known (semantics B3)."""

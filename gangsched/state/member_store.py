@@ -137,6 +137,23 @@ class MemberStore:
             self._tell_gone(uid)
         return member
 
+    def expel(self, uid: str, *nodes: str) -> None:
+        """Take out a member whose change raised, wherever that stopped: every index is made from the others (I8).
+
+        `nodes` are where its change may have put it.
+        """
+        member = self._members.pop(uid, None)
+        if member is not None:
+            nodes = (*nodes, member.node)
+            gang = self._registry.gangs.get(member.gang)
+            if gang is not None:
+                gang.members.pop(uid, None)
+                self._registry.touch(gang.id)
+        self._cluster.expel(uid, {node for node in nodes if node})
+        self._priorities = Counter(each.pod.priority for each in self._members.values() if each.node)
+        self._waiting = Counter(each.pod.priority for each in self._members.values() if each.state in WAITS)
+        self._tell_gone(uid)
+
     # --- what we decide, and how our orders end ---------------------------------------------------------------------
 
     def change(self, member: Member, change: Change, *, node: str = "", selections: tuple[Selection, ...] = ()) -> None:

@@ -125,6 +125,15 @@ class StorageCache:
             self._unplaced.pop(pod.uid, None)
         self._photo = None
 
+    def expel(self, uid: str) -> None:
+        """A pod uses no claim any more, whatever was kept of it."""
+        for key in [key for key, users in self._users.items() if uid in users]:
+            del self._users[key][uid]
+            if not self._users[key]:
+                del self._users[key]
+        self._unplaced.pop(uid, None)
+        self._photo = None
+
     def users(self) -> Mapping[str, Mapping[str, Member]]:
         """The live members that name each claim, by its key and then by uid."""
         return self._users

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gangsched.model.objects import Pod
+from gangsched.model.resources import OVERFULL
 from gangsched.state.member_store import WAITS
 from gangsched.state.members import Member, State
 from gangsched.state.reporting.gang_numbers import count_pending
@@ -102,7 +103,7 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     for name, node in state.cluster.nodes.items():
         offered, index = dict(node.allocatable), snapshot.table.index[name]
         for resource, row in snapshot.resources.items():
-            free = offered.get(resource, 0) - used[name][resource]
+            free = max(offered.get(resource, 0) - used[name][resource], OVERFULL)
             if snapshot.free[row, index] != free:
                 yield f"of {resource} {snapshot.free[row, index]} is free on node {name}, and should be {free}"
 

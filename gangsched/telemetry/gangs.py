@@ -68,3 +68,5 @@ class GangMetrics(Collector):
         yield CounterMetricFamily("gangsched_timeouts", timed_out, counts.timed_out)
         rejected = "Bound members that a kubelet rejected."
         yield CounterMetricFamily("gangsched_kubelet_rejections", rejected, counts.kubelet_rejected)
+        set_aside = "Objects that could not be applied and were set aside; the log and an Event name them."
+        yield CounterMetricFamily("gangsched_objects_set_aside", set_aside, counts.set_aside)

@@ -175,6 +175,24 @@ def test_a_giant_pod_and_an_empty_node(plane: ControlPlane, api: Api) -> None:
         daemon.check()
 
 
+def test_one_node_asked_for_more_than_int64_is_full(plane: ControlPlane, api: Api) -> None:
+    """I8: 1,100 pods that name their node and ask for 8 PiB each end no process, at a rebuild or at the start."""
+    make.create_all(api, [make.node("n0", pods=2_000), make.node("n1", gpus=4)])
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
+        greedy = [make.pod(f"greedy-{i}", memory=str(2**53), spec={"nodeName": "n0"}) for i in range(1_100)]
+        make.create_all(api, greedy)
+        make.create_all(api, [make.node("n2", gpus=4)])  # rebuilds every column
+        make.create_all(api, make.gang("running", members=4, gpus=1))
+        pods.wait_for(lambda items: len(nodes_of(items, "running-")) == 4, within_s=WITHIN_S, what="a gang beside them")
+        daemon.check()
+    with Daemon(plane) as daemon, Following(api, PODS) as pods:
+        make.create_all(api, make.gang("restarted", members=4, gpus=1))
+        pods.wait_for(lambda items: len(nodes_of(items, "restarted-")) == 4, within_s=WITHIN_S, what="a gang later")
+        found = nodes_of(pods.objects(), "restarted-") | nodes_of(pods.objects(), "running-")
+        assert set(found.values()) == {"n1", "n2"}
+        daemon.check()
+
+
 def test_it_only_asks_for_what_its_role_allows(plane: ControlPlane, api: Api) -> None:
     """Under its own ServiceAccount the daemon is never refused anything it asks for."""
     make.create_all(api, [make.node("n0", gpus=2)])

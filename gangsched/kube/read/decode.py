@@ -28,7 +28,18 @@ from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable, conditions
 from gangsched.kube.read.wire import Meta, Owner, PodStatus, WireDisruptionBudget, WireNamespace, WireNode, WirePod
 from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE, PodDisruptionBudget
-from gangsched.model.objects import NOTHING, TERMINAL, ClaimUse, Namespace, Node, Phase, Pod, ScheduledCondition, Shape
+from gangsched.model.objects import (
+    NOTHING,
+    TERMINAL,
+    ClaimUse,
+    Namespace,
+    Node,
+    Phase,
+    Pod,
+    ScheduledCondition,
+    Shape,
+    stand_in,
+)
 from gangsched.model.resources import QuantityError, parse_resources
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -115,6 +126,14 @@ def _pod(
         never_preempts=spec.preemption_policy == NEVER,
         disruption_target=is_target,
     )
+
+
+def instead_of_pod(wire: WirePod, old: Pod | None) -> Pod | None:
+    """What counts of a pod that cannot be understood: its last version, or all room of its node (semantics I8)."""
+    meta, node = wire.metadata, wire.spec.node_name
+    if not node or wire.status.phase in TERMINAL or (old is not None and old.node_name == node):
+        return old
+    return stand_in(meta.uid, meta.namespace, meta.name, node)
 
 
 def decode_node(wire: WireNode) -> Node:

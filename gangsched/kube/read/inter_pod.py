@@ -68,7 +68,7 @@ def _spread(constraint: SpreadConstraint) -> Spread:
         topology_key=constraint.topology_key,
         max_skew=constraint.max_skew,
         selector=label_selector(constraint.label_selector),
-        min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+        min_domains=max(1, constraint.min_domains or 1),
         honor_affinity=(constraint.node_affinity_policy or HONOR) == HONOR,
         honor_taints=constraint.node_taints_policy == HONOR,
         match_label_keys=constraint.match_label_keys or (),

@@ -12,7 +12,13 @@ import msgspec
 
 from gangsched.kube.ports import Warn
 from gangsched.kube.read import storage
-from gangsched.kube.read.decode import decode_disruption_budget, decode_namespace, decode_pod, node_decoder
+from gangsched.kube.read.decode import (
+    decode_disruption_budget,
+    decode_namespace,
+    decode_pod,
+    instead_of_pod,
+    node_decoder,
+)
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
@@ -55,6 +61,7 @@ def by_id(identity: Identity) -> str:
 class Resource(Generic[W, T]):
     """One resource of the API; `convert` gives None for an object that is not kept, `name` is plural.
 
+    `instead` is what counts where `convert` raises: the last version that was understood, if there was one.
     The daemon runs without an `optional` one, where it may not be read or is not served. Of a resource with a
     `label_selector` only the objects that match are read; one that stops matching is gone.
     """
@@ -69,12 +76,14 @@ class Resource(Generic[W, T]):
         *,
         optional: bool = False,
         label_selector: str = "",
+        instead: Callable[[W, T | None], T | None] = lambda _, old: old,
     ) -> None:
         self.path, self.optional, self.label_selector = path, optional, label_selector
         self.name = path.rpartition("/")[2]
         self.kind: type[T] = kind
         self.convert: Callable[[W], T | None] = convert
         self.key = key
+        self.instead: Callable[[W, T | None], T | None] = instead
         self.line: msgspec.json.Decoder[Line[W]] = msgspec.json.Decoder(Line[wire])  # type: ignore[valid-type]
         self.page: msgspec.json.Decoder[Page[W]] = msgspec.json.Decoder(Page[wire])  # type: ignore[valid-type]
         self.item: msgspec.json.Decoder[W] = msgspec.json.Decoder(wire)
@@ -82,7 +91,9 @@ class Resource(Generic[W, T]):
 
 def pods(shapes: ShapeTable, names: SchedulerNames | None = None) -> Resource[WirePod, Pod]:
     """All pods of the cluster, ended ones too: a selector would hide how a gang's members ended (semantics B6, E3)."""
-    return Resource("/api/v1/pods", WirePod, Pod, lambda wire: decode_pod(wire, shapes, names), by_uid)
+    return Resource(
+        "/api/v1/pods", WirePod, Pod, lambda wire: decode_pod(wire, shapes, names), by_uid, instead=instead_of_pod
+    )
 
 
 def nodes(warn: Warn, label_selector: str = "") -> Resource[WireNode, Node]:

@@ -4,7 +4,8 @@ Law: pages and watch lines in, messages out, no awaits and no clock. A list repl
 object; a line that changes nothing we look at says nothing. A first list of many pages is told page by page, because
 taking it in as one message blocks the loop: until `resource_version` is set, what was told is not yet all. Of an
 optional resource the whole list follows, to say that it can be read. One object that cannot be understood is reported
-once and skipped, and if we knew it before, its last good version stands: room that is taken must not look free.
+once and skipped, and if we knew it before, its last good version stands: room that is taken must not look free. A pod
+that we did not know takes all room of its node (semantics I8).
 """
 
 from __future__ import annotations
@@ -157,19 +158,28 @@ class Store(Generic[W, T]):
 
     def _apply(self, wire: W) -> None:
         key = self.resource.key(wire.metadata)
-        try:
-            item = self.resource.convert(wire)
-        except DecodeFault as fault:
-            self._complain(key, str(fault))
-            return
-        self._complaints.pop(key, None)
-        if item is None:
+        item, is_understood = self._convert(key, wire)
+        if item is None and is_understood:
             self._remove(key)
+        elif item is None:
+            return
         elif self._items.get(key) == item:
             self.counts.unchanged += 1
         else:
             self._items[key] = item
             self._sink(Applied(item))
+
+    def _convert(self, key: str, wire: W) -> tuple[T | None, bool]:
+        """The object, and whether it is understood; what counts instead if it is not."""
+        try:
+            item = self.resource.convert(wire)
+        except Exception as error:  # of one object; a DecodeFault names it, anything else is a bug that it found
+            who = f"{wire.metadata.namespace}/{wire.metadata.name}".strip("/")
+            bug = f"One of the {self.resource.name}, {who}, cannot be understood: {type(error).__name__}: {error}."
+            self._complain(key, str(error) if isinstance(error, DecodeFault) else bug)
+            return self.resource.instead(wire, self._items.get(key)), False
+        self._complaints.pop(key, None)
+        return item, True
 
     def _remove(self, key: str) -> None:
         self._complaints.pop(key, None)
@@ -178,11 +188,7 @@ class Store(Generic[W, T]):
 
     def _list_item(self, wire: W) -> None:
         key = self.resource.key(wire.metadata)
-        try:
-            item = self.resource.convert(wire)
-        except DecodeFault as fault:
-            self._complain(key, str(fault))
-            item = self._items.get(key)
+        item, _ = self._convert(key, wire)
         if item is not None:
             # Equal objects stay the same object, so that comparing and caching by identity goes on working.
             old = self._items.get(key)

@@ -18,6 +18,8 @@ from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints, Snapshot
 
 NEVER = np.iinfo(np.int64).max
+MOST_COUNTED = 2**14
+"""Pods of one shape whose requests are added up at most, so that sums stay within int64 whatever is asked."""
 Entry: TypeAlias = tuple[tuple[Any, ...], str]
 """The rank of a group and its id; smaller goes first."""
 
@@ -44,7 +46,7 @@ class ShapeRows:
         row = self._rows.get(shape)
         if row is None:
             row = self._rows[shape] = self._new_row(shape)
-        self._least[row] = least
+        self._least[row] = min(least, MOST_COUNTED)
         if self._first.get(row) != first:
             self._leave_order(row)
             self._first[row] = first

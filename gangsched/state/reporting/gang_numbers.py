@@ -28,11 +28,15 @@ MOST_KEPT = 10_000
 
 @dataclass(slots=True)
 class GangCounts:
-    """What happened so far: groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6)."""
+    """What happened so far.
+
+    Groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6), and objects set aside (I8).
+    """
 
     yielded: int = 0
     timed_out: int = 0
     kubelet_rejected: int = 0
+    set_aside: int = 0
 
     def committed(self, verdict: Verdict) -> None:
         """A verdict became true."""

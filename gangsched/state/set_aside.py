@@ -1,0 +1,86 @@
+"""Objects whose application raised: what is remembered of them, and what is told.
+
+Law: one object never ends the process (semantics I8). Each is told of once for as long as it fails in the same way.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from gangsched.model.objects import Namespace, Node, Pod, PodGroup
+from gangsched.model.protocol import ObjectRef, RecordEvent
+from gangsched.model.reasons import EventReason
+from gangsched.state.reporting.gang_events import pod_ref
+
+REMEMBERED = 10_000
+"""Objects; more than that fail for one reason, and which of them is no news."""
+CLUSTER_WIDE = (Node, Namespace)
+
+
+class SetAside:
+    """The objects that are set aside now, by kind and identity, and how each failed."""
+
+    def __init__(self) -> None:
+        self._failed: dict[tuple[str, str], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._failed)
+
+    def add(self, item: Any, error: Exception) -> tuple[RecordEvent, ...]:
+        """An object failed; the Event that says so, unless it was said before."""
+        kind, name = type(item).__name__, _name(item)
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        cause = f"{type(error).__name__}: {error} ({frame.name}, line {frame.lineno})"
+        key = (kind, _key(item))
+        known = self._failed.get(key)
+        if known == cause or (known is None and len(self._failed) >= REMEMBERED):
+            return ()
+        self._failed[key] = cause
+        text = f"{kind} {name} cannot be applied and is set aside{_meanwhile(item)}: {cause}"
+        return (RecordEvent(_ref(item), EventReason.SET_ASIDE, text, warning=True),)
+
+    def applied(self, item: Any) -> None:
+        """An object was applied."""
+        if self._failed:  # as good as always empty
+            self.gone(type(item), _key(item))
+
+    def gone(self, kind: type, key: str) -> None:
+        """An object is gone; `key` is that of `protocol.Gone`."""
+        self._failed.pop((kind.__name__, key), None)
+
+
+def _key(item: Any) -> str:
+    """As `protocol.Gone` has it."""
+    match item:
+        case Pod(uid=uid):
+            return uid
+        case PodGroup(id=id_):
+            return id_
+        case _:
+            return str(getattr(item, "key", item.name))
+
+
+def _name(item: Any) -> str:
+    namespace = getattr(item, "namespace", "")
+    return f"{namespace}/{item.name}" if namespace else str(item.name)
+
+
+def _meanwhile(item: Any) -> str:
+    """What counts until it changes."""
+    match item:
+        case Pod() if item.node_name:
+            return f"; until it changes, node {item.node_name} counts as full"
+        case Pod():
+            return "; until it changes, it is not scheduled"
+        case Node():
+            return "; until it changes, nothing is placed on it"
+        case _:
+            return "; until it changes, what was known before counts"
+
+
+def _ref(item: Any) -> ObjectRef:
+    if isinstance(item, Pod):
+        return pod_ref(item)
+    version = f"{item.api_group}/{item.version}" if isinstance(item, PodGroup) else "v1"
+    return ObjectRef(version, type(item).__name__, getattr(item, "namespace", ""), item.name, getattr(item, "uid", ""))
