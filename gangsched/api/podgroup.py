@@ -43,6 +43,8 @@ class PodGroupSpec(_Model):
     min_resources: dict[str, Any] | None = None
     indivisible: ClassVar[bool] = False
     never_preempts: ClassVar[bool] = False
+    unsupported: ClassVar[tuple[str, ...]] = ()
+    priority: ClassVar[int] = 0
 
 
 class GangPolicy(_Model):
@@ -64,8 +66,26 @@ class NativePodGroupSpec(_Model):
     scheduling_policy: SchedulingPolicy | None = None
     disruption_mode: str | dict[str, Any] | None = None
     preemption_policy: str | None = None
+    priority: int | None = None
+    scheduling_constraints: dict[str, Any] | None = None
+    resource_claims: list[Any] | None = None
+    parent_composite_pod_group_name: str | None = None
     min_resources: ClassVar[None] = None
     schedule_timeout_seconds: ClassVar[None] = None
+
+    @property
+    def unsupported(self) -> tuple[str, ...]:
+        """The fields that are set and that gangsched does not honour: a gang must not start as if they were not."""
+        constraints = any((self.scheduling_constraints or {}).values())
+        return tuple(
+            name
+            for name, is_set in (
+                ("schedulingConstraints", constraints),
+                ("resourceClaims", self.resource_claims),
+                ("parentCompositePodGroupName", self.parent_composite_pod_group_name),
+            )
+            if is_set
+        )
 
     @property
     def indivisible(self) -> bool:
@@ -199,6 +219,8 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
         schedule_timeout_s=spec.schedule_timeout_seconds or None,
         indivisible=spec.indivisible,
         never_preempts=spec.never_preempts,
+        unsupported=spec.unsupported,
+        priority=spec.priority or 0,
         problems=tuple(reader.problems),
         status=dict(_mapping(body.get("status"))),
     )

@@ -106,16 +106,18 @@ def no_room_for_all(
     there is room for, `empty_room` that of the empty cluster, and `nodes` kube-scheduler's sentence.
     """
     text, now, hopeless = _needs_room(gang, needed), f"there is room for {room}.", True
+    asking = f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
     if not short.nodes:
         text += f", and pod {pod.key} may use no node{_closed(short)}"
     elif never := _never(pod, short):
         text += f", and {never}"
     elif empty_room < needed:
-        text += f" and never fits: the nodes that its members may use take {empty_room} of them when they are empty"
+        text += f"{asking}, and never fits: the nodes that its members may use take {empty_room} of them when they are"
+        text += " empty"
         text += _closed(short)
     else:
         hopeless = False
-        text += f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
+        text += asking
         now += f" {_free(short.scarcest)}"
     return Refusal(Reason.UNSCHEDULABLE, text, f"{now} {nodes[:1].upper()}{nodes[1:].rstrip('.')}.", never=hopeless)
 

@@ -134,8 +134,9 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod. `gang_metadata` are its labels and annotations of `api.keys`, as sorted (key, value) pairs.
 
     `node_name` is "" while unbound; `creation_s` is the creationTimestamp in whole seconds since the epoch; `timed_out`
-    is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name and
-    `controller_kind` its kind. `start_s` is status.startTime; `deletion_s` is the deletionTimestamp, when the grace
+    is true when the pod carries the timeout annotation (semantics T2); `owner` is its controller's name,
+    `controller_kind` its kind and `controller_uid` its uid. `rejection` is why the kubelet of its node rejected it.
+    `start_s` is status.startTime; `deletion_s` is the deletionTimestamp, when the grace
     period ends; 0 without one. `run_time_metadata` is what it states of its run time, as (key, value) pairs. `grace_s`
     is terminationGracePeriodSeconds. A `mirror` pod is a kubelet's own; a pod that `never_preempts` says
     preemptionPolicy Never (V2, V5). A pod is a `disruption_target` while it carries that condition with our message
@@ -157,9 +158,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     timed_out: bool = False
     native_group: str = ""
     owner: str = ""
+    controller_uid: str = ""
     labels: Mapping[str, str] = NOTHING
     claims: tuple[ClaimUse, ...] = ()
     status_reason: str = ""
+    rejection: str = ""
     condition: ScheduledCondition | None = None
     permitted: PermitStamp | None = None
     nominated_node: str = ""
@@ -224,7 +227,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     `min_member` is None when the spec has none or a bad one; `schedule_timeout_s` is None for absent, 0 and bad.
     `indivisible`: its pods are disrupted all together or not at all (V6). `never_preempts`: nothing may be preempted
-    for it (V2). `problems` are messages about invalid values (semantics E4).
+    for it (V2). `problems` are messages about invalid values (semantics E4). `unsupported` are fields of a native one
+    that are set and cannot be honoured; `priority` is what it states, 0 for nothing.
     `status` is the status as stored, so that writes that change nothing are skipped.
     """
 
@@ -243,6 +247,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     schedule_timeout_s: int | None = None
     indivisible: bool = False
     never_preempts: bool = False
+    unsupported: tuple[str, ...] = ()
+    priority: int = 0
     problems: tuple[str, ...] = ()
     status: Mapping[str, object] = msgspec.field(default_factory=dict)
 

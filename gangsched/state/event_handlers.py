@@ -13,7 +13,7 @@ from typing import assert_never
 from gangsched.api.gang_spec import gang_id
 from gangsched.api.run_time import run_time
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.objects import Namespace, Node, Phase, Pod, PodGroup, stand_in
+from gangsched.model.objects import Namespace, Node, Pod, PodGroup, stand_in
 from gangsched.model.protocol import (
     Applied,
     BindFailed,
@@ -50,7 +50,6 @@ ANSWERS: dict[type, Change] = {
     BindFailed: Change.ANSWERED_FAILED,
 }
 FAILED = frozenset({State.KEPT, State.RETRY})
-KUBELET_REJECTIONS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 
 
 class EventHandlers:
@@ -225,9 +224,7 @@ class EventHandlers:
 
     def _rejection(self, pod: Pod, old: Pod, gang: GangRecord, now_s: float) -> tuple[RecordEvent, ...]:
         """A kubelet rejected a member: report it, and avoid that node for a while (semantics B6)."""
-        if not old.live or pod.phase is not Phase.FAILED or not pod.node_name:
-            return ()
-        if not pod.status_reason.startswith(KUBELET_REJECTIONS) or pod.scheduler_name not in self._names:
+        if not old.live or not pod.rejection or not pod.node_name or pod.scheduler_name not in self._names:
             return ()
         self._counts.kubelet_rejected += 1
         group = self._registry.groups.get(self._registry.group_of.get(gang.id, ""))
@@ -235,7 +232,7 @@ class EventHandlers:
             group.avoid[pod.node_name] = now_s + self._avoid_s
             self._queue.wake_at(group.id, now_s + self._avoid_s)
         ref = gang_ref(gang) or pod_ref(pod)
-        text = f"the kubelet of node {pod.node_name} rejected pod {pod.key}: {pod.status_reason}"
+        text = f"the kubelet of node {pod.node_name} rejected pod {pod.key}: {pod.rejection}"
         return (RecordEvent(ref, EventReason.KUBELET_REJECTED, text, warning=True),)
 
     def _drop_node(self, name: str) -> None:
@@ -355,5 +352,7 @@ def _declared(pod_group: PodGroup) -> tuple[object, ...]:
         pod_group.min_resources,
         pod_group.schedule_timeout_s,
         pod_group.deleting,
+        pod_group.unsupported,
+        pod_group.priority,
         pod_group.problems,
     )

@@ -29,7 +29,7 @@ def gang_view(record: GangRecord) -> Gang:
     for member in record.members.values():
         by_state[member.state].append(member)
     started = [member for state in STARTED for member in by_state[state]]
-    permit = newest(started)
+    permit = newest(started) or record.continued()
     pending, retry = by_state[State.PENDING], by_state[State.RETRY]
     if permit is None:  # no bind went through: what failed is part of a whole gang again (decision 10)
         pending, retry = [*pending, *retry], []
@@ -70,7 +70,7 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         constraints=spec.constraints,
         indivisible=pod_group is not None and pod_group.indivisible,
         never_preempts=pod_group is not None and pod_group.never_preempts,
-        uninitialised=_uninitialised(spec),
+        uninitialised=_uninitialised(spec) or _unsupported(gang, pod_group),
         min_overrides=_min_overrides(spec, pod_group),
     )
 
@@ -98,6 +98,22 @@ def _in_order(members: list[Member]) -> tuple[Pod, ...]:
         if pod.shape not in sizes:
             sizes[pod.shape] = size_key(pod.shape)
     return tuple(sorted(pods, key=lambda pod: (-pod.priority, sizes[pod.shape], pod.name, pod.uid)))
+
+
+def _unsupported(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
+    """What a PodGroup asks that cannot be honoured: a refusal that names the field, never a start without it."""
+    if pod_group is None:
+        return None
+    where = f"of PodGroup {pod_group.id}"
+    if pod_group.unsupported:
+        fields = ", ".join(f"spec.{field}" for field in pod_group.unsupported)
+        text = f"{fields} {where} cannot be honoured by gangsched yet: remove it, or leave the gang to kube-scheduler"
+        return Refusal(Reason.UNSUPPORTED, text)
+    others = {pod.priority for pod in gang.pending} - {pod_group.priority}
+    if pod_group.priority and others:
+        text = f"spec.priority {pod_group.priority} {where} is not that of its pods, {min(others)}, which decides here"
+        return Refusal(Reason.UNSUPPORTED, f"{text}: give the pods the same priorityClassName")
+    return None
 
 
 def _uninitialised(spec: GangSpec) -> Refusal | None:

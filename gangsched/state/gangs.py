@@ -13,8 +13,12 @@ from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec
 from gangsched.api.problem import Problem
 from gangsched.api.run_time import UNKNOWN, RunTime, longest, run_time
-from gangsched.model.objects import TERMINAL, PermitStamp, Pod, PodGroup
-from gangsched.state.members import STARTED, Member, State
+from gangsched.model.gang import MatchPolicy
+from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup
+from gangsched.state.members import KEEPS_STAMP, STARTED, Member, State
+
+WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
+"""The states of members that wait to be placed or bound."""
 
 API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 
@@ -102,15 +106,34 @@ class GangRecord:
 
     @property
     def permit(self) -> PermitStamp | None:
-        """The Permit that the gang has passed: the newest stamp of members bound or being bound; else None (B4, I6)."""
-        return newest(self.of(*STARTED))
+        """The Permit that the gang has passed: the newest stamp of members bound or being bound; else None (B4, I6).
+
+        Without any of these a start that has partly succeeded goes on.
+        """
+        return newest(self.of(*STARTED)) or self.continued()
+
+    def continued(self) -> PermitStamp | None:
+        """The stamp of a start of which members have succeeded and the controllers create the rest (semantics I6).
+
+        The controller's uid tells a Job from another of the same name, whose pods start as a whole.
+        """
+        waiting = self.of(*WAITING)
+        stamp = newest(self.of(*KEEPS_STAMP)) if waiting else None
+        if stamp is None or (self.spec is not None and self.spec.match_policy is MatchPolicy.ONLY_WAITING):
+            return None
+        kept = self.of(*KEEPS_STAMP)
+        started = [each for each in kept if each.permit is not None and each.permit.epoch == stamp.epoch]
+        controllers = {each.pod.controller_uid for each in started} - {""}
+        goes_on = any(each.pod.phase is Phase.SUCCEEDED for each in started)
+        return stamp if goes_on and all(each.pod.controller_uid in controllers for each in waiting) else None
 
     @property
     def incomplete(self) -> bool:
-        """Whether it was permitted and has fewer members bound, or being bound, than that needs (semantics B3)."""
+        """Whether it was permitted and has fewer members bound, being bound or succeeded than that needs (B3)."""
         permit, spec = self.permit, self.spec
         needed = 0 if permit is None or spec is None else min(permit.min_member, spec.min_member or 0)
-        return len(self.of(*STARTED)) < needed
+        succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
+        return len(self.of(*STARTED)) + succeeded < needed
 
     def stamp(self) -> PermitStamp:
         """What a bind of a member is stamped with: the Permit passed, or the next one (semantics B4)."""

@@ -274,11 +274,16 @@ def namespace_of(gang_id: str) -> str:
     return gang_id.partition("/")[0]
 
 
-def broken(gang: Gang) -> bool:
-    """Started, and through loss below its minimum, with members waiting to complete it (semantics Q2, B5).
+def below_minimum(gang: Gang) -> bool:
+    """Started, and through loss below its minimum (semantics B5).
 
     Its minimum is the one of its Permit, or today's if that is smaller: who raises it breaks nothing.
     """
     if gang.plain or not gang.satisfied:
         return False
-    return gang.waiting and gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)
+    return gang.bound + gang.succeeded < min(gang.permitted_min, gang.min_member)
+
+
+def broken(gang: Gang) -> bool:
+    """Below its minimum, with members waiting to complete it (semantics Q2)."""
+    return gang.waiting and below_minimum(gang)

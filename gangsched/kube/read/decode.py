@@ -48,6 +48,8 @@ GRACE_S = 30
 """The grace period of pods that state none; API servers always write one."""
 TARGET_TYPE = DISRUPTION_TARGET.encode()
 NO_CONTROLLER = Owner()
+REJECTED = "Pod was rejected: "
+KUBELET_REJECTIONS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity")
 TEXT_KEPT = 1_100
 """Characters; more than we ever write, so that a longer text is seen to be another's."""
 _PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase} | {"": Phase.PENDING}
@@ -113,9 +115,11 @@ def _pod(
         native_group=native_group,
         owner=controller.name,
         controller_kind=controller.kind,
+        controller_uid=controller.uid,
         labels=labels,
         claims=(*_claims(wire), *_devices(wire)) if spec.volumes or spec.resource_claims else (),
         status_reason=status.reason[:TEXT_KEPT],
+        rejection=_rejection(status),
         condition=condition,
         permitted=parse_permit(annotations[PERMITTED]) if PERMITTED in annotations else None,
         run_time_metadata=run_time,
@@ -218,6 +222,21 @@ def _scheduled_condition(status: PodStatus) -> ScheduledCondition | None:
         if condition.type == "PodScheduled":
             return ScheduledCondition(condition.status, condition.reason[:TEXT_KEPT], condition.message[:TEXT_KEPT])
     return None
+
+
+def _rejection(status: PodStatus) -> str:
+    """Why the kubelet rejected the pod, in its words; "" for a pod that it did not.
+
+    The kubelet begins the message of all its rejections alike, whatever their reason. The reasons are for kubelets that
+    did not yet.
+    """
+    if status.phase != Phase.FAILED.value:
+        return ""
+    is_rejected = status.message.startswith(REJECTED)
+    if not is_rejected and not status.reason.startswith(KUBELET_REJECTIONS):
+        return ""
+    why = status.message.removeprefix(REJECTED).strip()
+    return ": ".join(part for part in (status.reason, why) if part)[:TEXT_KEPT]
 
 
 def _controller(meta: Meta) -> Owner:

@@ -243,6 +243,7 @@ class PodStatus(Wire):
 
     phase: str = ""
     reason: str = ""
+    message: str = ""
     nominated_node_name: str = ""
     start_time: str | None = None
     resources: Resources | None = None

@@ -14,7 +14,8 @@ from gangsched.model.protocol import ObjectRef
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.model.text import named
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import GroupRecord, broken
+from gangsched.state.groups import GroupRecord, below_minimum
+from gangsched.state.reporting.status import loss
 
 LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
 
@@ -47,9 +48,8 @@ def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> 
         does = "member has another schedulerName and does" if one else "members have another schedulerName and do"
         text = f"{len(gang.foreign)} pending {does} not count: {named(gang.foreign)}"
         yield EventReason.MIXED_SCHEDULERS.value, text
-    if broken(gang):
-        text = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound; the others are placed first"
-        yield EventReason.DEGRADED.value, text
+    if below_minimum(gang):
+        yield EventReason.DEGRADED.value, loss(record, gang)
 
 
 def pod_ref(pod: Pod) -> ObjectRef:

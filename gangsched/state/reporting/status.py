@@ -29,7 +29,7 @@ from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted, cut, named
 from gangsched.state.gangs import GangRecord
-from gangsched.state.groups import broken
+from gangsched.state.groups import below_minimum
 from gangsched.state.members import UNDER_WAY
 from gangsched.state.reporting.reservations import Fact
 from gangsched.state.reporting.reserved import RESERVED
@@ -50,10 +50,13 @@ class Counts:
 
 
 def counts(record: GangRecord) -> Counts:
-    """Count the members; `scheduled` are those that were bound, also if they have ended."""
-    pods = record.pods
+    """Count the members; `scheduled` are those that were bound, also if they have ended.
+
+    One that is terminating counts for nothing, as in P1: on a dead node it stays so for as long as the node is dead.
+    """
+    pods = [pod for pod in record.pods if not (pod.deleting and pod.live)]
     return Counts(
-        live=sum(pod.live and not pod.deleting for pod in pods),
+        live=sum(pod.live for pod in pods),
         scheduled=sum(bool(pod.node_name) for pod in pods),
         running=sum(pod.phase is Phase.RUNNING for pod in pods),
         succeeded=sum(pod.phase is Phase.SUCCEEDED for pod in pods),
@@ -136,7 +139,7 @@ def _facts(
 ) -> dict[str, Fact]:
     return {
         scheduled_condition(pod_group.api_group, pod_group.version): _scheduled(record, gang, verdict, count),
-        DEGRADED: _degraded(gang),
+        DEGRADED: _degraded(record, gang),
         TIMED_OUT: _timed_out(gang),
         INVALID_GANG: _invalid(record, gang, verdict),
     }
@@ -184,10 +187,21 @@ def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: C
     return scheduled, reason, message
 
 
-def _degraded(gang: Gang) -> Fact:
-    if not broken(gang):
+def _degraded(record: GangRecord, gang: Gang) -> Fact:
+    if not below_minimum(gang):
         return False, "Complete", ""
-    return True, "BelowMinimum", f"{gang.bound + gang.succeeded} of {gang.min_member} members run or are bound"
+    return True, "BelowMinimum", loss(record, gang)
+
+
+def loss(record: GangRecord, gang: Gang) -> str:
+    """How many members a gang below its minimum has left, and where replacements come from (semantics B5)."""
+    left = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound"
+    if gang.waiting:
+        return f"{left}; the others are placed first"
+    owners = sorted({f"{pod.controller_kind} {pod.namespace}/{pod.owner}" for pod in record.pods if pod.owner})
+    if not owners:
+        return f"{left}; no pod replaces the others, and no controller creates one: create it"
+    return f"{left}; no pod replaces the others yet: {named(owners)} creates them"
 
 
 def _preempted(record: GangRecord, gang: Gang, stored: Iterable[Condition], told: frozenset[str]) -> Fact | None:

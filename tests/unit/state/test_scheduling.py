@@ -321,7 +321,7 @@ def test_kubelet_rejection_is_told_and_the_node_avoided_for_a_while() -> None:
     world.declare(pod_group("g", 1))
     (one,) = world.create(members("g", 1, pod_group=True))
     world.settle()
-    world.update(one, phase=Phase.FAILED, status_reason="OutOfnvidia.com/gpu")
+    world.update(one, phase=Phase.FAILED, status_reason="OutOfnvidia.com/gpu", rejection="OutOfnvidia.com/gpu")
     ((about, _, message),) = world.events("KubeletRejected")
     assert about == "PodGroup ns/g"
     assert "node a" in message
@@ -338,7 +338,7 @@ def test_kubelet_rejection_of_a_plain_pod_is_no_gangs_business() -> None:
     (one,) = world.create([pod("plain")])
     world.settle()
     world.update(one, phase=Phase.RUNNING)
-    world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu")
+    world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu", rejection="OutOfcpu")
     assert world.events("KubeletRejected") == []
 
 
@@ -348,7 +348,7 @@ def test_rejecting_node_is_avoided_across_a_regrouping() -> None:
     world = World(node("a", 8))
     one, other = world.create(members("g", 2))
     world.settle()
-    world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu")
+    world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu", rejection="OutOfcpu")
     world.update(other, gang_metadata=gang_metadata("g", min_member=2, groups=both))
     world.create(members("g", 1, first=2, min_member=2, groups=both), members("h", 1, groups=both))
     assert set(world.advance(1).bound()) == {"g-1"}

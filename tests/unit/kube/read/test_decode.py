@@ -328,3 +328,22 @@ def test_a_budget_allows_what_its_status_says_of_its_newest_spec() -> None:
     assert budget({}, disruptionsAllowed=0).allowed == 0
     assert budget({}, observedGeneration=1).allowed == 0
     assert budget({}, disruptionsAllowed=-1).allowed == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "rejection"),
+    [
+        ("SysctlForbidden", "Pod was rejected: forbidden sysctl: a", "SysctlForbidden: forbidden sysctl: a"),
+        ("NodePorts", "Pod was rejected: Predicate NodePorts failed", "NodePorts: Predicate NodePorts failed"),
+        ("SomethingNew", "Pod was rejected: ", "SomethingNew"),
+        ("OutOfcpu", "Node didn't have enough resource: cpu", "OutOfcpu: Node didn't have enough resource: cpu"),
+        ("Evicted", "Pod was evicted in response to imminent node shutdown.", ""),
+        ("", "it was rejected", ""),
+    ],
+)
+def test_a_rejection_is_known_by_how_the_kubelet_begins(reason: str, message: str, rejection: str) -> None:
+    """B6: all of them begin alike, whatever their reason; known reasons do for kubelets that did not yet."""
+    bound = pod(annotations={"scheduling.k8s.io/group-name": "g"})
+    for phase, expected in (("Failed", rejection), ("Running", "")):
+        status = {"phase": phase, "reason": reason, "message": message}
+        assert decoded({**bound, "status": status}).rejection == expected

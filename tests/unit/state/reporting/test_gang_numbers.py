@@ -189,7 +189,7 @@ def test_a_kubelet_rejection_is_counted() -> None:
     world = World(node("a", gpus=2))
     one, two = world.create(members("g", 2))
     world.settle()
-    rejected = world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu")
+    rejected = world.update(one, phase=Phase.FAILED, status_reason="OutOfcpu", rejection="OutOfcpu")
     world.update(rejected, labels=(("seen", "again"),))
     world.update(two, phase=Phase.FAILED, status_reason="Evicted")
     assert world.state.counts.kubelet_rejected == 1
