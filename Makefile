@@ -19,7 +19,7 @@ IMAGE ?= gangsched
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
 BENCH := .cache/bench/bin/
 
-.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e faults fault-matrix kills crashes leader-trials test check docs-tables docs-pictures docs-messages packages demo trace bench bench-ingest bench-page bench-start bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image image-multiarch release-check release-files kind-demo lock clean
+.PHONY: help install control-plane prometheus lint types imports unit properties mutants parity e2e real-node faults fault-matrix kills crashes leader-trials test check docs-tables docs-pictures docs-messages packages demo trace bench bench-ingest bench-page bench-start bench-wakeup bench-plan bench-holders bench-completeness bench-memory bench-pools soak bench-writes bench-tenants bench-packing bench-backfill bench-reservation bench-fgd bench-fight sbom audit image image-multiarch release-check release-files kind-demo lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -69,7 +69,7 @@ imports: install ## Check which package may import which (import-linter)
 	@$(RUN)lint-imports
 
 unit: install ## Run the tests that need no control plane
-	@$(RUN)pytest -q -m 'not e2e'
+	@$(RUN)pytest -q -m 'not e2e and not real_node'
 
 properties: install ## 20,000 generated cases of what must always hold, on two cores
 	@export HYPOTHESIS_PROFILE=nightly; \
@@ -112,7 +112,11 @@ kills: install control-plane ## kill -9 at every API call of scheduling gangs; O
 leader-trials: install control-plane ## Kill, stop and end the leader of two replicas under load, N times each
 	@LEADER_TRIALS=$(if $(filter command line,$(origin N)),$(N),20) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/test_leader.py
 
-test: lint types imports unit e2e ## All checks and all tests; exactly what CI runs
+real-node: install control-plane ## Play on three real nodes: install, rollouts, lost nodes, kubelets, Helm; LONG=1 renews tokens, too
+	@$(PYTHON) hack/control-plane/build.py kubelet kube-proxy
+	@REAL_NODE_LONG=$(LONG) $(RUN)pytest -q -s -x -m real_node -o faulthandler_timeout=0 tests/real_node
+
+test: lint types imports unit e2e real-node ## All checks and all tests; exactly what CI runs
 
 check: test ## The same as test
 

@@ -68,16 +68,15 @@ def prepare() -> None:
         raise UnsuitableError("real nodes need root: containers, network namespaces and cgroups are made")
     missing = [name for name, file in PACKAGES.items() if not Path(file).exists()]
     if missing:
+        names = f"real nodes need {', '.join(missing)}, which"
         if shutil.which("apt-get") is None:
-            raise UnsuitableError(f"real nodes need {', '.join(missing)}, and there is no apt-get to install them with")
+            raise UnsuitableError(f"{names} are not there, and neither is apt-get to install them")
         install = ("apt-get", "install", "-y", "-q", "--no-install-recommends", *missing)
         try:
             run("apt-get", "update", "-q", within_s=300)
             run(*install, within_s=600, DEBIAN_FRONTEND="noninteractive")
         except RuntimeError as error:
-            raise UnsuitableError(
-                f"real nodes need {', '.join(missing)}, which cannot be installed: {error}"
-            ) from error
+            raise UnsuitableError(f"{names} cannot be installed: {error}") from error
     _try_kernel()
 
 

@@ -1,0 +1,61 @@
+"""The README on real nodes: install.yaml, then the demo's scenes with real containers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from control_plane.components import BIN
+from control_plane.real.images import Images
+
+from tests.real_node.stage import NAMESPACE, Stage, container_id, gang, say, step
+
+pytestmark = pytest.mark.real_node
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_install_as_the_readme_says(stage: Stage, images: Images) -> None:
+    """Both replicas become ready, and a gang of a PodGroup starts: PodGroups are read in the shipped image."""
+    began_s = time.monotonic()
+    with step("kubectl apply -f manifests/install.yaml, until both replicas are ready"):
+        stage.cluster.kubectl("apply", "--server-side", "-f", ROOT / "manifests/install.yaml")
+        stage.rolled_out()
+    ready_s = time.monotonic() - began_s
+    with step("a gang of three runs"):
+        stage.apply(*gang("first", 3))
+        stage.until(lambda: len(stage.running("first-")) == 3, "three running members")
+    sets = [stage.cluster.rss_mb(pod["spec"]["nodeName"], container_id(pod)) for pod in stage.replicas()]
+    size_mb, base_mb = images.gangsched.size_mb, images.python.size_mb
+    say(f"image {size_mb:.0f} MB, {size_mb - base_mb:.0f} MB of it beside the base")
+    say(f"applied to ready {ready_s:.1f} s; working set {min(sets):.0f} to {max(sets):.0f} MB")
+    stage.clear()
+
+
+def test_the_scenes_of_the_demo(stage: Stage, tmp_path: Path) -> None:
+    """hack/kind/demo.sh as it is: every claim holds with real kubelets."""
+    for name in ("kind", "docker"):
+        (tmp_path / name).symlink_to(Path(__file__).with_name("shim.sh"))
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{BIN}:{os.environ['PATH']}",
+        "REAL_NODE_KUBECONFIG": str(stage.cluster.kubeconfig),
+    }
+    with step("the scenes of hack/kind/demo.sh"):
+        played = subprocess.run(
+            [ROOT / "hack/kind/demo.sh"], capture_output=True, text=True, timeout=400, check=False, env=environment
+        )
+    assert played.returncode == 0, f"{played.stdout[-2500:]}\n{played.stderr[-1500:]}"
+    stage.clear()
+
+
+def test_the_api_of_gangs_is_installed(stage: Stage) -> None:
+    """The overlay, as its first line says."""
+    with step("kubectl apply -k overlays/visibility"):
+        stage.cluster.kubectl("-n", NAMESPACE, "delete", "deploy", "gangsched", "--wait=true")
+        stage.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", ROOT / "overlays/visibility")
+        stage.rolled_out()
+    stage.until(lambda: stage.cluster.kubectl("get", "gangs", "-A") is not None, "an answer to kubectl get gangs")
