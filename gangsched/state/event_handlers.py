@@ -196,6 +196,9 @@ class EventHandlers:
         """A pod exists or has changed; one in a full list is not gone, whatever the answer to its bind was."""
         gang_id, plain = self._gang_id(pod)
         member = self._members.get(pod.uid)
+        if member is not None and member.pod.scheduler_name != pod.scheduler_name:
+            self._drop_pod(pod.uid)  # the field is immutable, so whatever shows this is another pod
+            member = None
         is_back = listed and member is not None and member.state is State.DELETED
         if member is not None and member.gang == gang_id and not is_back and self._same(member.pod, pod):
             self._members.renew(member, pod)

@@ -1,4 +1,4 @@
-"""How long gangs are expected to run: what of H1 takes a whole gang."""
+"""What of the rules takes a whole gang: its run time (H1), and what a native PodGroup asks of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gangsched.api import keys
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Replaced
-from tests.builders import members, pod, pod_group
+from tests.builders import members, node, pod, pod_group
 from tests.world import World
 
 
@@ -68,3 +68,28 @@ def test_ten_thousand_bad_run_times_are_a_few_problems() -> None:
     world.say(Replaced(Pod, (msgspec.structs.replace(pods[0], run_time_metadata=stating("1h")),)))
     world.settle()
     assert (record.problems, record.run_time.seconds) == ((), 3600)
+
+
+def test_a_native_podgroup_that_asks_for_more_than_can_be_honoured_waits() -> None:
+    """Nothing a user writes is ignored: the gang waits and names the field, and starts when it is taken out."""
+    world = World(node("a", 8))
+    asks = pod_group("g", 2, api_group=keys.NATIVE, version="v1alpha2", unsupported=("schedulingConstraints",))
+    world.declare(asks)
+    pods = world.create([pod(f"g-{number}", native_group="g") for number in range(2)])
+    world.told()
+    assert not world.bound()
+    reason, message = world.condition(pods[0])
+    assert (reason, message.partition(" of ")[0]) == ("Unsupported", "spec.schedulingConstraints")
+    world.declare(msgspec.structs.replace(asks, unsupported=(), resource_version="2"))
+    assert set(world.settle().bound()) == {"g-0", "g-1"}
+
+
+def test_a_native_podgroup_with_another_priority_than_its_pods_waits() -> None:
+    """Pods' priorities decide; a PodGroup that states another one is not started under that of the pods unseen."""
+    world = World(node("a", 8))
+    world.declare(pod_group("g", 1, api_group=keys.NATIVE, version="v1alpha2", priority=1000))
+    (low,) = world.create([pod("g-0", native_group="g", priority=10)])
+    world.told()
+    assert "spec.priority 1000 of PodGroup ns/g is not that of its pods, 10" in world.condition(low)[1]
+    world.update(low, priority=1000)
+    assert set(world.settle().bound()) == {"g-0"}

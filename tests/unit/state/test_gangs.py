@@ -429,28 +429,3 @@ def test_groups_that_are_gone_leave_nothing_behind() -> None:
     registry = world.state.registry
     kept = (registry.gangs, registry.groups, registry.group_of, registry._mentioned_by, registry._views)
     assert not any(kept)
-
-
-def test_a_native_podgroup_that_asks_for_more_than_can_be_honoured_waits() -> None:
-    """Nothing a user writes is ignored: the gang waits and names the field, and starts when it is taken out."""
-    world = World(node("a", 8))
-    asks = pod_group("g", 2, api_group=keys.NATIVE, version="v1alpha2", unsupported=("schedulingConstraints",))
-    world.declare(asks)
-    pods = world.create([pod(f"g-{number}", native_group="g") for number in range(2)])
-    world.told()
-    assert not world.bound()
-    reason, message = world.condition(pods[0])
-    assert (reason, message.partition(" of ")[0]) == ("Unsupported", "spec.schedulingConstraints")
-    world.declare(msgspec.structs.replace(asks, unsupported=(), resource_version="2"))
-    assert set(world.settle().bound()) == {"g-0", "g-1"}
-
-
-def test_a_native_podgroup_with_another_priority_than_its_pods_waits() -> None:
-    """Pods' priorities decide; a PodGroup that states another one is not started under that of the pods unseen."""
-    world = World(node("a", 8))
-    world.declare(pod_group("g", 1, api_group=keys.NATIVE, version="v1alpha2", priority=1000))
-    (low,) = world.create([pod("g-0", native_group="g", priority=10)])
-    world.told()
-    assert "spec.priority 1000 of PodGroup ns/g is not that of its pods, 10" in world.condition(low)[1]
-    world.update(low, priority=1000)
-    assert set(world.settle().bound()) == {"g-0"}
