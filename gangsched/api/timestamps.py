@@ -11,6 +11,8 @@ from typing import Final
 
 _TIMESTAMP: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d+)?Z", re.ASCII)
 _DAY_S: Final = 86_400
+_LAST_S: Final = 253_370_764_799
+"""The last second of the year 9998."""
 
 
 def parse_timestamp(text: str) -> int | None:
@@ -25,7 +27,11 @@ def parse_timestamp(text: str) -> int | None:
 
 
 def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
-    """`2026-11-22T14:05:09Z`; without `seconds` `2026-11-22T14:05Z`. Years 1970 to 9998."""
+    """`2026-11-22T14:05:09Z`; without `seconds` `2026-11-22T14:05Z`.
+
+    Tenants choose grace periods, and so some of these times: one before 1970 or after 9998 is written as the nearest there.
+    """
+    at_s = min(max(at_s, 0), _LAST_S)
     days, left_s = divmod(at_s, _DAY_S)
     year = 1970 + days // 366
     while calendar.timegm((year + 1, 1, 1, 0, 0, 0)) <= at_s:

@@ -32,3 +32,9 @@ def test_forms() -> None:
     """Fractions are cut; seconds are left out on request."""
     assert parse_timestamp("1970-01-01T00:01:00.9Z") == 60
     assert format_timestamp(1_795_356_300, seconds=False) == "2026-11-22T14:05Z"
+
+
+@pytest.mark.parametrize(("at_s", "text"), [(-1, "1970-01-01T00:00:00Z"), (2**48, "9998-12-31T23:59:59Z")])
+def test_times_that_no_calendar_has_are_written_as_the_nearest(at_s: int, text: str) -> None:
+    """A grace period of centuries is a tenant's to state, and its end is told to others."""
+    assert format_timestamp(at_s) == text
