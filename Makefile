@@ -210,6 +210,10 @@ bench-fight: install control-plane ## Three priorities fight for room, beside ku
 	@$(RUN)python -m bench.fight $(if $(LOAD),--load $(LOAD)) --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) \
 		--seed $(SEED) $(if $(VIRTUAL),--virtual) $(if $(OUT_JSON),--out '$(OUT_JSON)')
 
+.PHONY: attacks
+attacks: install control-plane ## Attack the API of gangs, and time what bystanders notice: ATTACK_S=60, KIND=regex
+	@ATTACK_S=$(or $(ATTACK_S),60) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/visibility/test_attacks.py $(if $(KIND),-k '$(KIND)')
+
 .PHONY: bench-visibility
 bench-visibility: install control-plane ## Time kubectl get gangs -A with GANGS=1000, and binds while requests flood in; fails above 300 ms
 	@$(RUN)python -m bench.visibility $(if $(GANGS),--gangs $(GANGS))

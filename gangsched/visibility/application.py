@@ -18,6 +18,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.visibility import discovery, openapi
 from gangsched.visibility.access.authorization import MASTERS, Attributes, Authorizer
 from gangsched.visibility.access.front_proxy import FrontProxy, User
+from gangsched.visibility.bodies import judge_head, read_body, settle
 from gangsched.visibility.gangs.store import Entry, GangStore
 from gangsched.visibility.gangs.tables import Form, form_of, metadata_of, row, table
 from gangsched.visibility.gangs.watching import Watches
@@ -29,7 +30,6 @@ from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import Refused
 
-BODY_BYTES = 512 * 1024
 JSON_TYPE = "application/json"
 DOCUMENTS: dict[str, Callable[[], Json]] = {
     "/apis": discovery.api_groups,
@@ -63,7 +63,7 @@ class Parts:
 def application(parts: Parts) -> web.Application:
     """All paths in one handler: every one passes the gate, known or not."""
     handler = _Handler(parts)
-    app = web.Application(client_max_size=BODY_BYTES, middlewares=[_refusals])
+    app = web.Application(middlewares=[_refusals])
     app.router.add_route("*", "/{rest:.*}", handler.handle)
     return app
 
@@ -77,17 +77,16 @@ async def _refusals(
         return await handler(request)
     except Refused as refused:
         found = refused
-    except web.HTTPRequestEntityTooLarge:
-        found = Refused(413, f"Request entity too large: limit is {BODY_BYTES}")
     except (ConnectionError, web.HTTPException):
         raise
     except Exception:
         structlog.get_logger().exception("a request to the visibility API failed")
         found = Refused(500, "Internal error occurred")
     headers = {"Retry-After": str(found.retry_after_s)} if found.retry_after_s else {}
-    return web.Response(
-        status=found.code, body=msgspec.json.encode(found.body()), content_type=JSON_TYPE, headers=headers
-    )
+    body = msgspec.json.encode(found.body())
+    response = web.Response(status=found.code, body=body, content_type=JSON_TYPE, headers=headers)
+    await settle(request, response)
+    return response
 
 
 class _Handler:
@@ -99,9 +98,11 @@ class _Handler:
         user = self._user(request)
         path = request.rel_url.path
         if path in DOCUMENTS:
+            judge_head(request)
             return await self._document(request, user, path)
         if MASTERS not in user.groups:
             self._parts.admission.admit(user.name)
+        judge_head(request)
         target = target_of(request.rel_url.raw_path)
         if target is not None and (target.resource, target.name) == ("placementreviews", "") and target.namespace:
             return await self._reviews(request, user, target)
@@ -157,7 +158,7 @@ class _Handler:
         if request.content_type != JSON_TYPE:
             raise Refused(415, f"the body of the request was in an unknown format - accepted media types: {JSON_TYPE}")
         async with self._parts.admission.place():
-            body = await request.read()
+            body = await read_body(request)
             review = read_review(body)
             sees_nodes = await self._parts.authorizer.allows(user, LIST_NODES)
             status = await self._answer(target.namespace, review, sees_nodes=sees_nodes)

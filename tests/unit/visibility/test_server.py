@@ -5,116 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import ClientConnectionError, ClientResponse, ClientSession, TCPConnector
+from aiohttp import ClientConnectionError
 from control_plane.pki import Pki, make_pki
-from control_plane.ports import free_ports
 from yarl import URL
 
-from gangsched.api.gang_spec import GangDefaults
-from gangsched.core.cycle import Limits
-from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.templates import template_pod
-from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.settings import Settings
+from gangsched.visibility import connections
 from gangsched.visibility.gangs import watching
-from gangsched.visibility.gangs.store import GangStore
-from gangsched.visibility.listener import listen
-from gangsched.visibility.ports import Answer, Clocks, Json
-from gangsched.visibility.reviews.review import Planning, Reviewer
-from gangsched.visibility.server import Server
-from tests.builders import members, node
-from tests.world import EPOCH_S, World
-
-GANGS = "/apis/visibility.gangsched.dev/v1alpha1"
-ALICE = {"X-Remote-User": "alice"}
-POLICY = GpuPolicy()
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
-    """Certificates of a cluster."""
-    return make_pki(tmp_path_factory.mktemp("pki"))
-
-
-class Api:
-    """The API server, as far as it is asked: `allows` is the answer of every review."""
-
-    def __init__(self, pki: Pki, names: str = '["front-proxy-client"]') -> None:
-        self.allows = True
-        self.asked = 0
-        self.config = {
-            "requestheader-client-ca-file": pki.proxy_ca.read_text(),
-            "requestheader-allowed-names": names,
-            "requestheader-username-headers": '["X-Remote-User"]',
-            "requestheader-group-headers": '["X-Remote-Group"]',
-        }
-
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
-        if path.endswith("extension-apiserver-authentication"):
-            return Answer(200, {"data": self.config})
-        self.asked += 1
-        return Answer(201, {"status": {"allowed": self.allows}})
-
-
-@asynccontextmanager
-async def served(world: World, api: Api, pki: Pki) -> AsyncIterator[str]:
-    """The address of a server for this world, which has begun to listen."""
-    (port,) = free_ports(1)
-    settings = Settings(
-        visibility_port=port,
-        visibility_host="127.0.0.1",
-        visibility_cert_file=Path(pki.server_cert),
-        visibility_key_file=Path(pki.server_key),
-    )
-    loop = asyncio.get_running_loop()
-    clocks = Clocks(now_s=loop.time, wall_s=lambda: EPOCH_S + world.now_s)
-    planning = Planning(limits=Limits(), policy=POLICY, defaults=GangDefaults())
-    server = Server(
-        settings,
-        api,
-        GangStore(world.state, clocks, policy=POLICY, served_by=lambda: {"role": "leader"}),
-        clocks=clocks,
-        leads=lambda: True,
-        reviewer=Reviewer(world.state, api, clocks, partial(template_pod, shapes=ShapeTable()), planning),
-        policy=POLICY,
-        served_by=lambda: {"role": "leader"},
-    )
-    with closing(listen(settings)) as listener:
-        async with server.serving(listener):
-            yield f"https://127.0.0.1:{port}"
-
-
-def client(pki: Pki, certificate: Path | None = None, key: Path | None = None) -> ClientSession:
-    """A client that believes the server, with a certificate or without."""
-    context = ssl.create_default_context(cafile=str(pki.ca))
-    if certificate is not None:
-        context.load_cert_chain(certificate, key)
-    return ClientSession(connector=TCPConnector(ssl=context))
-
-
-def proxy(pki: Pki) -> ClientSession:
-    """The front proxy."""
-    return client(pki, pki.proxy_cert, pki.proxy_key)
-
-
-async def told(response: ClientResponse) -> tuple[int, Any]:
-    """Status and body."""
-    return response.status, json.loads(await response.read())
-
-
-def world_of(*names: str) -> World:
-    """A world with these gangs."""
-    world = World(node("a", 8))
-    for name in names:
-        world.create(members(name, 1, gpus=0))
-    return world.settle()
+from tests.unit.visibility.serving import ALICE, GANGS, Api, client, proxy, served, told, world_of
 
 
 async def test_only_the_front_proxy_is_believed(pki: Pki, tmp_path: Path) -> None:
@@ -228,3 +129,21 @@ async def test_a_reader_that_takes_nothing_is_cut_off(monkeypatch: pytest.Monkey
     watches = object.__new__(watching.Watches)  # it sends by itself
     with pytest.raises(ConnectionResetError):
         await watches.send(Stalled(), b"line")  # type: ignore[arg-type]
+
+
+async def test_strangers_take_no_place_of_others(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that shake hands for ever, or say nothing after it, the oldest end, and the front proxy comes in."""
+    monkeypatch.setattr(connections, "STRANGERS", 3)
+    monkeypatch.setattr(connections, "CONNECTIONS", 2)
+    nobody = ssl.create_default_context(cafile=str(pki.ca))
+    async with served(world_of("g"), Api(pki), pki) as url, proxy(pki) as itself:
+        port = URL(url).port
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        unknown = [await asyncio.open_connection("127.0.0.1", port, ssl=nobody) for _ in range(5)]
+        for reader, writer in (*silent[:2], *unknown[:2]):
+            with suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 2.0) == b""  # before its five seconds are over
+            writer.transport.abort()
+        assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200
+        for _, writer in (*silent[2:], *unknown[2:]):
+            writer.transport.abort()

@@ -1,0 +1,58 @@
+"""Bodies of requests: which are refused unread, how the others are read, and how a connection ends that is not read on.
+
+Law: nothing is inflated, since a megabyte may hold a gigabyte. What the head of a request tells is judged before a byte
+of its body is waited for (decision 0044).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from aiohttp import hdrs, web
+
+from gangsched.visibility.statuses import Refused
+
+BODY_BYTES = 512 * 1024
+REST_WITHIN_S = 1.0
+"""How long the rest of a refused body is waited for, so that the connection, which others share, can stay."""
+END_WITHIN_S = 1.0
+TOO_LARGE = f"Request entity too large: limit is {BODY_BYTES}"
+
+
+def judge_head(request: web.Request) -> None:
+    """Raise Refused (400, 413, 415) for a body that is not to be read."""
+    if hdrs.CONTENT_ENCODING in request.headers:
+        raise Refused(415, "the body of the request is encoded - Content-Encoding is not supported")
+    if request.method in {"GET", "HEAD"} and request.body_exists:
+        raise Refused(400, f"a {request.method} has no body")
+    if (request.content_length or 0) > BODY_BYTES:
+        raise Refused(413, TOO_LARGE)
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The whole body. Raises Refused (413)."""
+    found = bytearray()
+    async for part in request.content.iter_any():
+        found += part
+        if len(found) > BODY_BYTES:
+            raise Refused(413, TOO_LARGE)
+    return bytes(found)
+
+
+async def settle(request: web.Request, response: web.Response) -> None:
+    """Let the connection of a refused request stay if no more of its body comes, else see to it that it ends."""
+    if response.status not in {401, 413} and (request.content_length or 0) <= BODY_BYTES:
+        with suppress(TimeoutError, Refused):
+            async with asyncio.timeout(REST_WITHIN_S):
+                await read_body(request)
+    if response.status == 401 or not request.content.is_eof():
+        response.force_close()
+        end_unread(request.transport)
+
+
+def end_unread(transport: asyncio.Transport | None) -> None:
+    """Read nothing more, and end soon, whether or not the peer has taken the answer by then."""
+    if transport is not None:
+        transport.pause_reading()
+        asyncio.get_running_loop().call_later(END_WITHIN_S, transport.abort)

@@ -1,0 +1,157 @@
+"""Connections: how many are taken and how fast, and who is let through to HTTP.
+
+Law: new ones are bounded in number and rate, since a handshake costs the event loop a millisecond. Who shows no client
+certificate is a stranger: 401 and the end, without a look at what was sent (decision 0044).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import msgspec
+from aiohttp import web
+
+from gangsched.visibility.access.certificates import Serving
+from gangsched.visibility.bodies import END_WITHIN_S, end_unread
+from gangsched.visibility.pace import Bucket
+from gangsched.visibility.statuses import Refused
+
+CONNECTIONS = 256
+STRANGERS = 128
+"""The most that shake hands, and the most that did so without a certificate; of more the oldest ends. It is above
+`HANDSHAKES_BURST`, so that a burst of the front proxy's own does not end itself."""
+HANDSHAKES_PER_S, HANDSHAKES_BURST = 50.0, 100.0
+HANDSHAKE_WITHIN_S = 5.0
+STRANGERS_FOR_S = 5.0
+HTTP_OPTIONS: dict[str, Any] = {"access_log": None, "auto_decompress": False, "lingering_time": 0.0}
+"""Nothing is inflated in the parser, which sees bodies before the gate does, and nothing is read after an answer."""
+
+
+def _refusal() -> bytes:
+    body = msgspec.json.encode(Refused(401, "Unauthorized").body())
+    head = (
+        "HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() % len(body) + body
+
+
+UNAUTHORIZED = _refusal()
+
+
+class Doorkeeper(asyncio.Protocol):
+    """Hands a connection with a client certificate to HTTP, and answers any other without parsing it."""
+
+    def __init__(self, http: Callable[[], asyncio.Protocol], strangers: dict[asyncio.Transport, None]) -> None:
+        self._http, self._strangers = http, strangers
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """After the handshake."""
+        transport = cast("asyncio.Transport", transport)  # of uvloop, which has classes of its own
+        if transport.get_extra_info("peercert"):
+            http = self._http()
+            transport.set_protocol(http)
+            http.connection_made(transport)
+            return
+        self._transport = transport
+        self._strangers[transport] = None
+        if len(self._strangers) > STRANGERS:
+            next(iter(self._strangers)).abort()
+        asyncio.get_running_loop().call_later(STRANGERS_FOR_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        """A stranger's request, whatever it is."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(UNAUTHORIZED)
+            end_unread(self._transport)
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        if self._transport is not None:
+            self._strangers.pop(self._transport, None)
+
+
+class Connections:
+    """`accept` takes them, with `tls` once there is a certificate."""
+
+    def __init__(self, runner: web.AppRunner, warn: Callable[[str], None]) -> None:
+        self._runner, self._warn = runner, warn
+        self.tls: ssl.SSLContext | None = None
+        self._strangers: dict[asyncio.Transport, None] = {}
+
+    def end_all(self) -> None:
+        """The authority of clients is another one: who was let in by the old one comes again."""
+        server = self._runner.server
+        for connection in server.connections if server is not None else ():
+            connection.force_close()
+
+    async def accept(self, listener: socket.socket) -> None:
+        """Take connections, at a rate; the others wait in the kernel."""
+        loop = asyncio.get_running_loop()
+        bucket = Bucket(HANDSHAKES_PER_S, HANDSHAKES_BURST, loop.time())
+        greeting: dict[asyncio.Task[None], None] = {}
+        while True:
+            if self.tls is None or self._count() >= CONNECTIONS:
+                await asyncio.sleep(0.05)
+                continue
+            if wait_s := bucket.take(loop.time()):
+                await asyncio.sleep(wait_s)
+                continue
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError as error:  # no descriptors left, or the peer has gone already
+                self._warn(f"A connection to the visibility API cannot be taken: {error.strerror}.")
+                await asyncio.sleep(0.1)
+                continue
+            task = asyncio.create_task(self._greet(connection, self.tls), name="handshake")
+            greeting[task] = None
+            task.add_done_callback(lambda done: greeting.pop(done, None))
+            if len(greeting) > STRANGERS:
+                next(iter(greeting)).cancel()
+
+    def _count(self) -> int:
+        server = self._runner.server
+        return len(server.connections) if server is not None else 0
+
+    async def _greet(self, connection: socket.socket, tls: ssl.SSLContext) -> None:
+        http = self._runner.server
+        assert http is not None
+        with suppress(OSError, ssl.SSLError, asyncio.CancelledError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: Doorkeeper(http, self._strangers),
+                connection,
+                ssl=tls,
+                ssl_handshake_timeout=HANDSHAKE_WITHIN_S,
+                ssl_shutdown_timeout=END_WITHIN_S,
+            )
+            return
+        connection.close()
+
+
+def tls_context(serving: Serving, authority: str) -> ssl.SSLContext:
+    """A server's context that asks for a client certificate of `authority` and takes connections without one, too.
+
+    Raises SSLError or ValueError for what is no certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    # A file that no disk has: Python loads keys from files only.
+    descriptor = os.memfd_create("gangsched-visibility", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, f"{serving.certificate}\n{serving.key}".encode())
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    if authority:
+        context.load_verify_locations(cadata=authority)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
