@@ -1,28 +1,34 @@
 """The web application: who asks, whether they may, and the answer.
 
 Law: every request passes the same gate, in this order: the front proxy's certificate (401), the number of requests
-(429), a SubjectAccessReview (403). Nothing is told to whom the gate stops, also not whether something exists.
+(429), what its head tells of a body (400, 413, 415), a SubjectAccessReview (403). Nothing is told to whom the gate
+stops, also not whether something exists. A request that its client gives up is cancelled, wherever it is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import TypeAlias
 
 import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.visibility import discovery, openapi
 from gangsched.visibility.access.authorization import MASTERS, Attributes, Authorizer
 from gangsched.visibility.access.front_proxy import FrontProxy, User
+from gangsched.visibility.admission import Admission
 from gangsched.visibility.bodies import judge_head, read_body, settle
 from gangsched.visibility.gangs.store import Entry, GangStore
 from gangsched.visibility.gangs.tables import Form, form_of, metadata_of, row, table
 from gangsched.visibility.gangs.watching import Watches
-from gangsched.visibility.pace import Admission, Pace
+from gangsched.visibility.pace import Pace
 from gangsched.visibility.ports import API_VERSION, GROUP, Clocks, Json
 from gangsched.visibility.requests import ListOptions, Target, list_options, target_of, token_of
 from gangsched.visibility.reviews.request import Review, read_review
@@ -31,6 +37,9 @@ from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import Refused
 
 JSON_TYPE = "application/json"
+USER = web.RequestKey("user", str)
+"""Key of a request: the name of who asks, once it is known."""
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 DOCUMENTS: dict[str, Callable[[], Json]] = {
     "/apis": discovery.api_groups,
     f"/apis/{GROUP}": discovery.api_group,
@@ -39,6 +48,8 @@ DOCUMENTS: dict[str, Callable[[], Json]] = {
     "/openapi/v3": openapi.v3_index,
     f"/openapi/v3/apis/{API_VERSION}": openapi.v3,
 }
+ANSWER_WITHIN_S = 50.0
+"""The API server gives up after 60 s, and says less."""
 LIST_NODES = Attributes("list", "nodes", group="", version="v1")
 LIST_KINDS = {Form.WHOLE: ("GangList", API_VERSION), Form.METADATA: ("PartialObjectMetadataList", "meta.k8s.io/v1")}
 
@@ -52,6 +63,7 @@ class Parts:
     authorizer: Authorizer
     admission: Admission
     pace: Pace
+    reviews_pace: Pace
     clocks: Clocks
     front_proxy: Callable[[], FrontProxy]
     reviewer: Reviewer
@@ -63,30 +75,46 @@ class Parts:
 def application(parts: Parts) -> web.Application:
     """All paths in one handler: every one passes the gate, known or not."""
     handler = _Handler(parts)
-    app = web.Application(middlewares=[_refusals])
+    app = web.Application(middlewares=[_refusals(parts.admission)])
     app.router.add_route("*", "/{rest:.*}", handler.handle)
     return app
 
 
-@web.middleware
-async def _refusals(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+def _refusals(admission: Admission) -> Middleware:
     """What is refused, and what goes wrong, as a Status."""
+
+    @web.middleware
+    async def answered(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Refused as refused:
+            found = refused
+        except (ConnectionError, web.HTTPException):
+            raise
+        except Exception:
+            structlog.get_logger().exception("a request to the visibility API failed")
+            found = Refused(500, "Internal error occurred")
+        headers = {"Retry-After": str(found.retry_after_s)} if found.retry_after_s else {}
+        body = msgspec.json.encode(found.body())
+        response = web.Response(status=found.code, body=body, content_type=JSON_TYPE, headers=headers)
+        await settle(request, response, partial(admission.draining.place, request.get(USER) or ""))
+        return response
+
+    return answered
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
     try:
-        return await handler(request)
-    except Refused as refused:
-        found = refused
-    except (ConnectionError, web.HTTPException):
-        raise
-    except Exception:
-        structlog.get_logger().exception("a request to the visibility API failed")
-        found = Refused(500, "Internal error occurred")
-    headers = {"Retry-After": str(found.retry_after_s)} if found.retry_after_s else {}
-    body = msgspec.json.encode(found.body())
-    response = web.Response(status=found.code, body=body, content_type=JSON_TYPE, headers=headers)
-    await settle(request, response)
-    return response
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            yield
+    except TimeoutError:
+        raise Refused(504, f"there is no answer within {ANSWER_WITHIN_S:g} s; ask again", retry_after_s=10) from None
+
+
+@cache
+def _encoded(path: str) -> bytes:
+    return msgspec.json.encode(DOCUMENTS[path]())
 
 
 class _Handler:
@@ -96,10 +124,15 @@ class _Handler:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """One request."""
         user = self._user(request)
+        request[USER] = user.name
+        with self._parts.admission.connected.place(user.name):
+            return await self._answered(request, user)
+
+    async def _answered(self, request: web.Request, user: User) -> web.StreamResponse:
         path = request.rel_url.path
         if path in DOCUMENTS:
-            judge_head(request)
-            return await self._document(request, user, path)
+            async with _in_time():
+                return await self._document(request, user, path)
         if MASTERS not in user.groups:
             self._parts.admission.admit(user.name)
         judge_head(request)
@@ -119,13 +152,16 @@ class _Handler:
         return user
 
     async def _document(self, request: web.Request, user: User, path: str) -> web.Response:
-        """Discovery and OpenAPI: of constant size, and let in whatever the number of requests."""
+        """Discovery and OpenAPI: of constant size, and let in whatever the number of other requests."""
+        if MASTERS not in user.groups:
+            self._parts.admission.admit_document(user.name)
+        judge_head(request)
         if request.method not in {"GET", "HEAD"}:
             raise Refused(405, f"{request.method} is not supported on {path}")
         await self._parts.authorizer.check(user, Attributes("get", path=path))
         aggregated = discovery.aggregated(request.headers.get("Accept", "")) if path == "/apis" else None
-        kind, body = aggregated or (JSON_TYPE, DOCUMENTS[path]())
-        return web.Response(body=msgspec.json.encode(body), headers={"Content-Type": kind})
+        kind, body = aggregated or (JSON_TYPE, _encoded(path))
+        return web.Response(body=body, headers={"Content-Type": kind})
 
     async def _gangs(self, request: web.Request, user: User, target: Target) -> web.StreamResponse:
         if request.method != "GET":
@@ -135,19 +171,24 @@ class _Handler:
             raise Refused(405, f"{request.method} is not supported on resources of kind gangs.{GROUP}")
         if target.name:
             await self._parts.authorizer.check(user, Attributes("get", "gangs", target.namespace, target.name))
-            return await self._one(request, target)
+            async with _in_time():
+                return await self._one(request, user, target)
         options = list_options(request.query)
         verb = "watch" if options.watch else "list"
-        await self._parts.authorizer.check(user, Attributes(verb, "gangs", target.namespace, options.name))
+        asked = Attributes(verb, "gangs", target.namespace, options.name)
+        await self._parts.authorizer.check(user, asked)
         if target.namespace and options.namespace not in {"", target.namespace}:
             raise Refused(400, "metadata.namespace of the fieldSelector is not the namespace of the request")
         namespace = target.namespace or options.namespace
         options = replace(options, namespace=namespace)
         form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
         if options.watch:
-            return await self._parts.watches.serve(request, options, form, include)
-        async with self._parts.admission.place():
-            return await self._list(options, form, include)
+            still_may = partial(self._parts.authorizer.check, user, asked)
+            with self._parts.admission.watching.place(user.name):
+                return await self._parts.watches.serve(request, options, form, include, still_may)
+        async with _in_time():
+            with self._parts.admission.reading.place(user.name):
+                return await self._list(options, form, include)
 
     async def _reviews(self, request: web.Request, user: User, target: Target) -> web.Response:
         """A PlacementReview, answered and forgotten."""
@@ -157,11 +198,12 @@ class _Handler:
             raise Refused(405, f"{request.method} is not supported on resources of kind placementreviews.{GROUP}")
         if request.content_type != JSON_TYPE:
             raise Refused(415, f"the body of the request was in an unknown format - accepted media types: {JSON_TYPE}")
-        async with self._parts.admission.place():
-            body = await read_body(request)
-            review = read_review(body)
+        body = await read_body(request)  # before a place is taken: nobody is kept out by who sends slowly
+        review = read_review(body)
+        async with _in_time():
             sees_nodes = await self._parts.authorizer.allows(user, LIST_NODES)
-            status = await self._answer(target.namespace, review, sees_nodes=sees_nodes)
+            with self._parts.admission.reviewing.place(user.name):
+                status = await self._answer(target.namespace, review, sees_nodes=sees_nodes)
         told = msgspec.json.decode(body)
         told |= {"apiVersion": API_VERSION, "kind": "PlacementReview", "status": status}
         return web.Response(status=201, body=msgspec.json.encode(told), content_type=JSON_TYPE)
@@ -169,7 +211,7 @@ class _Handler:
     async def _answer(self, namespace: str, review: Review, *, sees_nodes: bool) -> Json:
         reviewer = self._parts.reviewer
         wanted = await reviewer.wanted(namespace, review)
-        async with self._parts.reviewing, self._parts.pace.work() as step:
+        async with self._parts.reviewing, self._parts.reviews_pace.work() as step:
             about = reviewer.hypothetical(wanted)
             tried = reviewer.attempt(about.group)
             await step()
@@ -179,10 +221,11 @@ class _Handler:
                 status["suggestions"] += [each async for each in suggestions(reviewer, tried, self._parts.policy, step)]
             return status | {"servedBy": self._parts.served_by()}
 
-    async def _one(self, request: web.Request, target: Target) -> web.Response:
+    async def _one(self, request: web.Request, user: User, target: Target) -> web.Response:
         form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
-        async with self._parts.admission.place(), self._parts.pace.work() as step:
-            entry = await self._parts.store.entry((target.namespace, target.name), step)
+        with self._parts.admission.reading.place(user.name):
+            async with self._parts.pace.work() as step:
+                entry = await self._parts.store.entry((target.namespace, target.name), step)
         if entry is None:
             details: Json = {"name": target.name, "group": GROUP, "kind": "gangs"}
             raise Refused(404, f'gangs.{GROUP} "{target.name}" not found', details=details)

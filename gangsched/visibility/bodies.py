@@ -7,13 +7,15 @@ of its body is waited for (decision 0044).
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 
 from aiohttp import hdrs, web
 
 from gangsched.visibility.statuses import Refused
 
 BODY_BYTES = 512 * 1024
+READ_WITHIN_S = 5.0
 REST_WITHIN_S = 1.0
 """How long the rest of a refused body is waited for, so that the connection, which others share, can stay."""
 END_WITHIN_S = 1.0
@@ -30,22 +32,31 @@ def judge_head(request: web.Request) -> None:
         raise Refused(413, TOO_LARGE)
 
 
-async def read_body(request: web.Request) -> bytes:
-    """The whole body. Raises Refused (413)."""
-    found = bytearray()
-    async for part in request.content.iter_any():
-        found += part
-        if len(found) > BODY_BYTES:
-            raise Refused(413, TOO_LARGE)
+async def read_body(request: web.Request, within_s: float | None = None) -> bytes:
+    """The whole body. Raises Refused (408, 413)."""
+    found, within_s = bytearray(), within_s or READ_WITHIN_S
+    try:
+        async with asyncio.timeout(within_s):
+            async for part in request.content.iter_any():
+                found += part
+                if len(found) > BODY_BYTES:
+                    raise Refused(413, TOO_LARGE)
+    except TimeoutError:
+        raise Refused(408, f"the body of the request did not come within {within_s:g} s") from None
     return bytes(found)
 
 
-async def settle(request: web.Request, response: web.Response) -> None:
-    """Let the connection of a refused request stay if no more of its body comes, else see to it that it ends."""
-    if response.status not in {401, 413} and (request.content_length or 0) <= BODY_BYTES:
-        with suppress(TimeoutError, Refused):
-            async with asyncio.timeout(REST_WITHIN_S):
-                await read_body(request)
+async def settle(
+    request: web.Request, response: web.Response, place: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Let the connection of a refused request stay if no more of its body comes, else see to it that it ends.
+
+    The rest of a body is waited for in a `place`, which raises Refused where there is none.
+    """
+    is_short = (request.content_length or 0) <= BODY_BYTES
+    if response.status not in {401, 408, 413} and is_short and not request.content.is_eof():
+        with suppress(Refused), place():
+            await read_body(request, REST_WITHIN_S)
     if response.status == 401 or not request.content.is_eof():
         response.force_close()
         end_unread(request.transport)

@@ -12,25 +12,34 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import msgspec
 from aiohttp import web
 
 from gangsched.visibility.access.certificates import Serving
+from gangsched.visibility.admission import Bucket, Rate
 from gangsched.visibility.bodies import END_WITHIN_S, end_unread
-from gangsched.visibility.pace import Bucket
 from gangsched.visibility.statuses import Refused
 
 CONNECTIONS = 256
 STRANGERS = 128
 """The most that shake hands, and the most that did so without a certificate; of more the oldest ends. It is above
-`HANDSHAKES_BURST`, so that a burst of the front proxy's own does not end itself."""
-HANDSHAKES_PER_S, HANDSHAKES_BURST = 50.0, 100.0
+the burst of `HANDSHAKES`, so that a burst of the front proxy's own does not end itself."""
+HANDSHAKES, PROXYS_HANDSHAKES = Rate(50.0, 100.0), Rate(200.0, 200.0)
+"""The second for addresses from which the front proxy came: a user can make it open a connection for each request."""
+PROXIES = 16
 HANDSHAKE_WITHIN_S = 5.0
 STRANGERS_FOR_S = 5.0
-HTTP_OPTIONS: dict[str, Any] = {"access_log": None, "auto_decompress": False, "lingering_time": 0.0}
-"""Nothing is inflated in the parser, which sees bodies before the gate does, and nothing is read after an answer."""
+HTTP_OPTIONS: dict[str, Any] = {
+    "access_log": None,
+    "auto_decompress": False,
+    "lingering_time": 0.0,
+    "handler_cancellation": True,
+}
+"""Nothing is inflated in the parser, which sees bodies before the gate does; nothing is read after an answer; and who
+has gone is not worked for."""
 
 
 def _refusal() -> bytes:
@@ -47,14 +56,17 @@ UNAUTHORIZED = _refusal()
 class Doorkeeper(asyncio.Protocol):
     """Hands a connection with a client certificate to HTTP, and answers any other without parsing it."""
 
-    def __init__(self, http: Callable[[], asyncio.Protocol], strangers: dict[asyncio.Transport, None]) -> None:
-        self._http, self._strangers = http, strangers
+    def __init__(
+        self, http: Callable[[], asyncio.Protocol], strangers: dict[asyncio.Transport, None], known: Callable[[], None]
+    ) -> None:
+        self._http, self._strangers, self._known = http, strangers, known
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """After the handshake."""
         transport = cast("asyncio.Transport", transport)  # of uvloop, which has classes of its own
         if transport.get_extra_info("peercert"):
+            self._known()
             http = self._http()
             transport.set_protocol(http)
             http.connection_made(transport)
@@ -85,6 +97,7 @@ class Connections:
         self._runner, self._warn = runner, warn
         self.tls: ssl.SSLContext | None = None
         self._strangers: dict[asyncio.Transport, None] = {}
+        self._proxies: dict[str, Bucket] = {}
 
     def end_all(self) -> None:
         """The authority of clients is another one: who was let in by the old one comes again."""
@@ -95,22 +108,27 @@ class Connections:
     async def accept(self, listener: socket.socket) -> None:
         """Take connections, at a rate; the others wait in the kernel."""
         loop = asyncio.get_running_loop()
-        bucket = Bucket(HANDSHAKES_PER_S, HANDSHAKES_BURST, loop.time())
+        bucket = Bucket(*HANDSHAKES, loop.time())
         greeting: dict[asyncio.Task[None], None] = {}
         while True:
             if self.tls is None or self._count() >= CONNECTIONS:
                 await asyncio.sleep(0.05)
                 continue
-            if wait_s := bucket.take(loop.time()):
-                await asyncio.sleep(wait_s)
-                continue
             try:
-                connection, _ = await loop.sock_accept(listener)
+                connection, address = await loop.sock_accept(listener)
             except OSError as error:  # no descriptors left, or the peer has gone already
                 self._warn(f"A connection to the visibility API cannot be taken: {error.strerror}.")
                 await asyncio.sleep(0.1)
                 continue
-            task = asyncio.create_task(self._greet(connection, self.tls), name="handshake")
+            proxys = self._proxies.get(address[0])
+            while wait_s := (proxys or bucket).take(loop.time()):
+                if self._proxies and proxys is None:
+                    break
+                await asyncio.sleep(wait_s)
+            if wait_s:  # nobody waits behind those who are not the front proxy
+                connection.close()
+                continue
+            task = asyncio.create_task(self._greet(connection, address[0], self.tls), name="handshake")
             greeting[task] = None
             task.add_done_callback(lambda done: greeting.pop(done, None))
             if len(greeting) > STRANGERS:
@@ -120,13 +138,18 @@ class Connections:
         server = self._runner.server
         return len(server.connections) if server is not None else 0
 
-    async def _greet(self, connection: socket.socket, tls: ssl.SSLContext) -> None:
+    def _know(self, host: str) -> None:
+        self._proxies.setdefault(host, Bucket(*PROXYS_HANDSHAKES, asyncio.get_running_loop().time()))
+        if len(self._proxies) > PROXIES:
+            del self._proxies[next(iter(self._proxies))]
+
+    async def _greet(self, connection: socket.socket, host: str, tls: ssl.SSLContext) -> None:
         http = self._runner.server
         assert http is not None
         with suppress(OSError, ssl.SSLError, asyncio.CancelledError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: Doorkeeper(http, self._strangers),
+                lambda: Doorkeeper(http, self._strangers, partial(self._know, host)),
                 connection,
                 ssl=tls,
                 ssl_handshake_timeout=HANDSHAKE_WITHIN_S,

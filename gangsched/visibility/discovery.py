@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import msgspec
+
 from gangsched.visibility.ports import API_VERSION, GROUP, VERSION, Json
 
 GANG_VERBS = ["get", "list", "watch"]
@@ -39,8 +43,8 @@ def resources() -> Json:
     }
 
 
-def aggregated(accept: str) -> tuple[str, Json] | None:
-    """The content type and /apis in the aggregated form, if that is what is wanted most."""
+def aggregated(accept: str) -> tuple[str, bytes] | None:
+    """The content type and, encoded, /apis in the aggregated form, if that is what is wanted most."""
     for part in accept.split(","):
         stated = {each.strip() for each in part.split(";")[1:]}
         if "as=APIGroupDiscoveryList" in stated and "g=apidiscovery.k8s.io" in stated:
@@ -50,7 +54,8 @@ def aggregated(accept: str) -> tuple[str, Json] | None:
     return None
 
 
-def _discovery(version: str) -> Json:
+@cache
+def _discovery(version: str) -> bytes:
     listed = [
         {
             "resource": each["name"],
@@ -61,7 +66,7 @@ def _discovery(version: str) -> Json:
         }
         for each in resources()["resources"]
     ]
-    return {
+    found = {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",
         "metadata": {},
@@ -72,3 +77,4 @@ def _discovery(version: str) -> Json:
             }
         ],
     }
+    return msgspec.json.encode(found)

@@ -20,11 +20,12 @@ from gangsched.visibility.access.authorization import Authorizer
 from gangsched.visibility.access.certificates import Serving
 from gangsched.visibility.access.front_proxy import CONFIG_MAP, FrontProxy
 from gangsched.visibility.access.identity import Files, Identity
+from gangsched.visibility.admission import Admission
 from gangsched.visibility.application import Parts, application
 from gangsched.visibility.connections import HTTP_OPTIONS, Connections, tls_context
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.gangs.watching import Watches
-from gangsched.visibility.pace import Admission, Pace
+from gangsched.visibility.pace import REVIEWS_SHARE, Pace
 from gangsched.visibility.ports import Calls, Clocks, Json
 from gangsched.visibility.reviews.review import Reviewer
 
@@ -52,7 +53,7 @@ class Server:
         self._warned = ""
         self._front_proxy = FrontProxy()
         self._seen: tuple[Serving, str] | None = None
-        self.pace = Pace()
+        self.pace, self.reviews_pace = Pace(), Pace(share=REVIEWS_SHARE)
         self._watches = Watches(store, self.pace, clocks)
         parts = Parts(
             store=store,
@@ -60,6 +61,7 @@ class Server:
             authorizer=Authorizer(calls, clocks.now_s),
             admission=Admission(),
             pace=self.pace,
+            reviews_pace=self.reviews_pace,
             clocks=clocks,
             front_proxy=lambda: self._front_proxy,
             reviewer=reviewer,

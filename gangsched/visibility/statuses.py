@@ -11,6 +11,7 @@ REASONS = {
     404: "NotFound",
     405: "MethodNotAllowed",
     406: "NotAcceptable",
+    408: "Timeout",
     410: "Expired",
     413: "RequestEntityTooLarge",
     415: "UnsupportedMediaType",
@@ -18,6 +19,7 @@ REASONS = {
     429: "TooManyRequests",
     500: "InternalError",
     503: "ServiceUnavailable",
+    504: "Timeout",
 }
 
 

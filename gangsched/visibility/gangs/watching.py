@@ -1,13 +1,14 @@
 """Watches: the changes of gangs as a stream of events.
 
 Law: while somebody watches, one task looks at all gangs once a second, however many watch. A reader that falls behind
-what is remembered is told so (410) and lists again; one that takes nothing for half a minute is cut off.
+what is remembered is told so (410) and lists again; one that takes nothing for half a minute is cut off. Whether the
+user may still watch is asked each minute.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import msgspec
@@ -20,9 +21,9 @@ from gangsched.visibility.ports import API_VERSION, Clocks, Json
 from gangsched.visibility.requests import ListOptions
 from gangsched.visibility.statuses import Refused
 
-WATCHES = 100
 EVERY_S = 1.0
-BOOKMARK_EVERY_S = 60.0
+EVERY_MINUTE_S = 60.0
+"""How often a bookmark is due, and whether the user may still watch is asked again."""
 SEND_WITHIN_S = 30.0
 INITIAL_END = "k8s.io/initial-events-end"
 
@@ -43,10 +44,15 @@ class Watches:
                 await self._store.observe(step)
             await asyncio.sleep(EVERY_S)
 
-    async def serve(self, request: web.Request, options: ListOptions, form: Form, include: str) -> web.StreamResponse:
-        """Stream until the time is over. Raises Refused (410, 429) before anything is sent."""
-        if self._open >= WATCHES:
-            raise Refused(429, "Too many watches, please try again later.", retry_after_s=10)
+    async def serve(
+        self,
+        request: web.Request,
+        options: ListOptions,
+        form: Form,
+        include: str,
+        still_may: Callable[[], Awaitable[None]],
+    ) -> web.StreamResponse:
+        """Stream until the time is over, or until `still_may` raises. Raises Refused (410) before anything is sent."""
         is_from_now = options.version == 0 or options.initial_events
         if not is_from_now and not self._store.knows(options.version):
             raise Refused(410, f"too old resource version: {options.version} (this replica does not know it)")
@@ -56,14 +62,23 @@ class Watches:
             shown = _Shown(form, include, self._clocks.wall_s)
             with suppress(TimeoutError, ConnectionError):
                 async with asyncio.timeout(options.timeout_s):
-                    await self._stream(response, options, shown, is_from_now=is_from_now)
+                    try:
+                        await self._stream(response, options, shown, still_may, is_from_now=is_from_now)
+                    except Refused as refused:
+                        await self.send(response, shown.refused(refused))
             with suppress(TimeoutError, ConnectionError):
                 async with asyncio.timeout(SEND_WITHIN_S):
                     await response.write_eof()
             return response
 
     async def _stream(
-        self, response: web.StreamResponse, options: ListOptions, shown: _Shown, *, is_from_now: bool
+        self,
+        response: web.StreamResponse,
+        options: ListOptions,
+        shown: _Shown,
+        still_may: Callable[[], Awaitable[None]],
+        *,
+        is_from_now: bool,
     ) -> None:
         store, seen = self._store, options.version
         if is_from_now:
@@ -75,26 +90,28 @@ class Watches:
                 await self.send(response, shown.event("ADDED", entry))
             if options.initial_events and options.bookmarks:
                 await self.send(response, shown.bookmark(seen, {INITIAL_END: "true"}))
-        bookmark_s = self._clocks.now_s() + BOOKMARK_EVERY_S
+        minute_s = self._clocks.now_s() + EVERY_MINUTE_S
         while True:
+            is_due = self._clocks.now_s() >= minute_s
+            if is_due:
+                minute_s = self._clocks.now_s() + EVERY_MINUTE_S
+                await still_may()
             now, changes = store.version, store.changes_after(seen, options.namespace)
             if changes is None:
-                await self.send(response, shown.expired(seen))
-                return
+                raise Refused(410, f"too old resource version: {seen}")
             seen = now  # also past the changes of others, or this would never wait
             for change in changes:
                 if options.name in {"", change.entry.key[1]}:
                     await self.send(response, shown.event(change.kind, change.entry))
-            if options.bookmarks and self._clocks.now_s() >= bookmark_s:
-                bookmark_s = self._clocks.now_s() + BOOKMARK_EVERY_S
+            if options.bookmarks and is_due:
                 await self.send(response, shown.bookmark(seen, {}))
             await self._next_change(seen)
 
     async def _next_change(self, seen: int) -> None:
-        """Wait until there is something after a version, or a bookmark may be due."""
+        """Wait until there is something after a version, or a minute is over."""
         store = self._store
         with suppress(TimeoutError):
-            async with asyncio.timeout(BOOKMARK_EVERY_S), store.changed:
+            async with asyncio.timeout(EVERY_MINUTE_S), store.changed:
                 await store.changed.wait_for(lambda: store.version > seen)
 
     async def send(self, response: web.StreamResponse, line: bytes) -> None:
@@ -138,9 +155,9 @@ class _Shown:
         kind = ("PartialObjectMetadata", TABLE_VERSION) if self._form is Form.METADATA else ("Gang", API_VERSION)
         return self._line("BOOKMARK", msgspec.json.encode({"kind": kind[0], "apiVersion": kind[1], "metadata": meta}))
 
-    def expired(self, version: int) -> bytes:
-        """The end of a watch that fell behind."""
-        return self._line("ERROR", msgspec.json.encode(Refused(410, f"too old resource version: {version}").body()))
+    def refused(self, refused: Refused) -> bytes:
+        """The end of a watch that fell behind, or whose user may watch no more."""
+        return self._line("ERROR", msgspec.json.encode(refused.body()))
 
     def _object(self, entry: Entry) -> bytes:
         if self._form is Form.METADATA:

@@ -10,6 +10,7 @@ import gzip
 import http.client
 import json
 import os
+import select
 import ssl
 import sys
 import threading
@@ -17,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 GANGS = "/apis/visibility.gangsched.dev/v1alpha1"
 REVIEWS = f"{GANGS}/namespaces/mallory/placementreviews"
@@ -81,9 +83,80 @@ def _asked(
         connection.close()
 
 
+def slow_body(target: Target) -> str:
+    """A review of which a byte comes now and then."""
+    connection = target.through()
+    try:
+        connection.putrequest("POST", REVIEWS)
+        for name, value in (MALLORY | {"Content-Type": "application/json", "Content-Length": "100000"}).items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        for _ in range(150):
+            if select.select([connection.sock], [], [], 0.2)[0]:
+                break
+            connection.send(b" ")
+        answer = connection.getresponse()
+        answer.read()
+        return str(answer.status)
+    finally:
+        connection.close()
+
+
+def hard_review(target: Target) -> str:
+    """A gang of which every set keeps off the others, and whose client soon gives up."""
+    headers = MALLORY | {"Content-Type": "application/json"}
+    return _asked(target.through(timeout_s=2.0), "POST", REVIEWS, headers, HARD)
+
+
+def flood_of_lists(target: Target) -> str:
+    """All gangs that mallory may see, as fast as they come."""
+    return _asked(target.through(), "GET", f"{GANGS}/namespaces/mallory/gangs", MALLORY, b"")
+
+
+def flood_of_discovery(target: Target) -> str:
+    """What there is."""
+    return _asked(target.through(), "GET", GANGS, MALLORY, b"")
+
+
+def _hard() -> bytes:
+    """32 sets of 31 pods with anti-affinity, spread and node affinity."""
+    return json.dumps({"spec": {"gang": {"min": 992}, "podSets": [_set(number) for number in range(32)]}}).encode()
+
+
+def _set(number: int) -> dict[str, Any]:
+    others = [{"matchLabels": {"set": str((number + step) % 32)}} for step in range(8)]
+    zone, host = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+    keys = [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [f"x{number}-{n}"]} for n in range(5)]
+    spec = {
+        "schedulerName": "gangsched",
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": f"{number + 1}m"}}}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": keys}]}
+            },
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": host, "labelSelector": other} for other in others
+                ]
+            },
+        },
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": others[0]}
+            for key in (zone, host)
+        ],
+    }
+    template = {"metadata": {"labels": {"set": str(number)}}, "spec": spec}
+    return {"name": f"s{number}", "count": 31, "template": template}
+
+
+HARD = _hard()
 KINDS: dict[str, tuple[Callable[[Target], str], int]] = {
     "bombs of a stranger": (bombs_of_a_stranger, 8),
     "bombs of a user": (bombs_of_a_user, 8),
+    "slow bodies": (slow_body, 80),
+    "hard reviews": (hard_review, 8),
+    "flood of lists": (flood_of_lists, 16),
+    "flood of discovery": (flood_of_discovery, 16),
 }
 """What each attacker does again and again, and how many there are."""
 
@@ -105,7 +178,7 @@ def attack(kind: str, for_s: float, target: Target) -> Counter[str]:
     for thread in crowd:
         thread.start()
     for thread in crowd:
-        thread.join(for_s + 5.0)
+        thread.join(max(0.0, until_s + 1.0 - time.monotonic()))
     return answers
 
 

@@ -83,12 +83,12 @@ async def served(world: World, api: Api, pki: Pki) -> AsyncIterator[str]:
             yield f"https://127.0.0.1:{port}"
 
 
-def client(pki: Pki, certificate: Path | None = None, key: Path | None = None) -> ClientSession:
-    """A client that believes the server, with a certificate or without."""
+def client(pki: Pki, certificate: Path | None = None, key: Path | None = None, local: str = "") -> ClientSession:
+    """A client that believes the server, with a certificate or without; `local` is its address."""
     context = ssl.create_default_context(cafile=str(pki.ca))
     if certificate is not None:
         context.load_cert_chain(certificate, key)
-    return ClientSession(connector=TCPConnector(ssl=context))
+    return ClientSession(connector=TCPConnector(ssl=context, local_addr=(local, 0) if local else None))
 
 
 def proxy(pki: Pki) -> ClientSession:

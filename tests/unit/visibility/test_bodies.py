@@ -6,14 +6,17 @@ import asyncio
 import gzip
 import json
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiohttp.http_parser
 import pytest
 from control_plane.pki import Pki
 from yarl import URL
 
+from gangsched.visibility import bodies
+from gangsched.visibility.admission import CONNECTED
 from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, served, told, world_of
 
 BLANKS = gzip.compress(b" " * 2**22)
@@ -124,3 +127,19 @@ async def test_a_body_that_is_too_large_ends_the_connection(pki: Pki) -> None:
             for _ in range(9):
                 writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
             assert (await status_and_end(reader))[0] == 413
+
+
+async def test_slow_bodies_keep_nobody_out(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 80 that trickle each is given up after a while, most at once, and another user's requests pass meanwhile."""
+    monkeypatch.setattr(bodies, "READ_WITHIN_S", 2.0)
+    start = head("POST", REVIEWS, "Content-Type: application/json", "Content-Length: 1000", user="mallory") + b"{"
+    async with served(world_of("g"), Api(pki), pki) as url, proxy(pki) as itself, AsyncExitStack() as open_ones:
+        slow = [await open_ones.enter_async_context(connection(url, pki, is_proxy=True)) for _ in range(80)]
+        for _, writer in slow:
+            writer.write(start)
+        for _ in range(5):
+            assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200
+            assert (await itself.post(url + REVIEWS, headers=JSON, data=b"{}")).status == 422
+        ends = [asyncio.create_task(status_and_end(reader)) for reader, _ in slow]
+        statuses = Counter([(await end)[0] for end in ends])
+        assert statuses == {408: CONNECTED[1], 429: 80 - CONNECTED[1]}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangsched.visibility.pace import AT_ONCE, BURST_S, SHARE, SLICE_S, USERS, Admission, Pace
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.pace import BURST_S, SHARE, SLICE_S, Pace
 
 
 class Clock:
@@ -51,49 +50,3 @@ async def test_work_is_cut_into_slices_and_takes_its_share() -> None:
             await step()
     assert (pace.spent_s - worked_s) / (clock.now_s - began_s) == pytest.approx(SHARE, rel=0.15)
     assert clock.longest_s < 2 * SLICE_S + 0.0002 < 0.005  # the end of one piece of work and the begin of another
-
-
-def test_a_user_is_refused_before_others_are() -> None:
-    """429 with the time after which it is worth a try; another user is still let in."""
-    clock = Clock()
-    admission = Admission(clock)
-    for _ in range(50):
-        admission.admit("greedy")
-    with pytest.raises(Refused) as refused:
-        admission.admit("greedy")
-    assert (refused.value.code, refused.value.retry_after_s) == (429, 1)
-    admission.admit("other")
-    clock.works(1.0)
-    for _ in range(25):
-        admission.admit("greedy")
-
-
-def test_all_together_are_bounded() -> None:
-    """A thousand users have no more than one hundred at once and fifty a second."""
-    clock = Clock()
-    admission = Admission(clock)
-    let_in = 0
-    for _ in range(10):
-        for user in range(USERS + 10):
-            try:
-                admission.admit(str(user))
-                let_in += 1
-            except Refused:
-                pass
-        clock.works(1.0)
-    assert 500 <= let_in <= 600
-    assert len(admission.users) == USERS
-
-
-async def test_requests_under_way_are_bounded() -> None:
-    """Places are given back, also after an error."""
-    admission = Admission(Clock())
-    for _ in range(2 * AT_ONCE):
-        with pytest.raises(KeyError):
-            async with admission.place():
-                raise KeyError
-    places = [admission.place() for _ in range(AT_ONCE)]
-    for place in places:
-        await place.__aenter__()
-    with pytest.raises(Refused):
-        await admission.place().__aenter__()

@@ -1,0 +1,126 @@
+"""Admission: how many requests are let in, of all users and of each, and how many are under way at once.
+
+Law: what one user has does not depend on what others ask, and no user has more than a part of what there is for all, so
+that one of them cannot keep the others out (decision 0044). All service accounts of a namespace are one user, since
+whoever may edit a namespace may have as many as they like.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import ceil
+from typing import NamedTuple
+
+from gangsched.visibility.statuses import Refused
+
+SERVICE_ACCOUNT = "system:serviceaccount:"
+USERS = 1_000
+
+
+class Rate(NamedTuple):
+    """So many a second, and a burst."""
+
+    per_s: float
+    burst: float
+
+
+ALL, OF_USER, DOCUMENTS_OF_USER = Rate(200.0, 200.0), Rate(25.0, 50.0), Rate(20.0, 60.0)
+CONNECTED, READING, REVIEWING, WATCHING, DRAINING = (256, 32), (64, 8), (16, 2), (100, 10), (64, 8)
+"""The most at once, of all users and of each: requests of any kind from head to answer, lists, reviews, watches, and
+bodies of refused requests that are read on."""
+
+
+class Bucket:
+    """A token bucket."""
+
+    __slots__ = ("_at_s", "_burst", "_left", "_per_s")
+
+    def __init__(self, per_s: float, burst: float, now_s: float) -> None:
+        self._per_s, self._burst = per_s, burst
+        self._left, self._at_s = burst, now_s
+
+    def take(self, now_s: float) -> float:
+        """Take one; 0, or the seconds after which there is one."""
+        self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s)
+        self._at_s = now_s
+        if self._left < 1:
+            return (1 - self._left) / self._per_s
+        self._left -= 1
+        return 0.0
+
+
+class Buckets:
+    """A bucket for each user; of more than `USERS` the one that asked least recently is forgotten."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self.known: OrderedDict[str, Bucket] = OrderedDict()
+
+    def take(self, user: str, now_s: float) -> float:
+        """As `Bucket.take`."""
+        bucket = self.known.pop(user, None) or Bucket(*self._rate, now_s)
+        self.known[user] = bucket
+        if len(self.known) > USERS:
+            self.known.popitem(last=False)
+        return bucket.take(now_s)
+
+
+class Places:
+    """At most so many at once, and so many of one user."""
+
+    def __init__(self, size: tuple[int, int], what: str) -> None:
+        self._most, self._of_user = size
+        self._what = what
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def place(self, user: str) -> Iterator[None]:
+        """A place for the length of the block. Raises Refused (429) where there is none."""
+        payer = payer_of(user)
+        if self._taken[payer] >= self._of_user or self._taken.total() >= self._most:
+            raise Refused(429, f"Too many {self._what} at once, please try again later.", retry_after_s=1)
+        self._taken[payer] += 1
+        try:
+            yield
+        finally:
+            self._taken[payer] -= 1
+            if not self._taken[payer]:
+                del self._taken[payer]
+
+
+class Admission:
+    """`admit` and `admit_document` count requests; the places are for as long as one lasts."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._all = Bucket(*ALL, clock())
+        self.users, self.readers = Buckets(OF_USER), Buckets(DOCUMENTS_OF_USER)
+        self.connected = Places(CONNECTED, "requests")
+        self.reading = Places(READING, "lists")
+        self.reviewing = Places(REVIEWING, "reviews")
+        self.watching = Places(WATCHING, "watches")
+        self.draining = Places(DRAINING, "bodies")
+
+    def admit(self, user: str) -> None:
+        """Let a request of `user` in, or raise Refused (429)."""
+        now_s = self._clock()
+        _refuse(self.users.take(payer_of(user), now_s) or self._all.take(now_s))
+
+    def admit_document(self, user: str) -> None:
+        """The same for a document of discovery, which costs little and without which no client finds anything."""
+        _refuse(self.readers.take(payer_of(user), self._clock()))
+
+
+def payer_of(user: str) -> str:
+    """Whose part of what there is a user's request takes."""
+    if user.startswith(SERVICE_ACCOUNT):
+        return user.rpartition(":")[0]
+    return user
+
+
+def _refuse(wait_s: float) -> None:
+    if wait_s:
+        raise Refused(429, "Too many requests, please try again later.", retry_after_s=max(1, ceil(wait_s)))

@@ -1,0 +1,116 @@
+"""What one user asks takes nothing from another, and ends with its client, its deadline or its right (0044)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+
+import pytest
+from aiohttp import ClientResponse, ClientSession, ClientTimeout
+from control_plane.pki import Pki
+
+from gangsched.visibility import application
+from gangsched.visibility.access import authorization
+from gangsched.visibility.admission import REVIEWING, WATCHING
+from gangsched.visibility.gangs import watching
+from gangsched.visibility.ports import Answer, Json
+from gangsched.visibility.reviews.review import PRIORITY_CLASSES
+from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, served, told, world_of
+
+BOB = {"X-Remote-User": "bob"}
+REVIEW = {"spec": {"podSets": [{"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]}}
+SOON_S = 5.0
+
+
+class SlowApi(Api):
+    """An API server that answers for PriorityClasses, which every review asks for, once `goes_on` is set."""
+
+    def __init__(self, pki: Pki) -> None:
+        super().__init__(pki)
+        self.goes_on = asyncio.Event()
+        self.waiting = 0
+
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+        if path != PRIORITY_CLASSES:
+            return await super().__call__(method, path, body)
+        self.waiting += 1
+        try:
+            await self.goes_on.wait()
+        finally:
+            self.waiting -= 1
+        return Answer(200, {"items": []})
+
+
+async def review(itself: ClientSession, url: str, user: dict[str, str]) -> ClientResponse:
+    """One review of a pod that asks for nothing."""
+    headers = {"Content-Type": "application/json", **user}
+    return await itself.post(url + REVIEWS, headers=headers, data=json.dumps(REVIEW).encode())
+
+
+async def waiting(api: SlowApi, number: int) -> None:
+    """Wait until so many reviews are under way."""
+    async with asyncio.timeout(SOON_S):
+        while api.waiting != number:  # noqa: ASYNC110  (nobody tells)
+            await asyncio.sleep(0.01)
+
+
+async def test_reviews_of_one_user_leave_places_for_others(pki: Pki) -> None:
+    """The third of one user is refused while two are under way; of another user it is not, and lists pass."""
+    async with served(world_of("g"), api := SlowApi(pki), pki) as url, proxy(pki) as itself:
+        under_way = [asyncio.create_task(review(itself, url, ALICE)) for _ in range(REVIEWING[1])]
+        await waiting(api, REVIEWING[1])
+        assert (await review(itself, url, ALICE)).status == 429
+        under_way.append(asyncio.create_task(review(itself, url, BOB)))
+        await waiting(api, REVIEWING[1] + 1)
+        assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200
+        api.goes_on.set()
+        assert [(await each).status for each in under_way] == [201] * len(under_way)
+
+
+async def test_a_review_ends_with_its_client(pki: Pki) -> None:
+    """Who has gone keeps no place."""
+    async with served(world_of("g"), api := SlowApi(pki), pki) as url, proxy(pki) as itself:
+        for _ in range(3):
+            gone = [asyncio.create_task(review(itself, url, ALICE)) for _ in range(REVIEWING[1])]
+            await waiting(api, REVIEWING[1])
+            for each in gone:
+                each.cancel()
+            await waiting(api, 0)
+
+
+async def test_there_is_an_answer_before_the_api_server_gives_up(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """504 with a Retry-After, and the place is free again."""
+    assert application.ANSWER_WITHIN_S < 60.0
+    monkeypatch.setattr(application, "ANSWER_WITHIN_S", 0.1)
+    async with served(world_of("g"), api := SlowApi(pki), pki) as url, proxy(pki) as itself:
+        status, body = await told(await review(itself, url, ALICE))
+        assert (status, body["reason"], body["details"]) == (504, "Timeout", {"retryAfterSeconds": 10})
+        assert api.waiting == 0
+
+
+async def test_watches_of_one_user_leave_places_for_others(pki: Pki) -> None:
+    """Ten at most; another user's are open all the same."""
+    async with served(world_of("g"), Api(pki), pki) as url, AsyncExitStack() as streams:
+        itself = await streams.enter_async_context(proxy(pki))
+        for _ in range(WATCHING[1]):
+            stream = await streams.enter_async_context(itself.get(f"{url}{GANGS}/gangs?watch=1", headers=ALICE))
+            assert stream.status == 200
+        assert (await itself.get(f"{url}{GANGS}/gangs?watch=1", headers=ALICE)).status == 429
+        assert (await itself.get(f"{url}{GANGS}/gangs", headers=ALICE)).status == 200
+        other = await streams.enter_async_context(itself.get(f"{url}{GANGS}/gangs?watch=1", headers=BOB))
+        assert other.status == 200
+
+
+async def test_a_watch_ends_with_the_right_to_it(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for again each minute; the last line is the refusal."""
+    assert watching.EVERY_MINUTE_S == 60.0
+    monkeypatch.setattr(watching, "EVERY_MINUTE_S", 0.2)
+    monkeypatch.setattr(authorization, "REMEMBERED_S", 0.0)
+    api, forever = Api(pki), ClientTimeout(total=SOON_S)
+    async with served(world_of("g"), api, pki) as url, proxy(pki) as itself:
+        stream = await itself.get(f"{url}{GANGS}/gangs?watch=1", headers=ALICE, timeout=forever)
+        assert json.loads(await stream.content.readline())["type"] == "ADDED"
+        api.allows = False
+        last = json.loads((await stream.content.read()).splitlines()[-1])
+    assert (last["type"], last["object"]["code"], last["object"]["reason"]) == ("ERROR", 403, "Forbidden")
