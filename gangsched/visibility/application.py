@@ -33,6 +33,7 @@ from gangsched.visibility.ports import API_VERSION, GROUP, Clocks, Json
 from gangsched.visibility.requests import ListOptions, Target, list_options, target_of, token_of
 from gangsched.visibility.reviews.request import Review, read_review
 from gangsched.visibility.reviews.review import Reviewer
+from gangsched.visibility.reviews.rights import check_namespaces
 from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import Refused
 
@@ -203,14 +204,15 @@ class _Handler:
         async with _in_time():
             sees_nodes = await self._parts.authorizer.allows(user, LIST_NODES)
             with self._parts.admission.reviewing.place(user.name):
-                status = await self._answer(target.namespace, review, sees_nodes=sees_nodes)
+                status = await self._answer(user, target.namespace, review, sees_nodes=sees_nodes)
         told = msgspec.json.decode(body)
         told |= {"apiVersion": API_VERSION, "kind": "PlacementReview", "status": status}
         return web.Response(status=201, body=msgspec.json.encode(told), content_type=JSON_TYPE)
 
-    async def _answer(self, namespace: str, review: Review, *, sees_nodes: bool) -> Json:
-        reviewer = self._parts.reviewer
-        wanted = await reviewer.wanted(namespace, review)
+    async def _answer(self, user: User, namespace: str, review: Review, *, sees_nodes: bool) -> Json:
+        reviewer, policy = self._parts.reviewer, self._parts.policy
+        wanted = await reviewer.wanted(namespace, review, is_master=MASTERS in user.groups)
+        await check_namespaces(self._parts.authorizer, user, namespace, wanted.pods)
         async with self._parts.reviewing, self._parts.reviews_pace.work() as step:
             about = reviewer.hypothetical(wanted)
             tried = reviewer.attempt(about.group)
@@ -218,7 +220,9 @@ class _Handler:
             status = reviewer.status(tried, about, review, sees_nodes=sees_nodes)
             status["suggestions"] = reviewer.advice(wanted, about)
             if not status["fits"]:
-                status["suggestions"] += [each async for each in suggestions(reviewer, tried, self._parts.policy, step)]
+                status["suggestions"] += [
+                    each async for each in suggestions(reviewer, tried, policy, step, sees_nodes=sees_nodes)
+                ]
             return status | {"servedBy": self._parts.served_by()}
 
     async def _one(self, request: web.Request, user: User, target: Target) -> web.Response:

@@ -17,7 +17,7 @@ from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.gang import Group, Placement
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
-from gangsched.model.objects import Node, Pod
+from gangsched.model.objects import Node, Pod, Taint
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import Preemption
 from gangsched.model.snapshot import Snapshot
@@ -26,9 +26,9 @@ from gangsched.state.hypothetical import Hypothetical, Wanted, hypothetical
 from gangsched.state.scheduling import SchedulingState
 from gangsched.visibility.ports import Calls, Clocks, Json
 from gangsched.visibility.reviews.request import KIND, GangSettings, PodSet, Review, mode_of
+from gangsched.visibility.reviews.rights import Priorities
 from gangsched.visibility.statuses import Refused, invalid
 
-PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 UNNAMED = "placement-review"
 Step = Callable[[], Awaitable[None]]
 
@@ -73,11 +73,12 @@ class Reviewer:
         self._state, self._calls, self._clocks = state, calls, clocks
         self._make_pod, self._planning = make_pod, planning
 
-    async def wanted(self, namespace: str, review: Review) -> Wanted:
-        """The gang that is asked about. Raises Refused (422, 503)."""
+    async def wanted(self, namespace: str, review: Review, *, is_master: bool = False) -> Wanted:
+        """The gang that is asked about. Raises Refused (403, 422, 503)."""
+        priorities = await Priorities.read(self._calls, namespace, is_master=is_master)
         pods: list[Pod] = []
         for number, each in enumerate(review.spec.pod_sets):
-            pods += self._pods(namespace, each, number, await self._priority(review.spec.gang, each, number))
+            pods += self._pods(namespace, each, number, _priority(priorities, review.spec.gang, each, number))
         gang_id = f"{namespace}/{review.spec.gang.name or UNNAMED}"
         while gang_id in self._state.registry.gangs:
             gang_id += "-review"
@@ -116,7 +117,7 @@ class Reviewer:
         found: Json = {
             "fits": bool(placements),
             "reason": told.reason.value,
-            "message": told.text if sees_nodes else _without_nodes(tried.verdict, told.text),
+            "message": told.text if sees_nodes else _without_nodes(tried, told.text),
             "nodes": self._kinds(tried, placements),
             "preempts": _preempts(tried.verdict, tried.group.id.partition("/")[0]),
             "problems": list(about.problems),
@@ -162,23 +163,14 @@ class Reviewer:
             for index in range(of.count)
         ]
 
-    async def _priority(self, gang: GangSettings, of: PodSet, number: int) -> tuple[int, bool]:
-        """The priority of a template's pods, and whether their class never preempts."""
-        if gang.priority is not None:
-            return gang.priority, False
-        spec = of.template.get("spec")
-        name = gang.priority_class_name or (spec.get("priorityClassName") if isinstance(spec, dict) else None) or ""
-        answer = await self._calls("GET", PRIORITY_CLASSES)
-        if not answer.is_ok:
-            raise Refused(503, "the PriorityClasses cannot be read", retry_after_s=1)
-        classes = answer.body.get("items") or []
-        found = [each for each in classes if (each["metadata"]["name"] == name if name else each.get("globalDefault"))]
-        if name and not found:
-            text = f'there is no PriorityClass "{name}"'
-            raise invalid(KIND, "", [(f"spec.podSets[{number}].template.spec.priorityClassName", text)])
-        # Of several global defaults the lowest counts (plugin/pkg/admission/priority).
-        chosen: Json = min(found, key=lambda each: each.get("value", 0), default={})
-        return int(chosen.get("value", 0)), chosen.get("preemptionPolicy") == "Never"
+
+def _priority(priorities: Priorities, gang: GangSettings, of: PodSet, number: int) -> tuple[int, bool]:
+    """The priority of a template's pods, and whether their class never preempts. Raises Refused (403, 422)."""
+    if gang.priority is not None:
+        return priorities.of_number(gang.priority), False
+    spec = of.template.get("spec")
+    name = gang.priority_class_name or (spec.get("priorityClassName") if isinstance(spec, dict) else None) or ""
+    return priorities.of_class(str(name), f"spec.podSets[{number}].template.spec.priorityClassName")
 
 
 def kind_of(node: Node, policy: GpuPolicy) -> str:
@@ -210,13 +202,21 @@ def _preempts(verdict: Verdict, namespace: str) -> list[Json]:
     ]
 
 
-def _without_nodes(verdict: Verdict, text: str) -> str:
-    """What is told of a decision to preempt names nodes; other sentences do not."""
-    made = verdict.preemption
-    if not isinstance(made, Preemption):
-        return text
-    going = len(made.victims) + len(made.awaited)
-    return f"it starts once {counted(going, 'pod')} on its nodes {'has' if going == 1 else 'have'} ended"
+def _without_nodes(tried: Tried, text: str) -> str:
+    """A sentence for who may not list nodes: it names none that is to be preempted on, and no value of a taint."""
+    made = tried.verdict.preemption
+    if isinstance(made, Preemption):
+        going = len(made.victims) + len(made.awaited)
+        return f"it starts once {counted(going, 'pod')} on its nodes {'has' if going == 1 else 'have'} ended"
+    table = tried.snapshot.table
+    for taint in {taint for node in table.tainted for taint in table.nodes[node].taints if taint.value}:
+        text = text.replace(str(taint), str(without_value(taint)))
+    return text
+
+
+def without_value(taint: Taint) -> Taint:
+    """The same key and effect."""
+    return msgspec.structs.replace(taint, value="")
 
 
 def _set_name(of: PodSet, number: int) -> str:

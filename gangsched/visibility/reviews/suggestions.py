@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -21,14 +22,21 @@ from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted, named
 from gangsched.state.hypothetical import with_minimum
-from gangsched.visibility.reviews.review import Reviewer, Step, Tried, with_pods
+from gangsched.visibility.reviews.review import Reviewer, Step, Tried, with_pods, without_value
 
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
-async def suggestions(reviewer: Reviewer, tried: Tried, policy: GpuPolicy, step: Step) -> AsyncIterator[str]:
-    """Sentences, the smallest change of each kind."""
-    for found in (_freeing(reviewer, tried, policy), _tolerating(reviewer, tried), _anywhere(reviewer, tried)):
+async def suggestions(
+    reviewer: Reviewer, tried: Tried, policy: GpuPolicy, step: Step, *, sees_nodes: bool
+) -> AsyncIterator[str]:
+    """Sentences, the smallest change of each kind; values of taints only for those who see nodes."""
+    for look in (
+        partial(_freeing, reviewer, tried, policy),
+        partial(_tolerating, reviewer, tried, sees_nodes=sees_nodes),
+        partial(_anywhere, reviewer, tried),
+    ):
+        found = look()
         await step()
         if found:
             yield found
@@ -95,7 +103,7 @@ def _lacking(shape: Shape, resource: str, asked: int, pods: int, snapshot: Snaps
     return {} if pods else dict(lacking)
 
 
-def _tolerating(reviewer: Reviewer, tried: Tried) -> str:
+def _tolerating(reviewer: Reviewer, tried: Tried, *, sees_nodes: bool) -> str:
     """The taints that keep it off nodes where it would start."""
     everything = (Toleration(operator="Exists"),)
     changed = reviewer.attempt(with_pods(tried.group, _of_shape(lambda shape: replace(shape, tolerations=everything))))
@@ -104,7 +112,7 @@ def _tolerating(reviewer: Reviewer, tried: Tried) -> str:
     table = changed.snapshot.table
     tolerated = {pod.uid: pod.shape.tolerations for pod in tried.group.gangs[0].pending}
     taints = {
-        _words(taint)
+        str(taint if sees_nodes else without_value(taint))
         for placement in changed.placements
         for taint in table.nodes[table.index[placement.node]].taints
         if taint.effect in KEEPS_OFF and not any(_tolerates(each, taint) for each in tolerated[placement.pod.uid])
@@ -140,7 +148,3 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect not in {"", taint.effect} or (toleration.key and toleration.key != taint.key):
         return False
     return toleration.operator == "Exists" or toleration.value == taint.value
-
-
-def _words(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

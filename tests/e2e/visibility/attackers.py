@@ -91,6 +91,7 @@ def slow_body(target: Target) -> str:
         for name, value in (MALLORY | {"Content-Type": "application/json", "Content-Length": "100000"}).items():
             connection.putheader(name, value)
         connection.endheaders()
+        connection.send(b" " * 16_384)  # less than that the API server keeps to itself
         for _ in range(150):
             if select.select([connection.sock], [], [], 0.2)[0]:
                 break

@@ -117,6 +117,14 @@ def test_nothing_is_written_and_a_user_learns_no_node(served: Served, api: Api) 
         "a toleration of team=x:NoSchedule would let it start now",
         "a minimum of 2 instead of 3 would start now",
     ]
+    dave, view = {**carol, "name": "dave"}, {**role, "name": "view"}
+    api.post(path, {"metadata": {"name": "dave"}, "roleRef": view, "subjects": [dave]})
+    viewer = served.kubectl("dave").run("create", "-f", "-", "-n", "team-r", "--validate=false", text=text)
+    assert "(Forbidden)" in viewer.stderr
+    assert served.kubectl("dave").run("get", "gangs", "-n", "team-r").returncode == 0
+    above = json.dumps(review(make.gang("new", members=2, gpus=8), 2, priority=1))
+    told_too_high = kubectl.run("create", "-f", "-", "-n", "team-r", "--validate=false", text=above)
+    assert "it is above 0, the highest that may be used in the namespace team-r" in told_too_high.stderr
     refused = kubectl.run("create", "-f", "-", "-n", "default", "--validate=false", text=text)
     assert "(Forbidden)" in refused.stderr
     assert api.list(PODS).items == []

@@ -15,7 +15,7 @@ from gangsched.visibility.access import authorization
 from gangsched.visibility.admission import REVIEWING, WATCHING
 from gangsched.visibility.gangs import watching
 from gangsched.visibility.ports import Answer, Json
-from gangsched.visibility.reviews.review import PRIORITY_CLASSES
+from gangsched.visibility.reviews.rights import PRIORITY_CLASSES
 from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, served, told, world_of
 
 BOB = {"X-Remote-User": "bob"}

@@ -65,17 +65,18 @@ class Asked:
     async def _call(self, method: str, path: str, body: Json | None = None) -> Answer:
         return Answer(200, {"items": self.classes})
 
-    async def review(self, text: bytes, *, sees_nodes: bool = True) -> Json:
+    async def review(self, text: bytes, *, sees_nodes: bool = True, is_master: bool = True) -> Json:
         """The status."""
         review: Review = read_review(text)
-        wanted = await self.reviewer.wanted("ns", review)
+        wanted = await self.reviewer.wanted("ns", review, is_master=is_master)
         self.pods = wanted.pods
         about = self.reviewer.hypothetical(wanted)
         tried = self.reviewer.attempt(about.group)
         status = self.reviewer.status(tried, about, review, sees_nodes=sees_nodes)
         advice = self.reviewer.advice(wanted, about)
         if not status["fits"]:
-            advice += [each async for each in suggestions(self.reviewer, tried, GpuPolicy(), no_pause)]
+            found = suggestions(self.reviewer, tried, GpuPolicy(), no_pause, sees_nodes=sees_nodes)
+            advice += [each async for each in found]
         return {**status, "suggestions": advice}
 
 

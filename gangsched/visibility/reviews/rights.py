@@ -1,0 +1,111 @@
+"""What a user may ask with a review: at which priority, and about pods of which namespaces.
+
+Law: a review tells no more than the user could find out with pods of their own. A priority is one that they may use,
+and pods of other namespaces count only where they may list them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gangsched.model.inter_pod import PodTerm
+from gangsched.model.objects import Pod, Shape
+from gangsched.visibility.access.authorization import Attributes, Authorizer
+from gangsched.visibility.access.front_proxy import User
+from gangsched.visibility.ports import Calls, Json
+from gangsched.visibility.reviews.request import KIND
+from gangsched.visibility.statuses import Refused, invalid
+
+PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+SYSTEM_CLASSES, SYSTEM_NAMESPACE = "system-", "kube-system"
+SCOPE = "PriorityClass"
+NAMESPACES = 16
+"""Namespaces that the terms of one review may name: each costs a SubjectAccessReview."""
+
+
+class Priorities:
+    """The PriorityClasses, and which of them a namespace may use."""
+
+    def __init__(self, classes: Iterable[Json], quotas: Iterable[Json], namespace: str, *, is_master: bool) -> None:
+        self._classes = {each["metadata"]["name"]: each for each in classes}
+        self._quotas, self._namespace, self._is_master = list(quotas), namespace, is_master
+
+    @classmethod
+    async def read(cls, calls: Calls, namespace: str, *, is_master: bool) -> Priorities:
+        """As they are now. Raises Refused (503)."""
+        classes = await calls("GET", PRIORITY_CLASSES)
+        quotas = await calls("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
+        if not classes.is_ok or not quotas.is_ok:
+            raise Refused(503, "the PriorityClasses and ResourceQuotas cannot be read", retry_after_s=1)
+        return cls(classes.body.get("items") or (), quotas.body.get("items") or (), namespace, is_master=is_master)
+
+    def of_number(self, priority: int) -> int:
+        """The same number. Raises Refused (403) for one above all that may be used."""
+        usable = [each.get("value", 0) for name, each in self._classes.items() if self._may_use(name)]
+        highest = max(usable, default=0)
+        if priority > max(highest, 0) and not self._is_master:
+            text = f"it is above {highest}, the highest that may be used in the namespace {self._namespace}"
+            raise Refused(403, f"spec.gang.priority: {text}")
+        return priority
+
+    def of_class(self, name: str, field: str) -> tuple[int, bool]:
+        """Value of a class, "" for the default, and whether it never preempts. Raises Refused (403, 422)."""
+        if name:
+            if name not in self._classes:
+                raise invalid(KIND, "", [(field, f'there is no PriorityClass "{name}"')])
+            if not self._is_master and not self._may_use(name):
+                raise Refused(403, f"{field}: {name} may not be used in the namespace {self._namespace}")
+            found = [self._classes[name]]
+        else:
+            # Of several global defaults the lowest counts (plugin/pkg/admission/priority).
+            found = [each for each in self._classes.values() if each.get("globalDefault")]
+        chosen: Json = min(found, key=lambda each: each.get("value", 0), default={})
+        return int(chosen.get("value", 0)), chosen.get("preemptionPolicy") == "Never"
+
+    def _may_use(self, name: str) -> bool:
+        if name.startswith(SYSTEM_CLASSES) and self._namespace != SYSTEM_NAMESPACE:
+            return False
+        return not any(_keeps_out(each.get("spec") or {}, name) for each in self._quotas)
+
+
+def _keeps_out(quota: Json, name: str) -> bool:
+    """Whether a quota of its scope leaves no pod of a class."""
+    hard = quota.get("hard") or {}
+    stated = (quota.get("scopeSelector") or {}).get("matchExpressions") or []
+    if not any(str(hard.get(key)) == "0" for key in ("pods", "count/pods")) or not stated:
+        return False
+    return all(each.get("scopeName") == SCOPE and _selects(each, name) for each in stated)
+
+
+def _selects(expression: Json, name: str) -> bool:
+    """v1.ScopedResourceSelectorRequirement; a pod that names no class is not asked about."""
+    operator, values = expression.get("operator"), expression.get("values") or ()
+    return {"In": name in values, "NotIn": name not in values, "Exists": True}.get(str(operator), False)
+
+
+async def check_namespaces(authorizer: Authorizer, user: User, namespace: str, pods: Iterable[Pod]) -> None:
+    """Raise Refused (403, 422) for terms about pods that the user may not list."""
+    terms = [term for shape in {pod.shape for pod in pods} for term in _terms(shape)]
+    if any(term.namespace_selector is not None for term in terms):
+        await authorizer.check(user, _list_pods(""))
+        return
+    named = {name for term in terms for name in term.namespaces} - {namespace}
+    if len(named) > NAMESPACES:
+        raise invalid(
+            KIND, "", [("spec.podSets", f"affinity terms name {len(named)} namespaces; {NAMESPACES} at most")]
+        )
+    for name in sorted(named):
+        await authorizer.check(user, _list_pods(name))
+
+
+def _terms(shape: Shape) -> Iterator[PodTerm]:
+    constraints = shape.constraints
+    yield from constraints.affinity
+    yield from constraints.anti_affinity
+    yield from (each.term for each in constraints.preferred)
+
+
+def _list_pods(namespace: str) -> Attributes:
+    found: dict[str, Any] = {"group": "", "version": "v1"}
+    return Attributes("list", "pods", namespace, **found)
