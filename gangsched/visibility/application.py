@@ -15,7 +15,6 @@ from functools import cache, partial
 from typing import TypeAlias
 
 import msgspec
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
@@ -25,13 +24,14 @@ from gangsched.visibility.access.authorization import MASTERS, Attributes, Autho
 from gangsched.visibility.access.front_proxy import FrontProxy, User
 from gangsched.visibility.admission import Admission
 from gangsched.visibility.bodies import judge_head, read_body, settle
+from gangsched.visibility.complaints import Complaints
 from gangsched.visibility.gangs.store import Entry, GangStore
 from gangsched.visibility.gangs.tables import Form, form_of, metadata_of, row, table
 from gangsched.visibility.gangs.watching import Watches
 from gangsched.visibility.pace import Pace
 from gangsched.visibility.ports import API_VERSION, GROUP, Clocks, Json
 from gangsched.visibility.requests import ListOptions, Target, list_options, target_of, token_of
-from gangsched.visibility.reviews.request import Review, read_review
+from gangsched.visibility.reviews.request import KIND, Review, read_review
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.rights import check_namespaces
 from gangsched.visibility.reviews.suggestions import suggestions
@@ -70,18 +70,19 @@ class Parts:
     reviewer: Reviewer
     policy: GpuPolicy
     served_by: Callable[[], Json]
+    complaints: Complaints = field(default_factory=Complaints)
     reviewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def application(parts: Parts) -> web.Application:
     """All paths in one handler: every one passes the gate, known or not."""
     handler = _Handler(parts)
-    app = web.Application(middlewares=[_refusals(parts.admission)])
+    app = web.Application(middlewares=[_refusals(parts.admission, parts.complaints)])
     app.router.add_route("*", "/{rest:.*}", handler.handle)
     return app
 
 
-def _refusals(admission: Admission) -> Middleware:
+def _refusals(admission: Admission, complaints: Complaints) -> Middleware:
     """What is refused, and what goes wrong, as a Status."""
 
     @web.middleware
@@ -92,8 +93,8 @@ def _refusals(admission: Admission) -> Middleware:
             found = refused
         except (ConnectionError, web.HTTPException):
             raise
-        except Exception:
-            structlog.get_logger().exception("a request to the visibility API failed")
+        except Exception as error:
+            complaints.error("a request to the visibility API failed", error)
             found = Refused(500, "Internal error occurred")
         headers = {"Retry-After": str(found.retry_after_s)} if found.retry_after_s else {}
         body = msgspec.json.encode(found.body())
@@ -205,13 +206,17 @@ class _Handler:
             sees_nodes = await self._parts.authorizer.allows(user, LIST_NODES)
             with self._parts.admission.reviewing.place(user.name):
                 status = await self._answer(user, target.namespace, review, sees_nodes=sees_nodes)
-        told = msgspec.json.decode(body)
+        told: Json = msgspec.json.decode(body, type=dict[str, msgspec.Raw])  # as it came, whatever its numbers
         told |= {"apiVersion": API_VERSION, "kind": "PlacementReview", "status": status}
         return web.Response(status=201, body=msgspec.json.encode(told), content_type=JSON_TYPE)
 
     async def _answer(self, user: User, namespace: str, review: Review, *, sees_nodes: bool) -> Json:
         reviewer, policy = self._parts.reviewer, self._parts.policy
-        wanted = await reviewer.wanted(namespace, review, is_master=MASTERS in user.groups)
+        try:
+            wanted = await reviewer.wanted(namespace, review, is_master=MASTERS in user.groups)
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            self._parts.complaints.error("a PlacementReview cannot be read", error)
+            raise Refused(422, f"the {KIND} cannot be read: {type(error).__name__}") from None
         await check_namespaces(self._parts.authorizer, user, namespace, wanted.pods)
         async with self._parts.reviewing, self._parts.reviews_pace.work() as step:
             about = reviewer.hypothetical(wanted)

@@ -68,7 +68,7 @@ class Server:
             policy=policy,
             served_by=served_by,
         )
-        self._runner = web.AppRunner(application(parts), shutdown_timeout=1.0, **HTTP_OPTIONS)
+        self._runner = web.AppRunner(application(parts), shutdown_timeout=1.0, logger=parts.complaints, **HTTP_OPTIONS)
         self._connections = Connections(self._runner, self._warn)
         certificate, key = settings.visibility_cert_file, settings.visibility_key_file
         self._identity = Identity(

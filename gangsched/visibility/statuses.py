@@ -21,6 +21,8 @@ REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
+WORDS, COMPLAINTS = 300, 5
+"""The most of one complaint, and the most of them, that a refusal tells."""
 
 
 class Refused(Exception):  # noqa: N818  (an answer, not a bug)
@@ -47,7 +49,10 @@ class Refused(Exception):  # noqa: N818  (an answer, not a bug)
 
 
 def invalid(kind: str, name: str, complaints: list[tuple[str, str]]) -> Refused:
-    """422: what is wrong, by field."""
+    """422: what is wrong, by field, as far as there is room for it."""
+    complaints = [
+        (field, text if len(text) <= WORDS else f"{text[:WORDS]}…") for field, text in complaints[:COMPLAINTS]
+    ]
     causes = [{"reason": "FieldValueInvalid", "message": text, "field": field} for field, text in complaints]
     said = "; ".join(f"{field}: {text}" for field, text in complaints)
     details: Json = {"kind": kind, "name": name, "causes": causes}

@@ -38,6 +38,8 @@ def template_pod(
     identity = {"namespace": namespace, "name": name, "uid": name, "creationTimestamp": format_timestamp(created_s)}
     kept = {key: value for key, value in spec.items() if key not in _FOREIGN}
     for field in ("containers", "initContainers"):
+        if not isinstance(kept.get(field) or [], list):
+            raise TemplateError(f"spec.{field}: Expected an array")
         kept[field] = [_with_requests(each) for each in kept.get(field) or ()]
     if not kept["containers"]:
         raise TemplateError("spec.containers: Required value")
@@ -46,7 +48,7 @@ def template_pod(
         body["spec"]["preemptionPolicy"] = spec["preemptionPolicy"]
     try:
         pod = decode_pod(msgspec.convert(body, WirePod, strict=False), shapes)
-    except (msgspec.ValidationError, Fault) as error:
+    except (msgspec.ValidationError, Fault, OverflowError) as error:
         raise TemplateError(str(error)) from error
     assert pod is not None
     return pod
@@ -57,5 +59,8 @@ def _with_requests(container: Any) -> Any:
     resources = container.get("resources") if isinstance(container, Mapping) else None
     if not isinstance(resources, Mapping) or not isinstance(resources.get("limits"), Mapping):
         return container
-    requests = {**resources["limits"], **(resources.get("requests") or {})}
+    stated = resources.get("requests") or {}
+    if not isinstance(stated, Mapping):
+        return container  # which is refused as it is
+    requests = {**resources["limits"], **stated}
     return {**container, "resources": {**resources, "requests": requests}}

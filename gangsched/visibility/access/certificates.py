@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -59,14 +60,23 @@ def lasts(serving: Serving, names: list[str], now: datetime) -> bool:
     try:
         found = x509.load_pem_x509_certificate(serving.certificate.encode())
         key = serialization.load_pem_private_key(serving.key.encode(), None)
-        x509.load_pem_x509_certificates(serving.authority.encode())
+        authorities = x509.load_pem_x509_certificates(serving.authority.encode())
         stated = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, x509.ExtensionNotFound):
         return False
-    if found.public_key() != key.public_key():
+    if found.public_key() != key.public_key() or not any(_signed(each, found, now) for each in authorities):
         return False
     of_names = set(names) <= set(stated.get_values_for_type(x509.DNSName))
     return of_names and now < found.not_valid_after_utc - RENEWED_BEFORE
+
+
+def _signed(authority: x509.Certificate, certificate: x509.Certificate, now: datetime) -> bool:
+    """Whether a certificate is of an authority that is valid now."""
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return authority.not_valid_before_utc <= now < authority.not_valid_after_utc
 
 
 def newest_authority(authorities: str, now: datetime) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from gangsched.model.gang import Mode
 from gangsched.visibility.ports import API_VERSION
@@ -15,6 +16,8 @@ from gangsched.visibility.statuses import Refused, invalid
 
 KIND = "PlacementReview"
 POD_SETS, PODS = 32, 1_000
+DEPTH, WORDS = 100, 500
+"""Levels of a body, more than any API has, and the most of it that a refusal repeats."""
 TERMS = 200
 """Entries of selectors, tolerations and affinity terms of one template: each is compared with every node."""
 
@@ -55,12 +58,15 @@ class Review(msgspec.Struct, rename="camel"):
 
 def read_review(body: bytes) -> Review:
     """Raises Refused (400, 422)."""
+    if _depth(body) > DEPTH:
+        raise Refused(400, f"the body is no {KIND}: it has more than {DEPTH} levels")
     try:
         review = msgspec.json.decode(body, type=Review)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Refused(400, f"the body is no {KIND}: {error}") from None
+        raise Refused(400, f"the body is no {KIND}: {error}"[:WORDS]) from None
     if (review.api_version, review.kind) not in {(API_VERSION, KIND), ("", "")}:
-        raise Refused(400, f"the body is a {review.kind} of {review.api_version}, not a {KIND} of {API_VERSION}")
+        found = f"{review.kind} of {review.api_version}"[:WORDS]
+        raise Refused(400, f"the body is a {found}, not a {KIND} of {API_VERSION}")
     complaints = list(_complaints(review.spec))
     if complaints:
         raise invalid(KIND, str((review.metadata or {}).get("name", "")), complaints)
@@ -70,6 +76,13 @@ def read_review(body: bytes) -> Review:
 def mode_of(gang: GangSettings) -> Mode | None:
     """The mode that is asked for."""
     return Mode(gang.mode) if gang.mode is not None else None
+
+
+def _depth(body: bytes) -> int:
+    """How many levels a body has at most: brackets in texts count, too, so that the scan is a cheap one."""
+    read = np.frombuffer(body, np.uint8)
+    opened, closed = (np.isin(read, list(marks)) for marks in (b"[{", b"]}"))
+    return int(np.cumsum(opened.astype(np.int8) - closed.astype(np.int8), dtype=np.int32).max(initial=0))
 
 
 def _complaints(spec: ReviewSpec) -> list[tuple[str, str]]:

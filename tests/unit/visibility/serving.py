@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import ClientResponse, ClientSession, TCPConnector
 from control_plane.pki import Pki
 from control_plane.ports import free_ports
+from yarl import URL
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
@@ -94,6 +95,21 @@ def client(pki: Pki, certificate: Path | None = None, key: Path | None = None, l
 def proxy(pki: Pki) -> ClientSession:
     """The front proxy."""
     return client(pki, pki.proxy_cert, pki.proxy_key)
+
+
+@asynccontextmanager
+async def raw_connection(
+    url: str, pki: Pki, *, is_proxy: bool
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection on which every byte is ours to choose."""
+    context = ssl.create_default_context(cafile=str(pki.ca))
+    if is_proxy:
+        context.load_cert_chain(pki.proxy_cert, pki.proxy_key)
+    reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port, ssl=context)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
 
 
 async def told(response: ClientResponse) -> tuple[int, Any]:

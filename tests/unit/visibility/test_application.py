@@ -7,6 +7,7 @@ import json
 from contextlib import AsyncExitStack
 
 import pytest
+import structlog.testing
 from aiohttp import ClientResponse, ClientSession, ClientTimeout
 from control_plane.pki import Pki
 
@@ -15,8 +16,9 @@ from gangsched.visibility.access import authorization
 from gangsched.visibility.admission import REVIEWING, WATCHING
 from gangsched.visibility.gangs import watching
 from gangsched.visibility.ports import Answer, Json
+from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.rights import PRIORITY_CLASSES
-from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, served, told, world_of
+from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, raw_connection, served, told, world_of
 
 BOB = {"X-Remote-User": "bob"}
 REVIEW = {"spec": {"podSets": [{"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]}}
@@ -114,3 +116,37 @@ async def test_a_watch_ends_with_the_right_to_it(pki: Pki, monkeypatch: pytest.M
         api.allows = False
         last = json.loads((await stream.content.read()).splitlines()[-1])
     assert (last["type"], last["object"]["code"], last["object"]["reason"]) == ("ERROR", 403, "Forbidden")
+
+
+async def test_a_review_is_sent_back_as_it_came(pki: Pki) -> None:
+    """Also numbers that only JSON has."""
+    metadata = {"name": "r", "labels": {"large": 10**40}}
+    body = json.dumps({**REVIEW, "metadata": metadata}).encode()
+    headers = {"Content-Type": "application/json", **ALICE}
+    async with served(world_of("g"), Api(pki), pki) as url, proxy(pki) as itself:
+        status, answered = await told(await itself.post(url + REVIEWS, headers=headers, data=body))
+    assert (status, answered["metadata"], answered["kind"]) == (201, metadata, "PlacementReview")
+
+
+async def test_errors_are_logged_in_bounded_lines_and_not_each(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody fills the log with what they send, neither with reviews nor with what is no HTTP."""
+
+    async def fails(*_: object, **__: object) -> None:
+        raise TypeError("x" * 100_000)
+
+    monkeypatch.setattr(Reviewer, "wanted", fails)
+    with structlog.testing.capture_logs() as logged:
+        async with served(world_of("g"), Api(pki), pki) as url, proxy(pki) as itself:
+            for _ in range(5):
+                status, answered = await told(await review(itself, url, ALICE))
+                assert (status, answered["message"]) == (422, "the PlacementReview cannot be read: TypeError")
+            for _ in range(5):
+                async with raw_connection(url, pki, is_proxy=True) as (reader, writer):
+                    writer.write(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+                    assert (await reader.read()).startswith(b"HTTP/1.0 400")
+    errors = [each for each in logged if each["log_level"] == "error"]
+    assert [each["event"] for each in errors] == [
+        "a PlacementReview cannot be read",
+        "visibility: Error handling request",
+    ]
+    assert all(len(json.dumps(each)) < 2_000 for each in errors)

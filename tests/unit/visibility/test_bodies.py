@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import aiohttp.http_parser
 import pytest
 from control_plane.pki import Pki
-from yarl import URL
 
 from gangsched.visibility import bodies
 from gangsched.visibility.admission import CONNECTED
-from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, served, told, world_of
+from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, raw_connection, served, told, world_of
 
 BLANKS = gzip.compress(b" " * 2**22)
 GZIP = {"Content-Encoding": "gzip"}
@@ -37,21 +34,6 @@ def inflated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(aiohttp.http_parser.DeflateBuffer, "__init__", noted)
     return found
-
-
-@asynccontextmanager
-async def connection(
-    url: str, pki: Pki, *, is_proxy: bool
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection on which every byte is ours to choose."""
-    context = ssl.create_default_context(cafile=str(pki.ca))
-    if is_proxy:
-        context.load_cert_chain(pki.proxy_cert, pki.proxy_key)
-    reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port, ssl=context)
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()
 
 
 def head(method: str, path: str, *lines: str, user: str = "alice") -> bytes:
@@ -84,7 +66,7 @@ async def test_no_body_is_inflated(pki: Pki, inflated: list[str]) -> None:
 
 async def test_a_get_has_no_body(pki: Pki) -> None:
     """400 and its Status; a short one does not end the connection, which others share."""
-    async with served(world_of("g"), Api(pki), pki) as url, connection(url, pki, is_proxy=True) as (reader, writer):
+    async with served(world_of("g"), Api(pki), pki) as url, raw_connection(url, pki, is_proxy=True) as (reader, writer):
         for path in (GANGS, f"{GANGS}/gangs", "/apis", "/openapi/v2"):
             writer.write(head("GET", path, "Content-Length: 4") + b"null")
             top = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SOON_S)
@@ -105,11 +87,11 @@ async def test_who_is_nobody_is_answered_unread(pki: Pki, inflated: list[str]) -
     )
     async with served(world_of("g"), Api(pki), pki) as url:
         for raw in sent:
-            async with connection(url, pki, is_proxy=False) as (reader, writer):
+            async with raw_connection(url, pki, is_proxy=False) as (reader, writer):
                 writer.write(raw)
                 status, body = await status_and_end(reader)
                 assert (status, json.loads(body)["reason"]) == (401, "Unauthorized")
-        async with connection(url, pki, is_proxy=True) as (reader, writer):
+        async with raw_connection(url, pki, is_proxy=True) as (reader, writer):
             writer.write(head("POST", REVIEWS, "Content-Length: 100000000", user="") + b"x" * 100_000)
             assert (await status_and_end(reader))[0] == 401
     assert inflated == []
@@ -119,10 +101,10 @@ async def test_a_body_that_is_too_large_ends_the_connection(pki: Pki) -> None:
     """413 as soon as its length is known: by its head, or where it passes the limit."""
     async with served(world_of("g"), Api(pki), pki) as url:
         json_type = "Content-Type: application/json"
-        async with connection(url, pki, is_proxy=True) as (reader, writer):
+        async with raw_connection(url, pki, is_proxy=True) as (reader, writer):
             writer.write(head("POST", REVIEWS, json_type, "Content-Length: 524289"))
             assert (await status_and_end(reader))[0] == 413
-        async with connection(url, pki, is_proxy=True) as (reader, writer):
+        async with raw_connection(url, pki, is_proxy=True) as (reader, writer):
             writer.write(head("POST", REVIEWS, json_type, "Transfer-Encoding: chunked"))
             for _ in range(9):
                 writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
@@ -134,7 +116,7 @@ async def test_slow_bodies_keep_nobody_out(pki: Pki, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(bodies, "READ_WITHIN_S", 2.0)
     start = head("POST", REVIEWS, "Content-Type: application/json", "Content-Length: 1000", user="mallory") + b"{"
     async with served(world_of("g"), Api(pki), pki) as url, proxy(pki) as itself, AsyncExitStack() as open_ones:
-        slow = [await open_ones.enter_async_context(connection(url, pki, is_proxy=True)) for _ in range(80)]
+        slow = [await open_ones.enter_async_context(raw_connection(url, pki, is_proxy=True)) for _ in range(80)]
         for _, writer in slow:
             writer.write(start)
         for _ in range(5):

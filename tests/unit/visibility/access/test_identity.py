@@ -91,12 +91,16 @@ async def test_it_is_renewed_in_time_and_the_authority_before_stays_trusted() ->
 
 
 async def test_what_somebody_spoilt_is_made_anew() -> None:
-    """A key that is not the certificate's, other names, and no certificates at all."""
-    other = make_serving(["other.svc"], utc(1_800_000_000.0))
+    """A key that is not the certificate's, other names, an authority that did not sign, and no certificates at all."""
+    both = [*NAMES, f"{NAMES[0]}.cluster.local"]
+    other, ours = (make_serving(names, utc(1_800_000_000.0)) for names in (["other.svc"], both))
+    assert lasts(ours, both, utc(1_800_000_000.0))
     for data in (
         {},
         {"tls.crt": "bm8="},
         {"ca.crt": other.authority, "tls.crt": other.certificate, "tls.key": other.key},
+        {"ca.crt": other.authority, "tls.crt": ours.certificate, "tls.key": ours.key},
+        {"ca.crt": ours.certificate, "tls.crt": ours.certificate, "tls.key": ours.key},
     ):
         cluster = Cluster()
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
@@ -104,6 +108,7 @@ async def test_what_somebody_spoilt_is_made_anew() -> None:
         made = await cluster.identity().look()
         assert made is not None
         assert lasts(made, NAMES, utc(cluster.wall_s))
+        assert made.certificate != data.get("tls.crt")
 
 
 async def test_missing_rights_and_objects_are_told() -> None:
