@@ -120,14 +120,17 @@ def flood_of_discovery(target: Target) -> str:
 
 
 def _hard() -> bytes:
-    """32 sets of 31 pods with anti-affinity, spread and node affinity."""
+    """32 sets of 31 pods, of which about half find a node."""
     return json.dumps({"spec": {"gang": {"min": 992}, "podSets": [_set(number) for number in range(32)]}}).encode()
 
 
 def _set(number: int) -> dict[str, Any]:
-    others = [{"matchLabels": {"set": str((number + step) % 32)}} for step in range(8)]
+    """Pods that keep off those of every other set, and spread over nodes of which there are too few."""
+    own = str(number)
+    others: list[Any] = [{"matchExpressions": [{"key": "set", "operator": "NotIn", "values": [own]}]}]
+    others += [{"matchLabels": {"set": str((number + step) % 32)}} for step in range(1, 8)]
     zone, host = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
-    keys = [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [f"x{number}-{n}"]} for n in range(5)]
+    keys = [{"key": host, "operator": "NotIn", "values": [f"x{number}-{n}"]} for n in range(5)]
     spec = {
         "schedulerName": "gangsched",
         "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": f"{number + 1}m"}}}],
@@ -142,7 +145,12 @@ def _set(number: int) -> dict[str, Any]:
             },
         },
         "topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": others[0]}
+            {
+                "maxSkew": 1,
+                "topologyKey": key,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"set": own}},
+            }
             for key in (zone, host)
         ],
     }

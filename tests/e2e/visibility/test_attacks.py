@@ -41,13 +41,17 @@ def attacked(served: Served) -> Iterator[tuple[Target, Bystanders]]:
         subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
         body = {"metadata": {"name": user}, "roleRef": reference, "subjects": subjects}
         api.post(f"{ROLES}/namespaces/{user}/rolebindings", body)
-    make.create_all(api, [make.node(f"n{number}", gpus=8) for number in range(NODES)])
+    make.create_all(api, [make.node(f"n{number}", gpus=8, labels=_labels(number)) for number in range(NODES)])
     for number in range(20):
         make.create_all(api, make.gang(f"waits-{number}", "bob", members=3, gpus=64))
     pki = served.plane.pki
     target = Target(served.port, urlsplit(served.plane.url).port or 0, str(pki.admin_cert), str(pki.admin_key))
     yield target, Bystanders(served, target, api)
     api.close()
+
+
+def _labels(number: int) -> dict[str, str]:
+    return {"kubernetes.io/hostname": f"n{number}", "topology.kubernetes.io/zone": f"z{number % 10}"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
