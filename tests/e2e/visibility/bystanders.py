@@ -46,6 +46,7 @@ class Seen:
             "bind_p99_ms": p99(self.binds),
             "livez_max_ms": round(max(self.livez, default=0.0), 1),
             "renewal_gap_s": round(max(gaps, default=0.0), 2),
+            "renewals": len(self.renewed_s),
             "lists": len(self.lists),
             "binds": len(self.binds),
         }

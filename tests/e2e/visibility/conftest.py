@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,15 +114,22 @@ def proxied(served: Served, path: str, headers: dict[str, str], method: str = "G
     return ask(served, proxy, path, headers, method, body)
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+@contextmanager
+def plane_that_serves(**environment: str) -> Iterator[Served]:
     """With a controller manager, which adds our rules to `edit`; kwok's kubelets take no part."""
     with ControlPlane(kcm=True) as plane:
         api = Api.of(plane)
         apply_manifests(api)
         (port,) = free_ports(1)
         apply_visibility(api, port)
-        with serving(plane, port) as daemon:
+        with serving(plane, port, **environment) as daemon:
             await_available(api)
             yield Served(plane, daemon, port)
         api.close()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """A daemon without a Lease."""
+    with plane_that_serves() as served:
+        yield served

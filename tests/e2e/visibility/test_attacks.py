@@ -21,7 +21,7 @@ from control_plane.api import Api
 
 from tests.e2e.visibility.attackers import KINDS, Target
 from tests.e2e.visibility.bystanders import Bystanders
-from tests.e2e.visibility.conftest import Served
+from tests.e2e.visibility.conftest import Served, plane_that_serves
 
 pytestmark = pytest.mark.e2e
 
@@ -29,6 +29,13 @@ LONG_S = float(os.environ.get("ATTACK_S", "0"))
 ATTACK_S, QUIET_S, AFTER_S, SLACK, NODES = (LONG_S, 15.0, 5.0, 1.0, 500) if LONG_S else (4.0, 2.0, 2.0, 3.0, 50)
 GOALS = {"list_p99_ms": 500.0, "bind_p99_ms": 200.0, "livez_max_ms": 100.0, "renewal_gap_s": 3.0}
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """A daemon that renews a Lease."""
+    with plane_that_serves(GANGSCHED_LEADER_ELECT="true") as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +82,7 @@ def test_bystanders_notice_nothing(attacked: tuple[Target, Bystanders], kind: st
         time.sleep(QUIET_S)
     found = {"kind": kind, "answers": json.loads(answers), "during": during.figures(), "after": after.figures()}
     print(json.dumps(found | {"before": before.figures()}))
+    assert during.figures()["renewals"] >= (ATTACK_S - 2.0) / 3.0, found
     assert during.figures()["refused_lists"] == after.figures()["refused_lists"] == 0, found
     for seen in (during.figures(), after.figures()):
         assert {name: seen[name] for name, goal in GOALS.items() if seen[name] > goal * SLACK} == {}, found

@@ -7,6 +7,8 @@ import json
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import pytest
 from control_plane import objects as make
@@ -129,3 +131,26 @@ def test_a_watch_shows_what_changes(served: Served, api: Api) -> None:
             break
     assert seen[0] == "ADDED"
     assert seen[-1] == "DELETED"
+
+
+def test_a_user_has_some_of_the_watches(served: Served, api: Api) -> None:
+    """Ten; the next is refused, and another user's is not."""
+    context, path = served.plane.ssl_context(), f"{GANGS}/namespaces/team-a/gangs?watch=1"
+
+    def watch(user: dict[str, str]) -> int:
+        address = urlsplit(served.plane.url)
+        connection = http.client.HTTPSConnection(str(address.hostname), address.port, context=context, timeout=10)
+        open_ones.callback(connection.close)
+        connection.request("GET", path, headers=user)
+        return connection.getresponse().status
+
+    with ExitStack() as open_ones:
+        alice = {"Impersonate-User": "alice", "Impersonate-Group": "system:authenticated"}
+        assert [watch(alice) for _ in range(11)] == [200] * 10 + [429]
+        assert watch({}) == 200
+        deadline_s = time.monotonic() + 10.0
+        open_ones.close()
+        while (status := watch(alice)) == 429:  # until the API server has ended those
+            assert time.monotonic() < deadline_s
+            time.sleep(0.1)
+        assert status == 200

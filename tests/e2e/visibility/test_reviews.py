@@ -97,6 +97,12 @@ def test_yes_means_bound_and_no_means_not(served: Served, api: Api) -> None:
     assert min(answers.values()) >= CASES // 10, f"seed {SEED}: too few of one kind to mean anything: {answers}"
 
 
+def anti_affinity(namespace: str) -> Object:
+    """Keeps off every pod of a namespace."""
+    term = {"topologyKey": "kubernetes.io/hostname", "namespaces": [namespace], "labelSelector": {}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
 def test_nothing_is_written_and_a_user_learns_no_node(served: Served, api: Api) -> None:
     """alice may ask in her namespace, and gets kinds of nodes; the administrator gets names."""
     api.post("/api/v1/namespaces", {"metadata": {"name": "team-r"}})
@@ -122,6 +128,12 @@ def test_nothing_is_written_and_a_user_learns_no_node(served: Served, api: Api) 
     viewer = served.kubectl("dave").run("create", "-f", "-", "-n", "team-r", "--validate=false", text=text)
     assert "(Forbidden)" in viewer.stderr
     assert served.kubectl("dave").run("get", "gangs", "-n", "team-r").returncode == 0
+    affine = make.gang("new", members=2, gpus=8, spec={"affinity": anti_affinity("default")})
+    hidden = kubectl.run("create", "-f", "-", "-n", "team-r", "--validate=false", text=json.dumps(review(affine, 2)))
+    assert 'cannot list resource "pods" in API group "" in the namespace "default"' in hidden.stderr
+    tainted = json.dumps(review(make.gang("new", members=3, gpus=8), 3))
+    answer = kubectl.out("create", "-f", "-", "-o", "json", "-n", "team-r", "--validate=false", text=tainted)
+    assert "a toleration of team:NoSchedule would let it start now" in json.loads(answer)["status"]["suggestions"]
     above = json.dumps(review(make.gang("new", members=2, gpus=8), 2, priority=1))
     told_too_high = kubectl.run("create", "-f", "-", "-n", "team-r", "--validate=false", text=above)
     assert "it is above 0, the highest that may be used in the namespace team-r" in told_too_high.stderr
@@ -146,7 +158,17 @@ def test_bad_and_large_requests_are_refused(served: Served, api: Api) -> None:
     with pytest.raises(ApiError) as refused:
         api.post(REVIEWS, many)
     assert refused.value.status == 422
+    for nonsense in ([5], [{"name": "c", "resources": {"limits": {"cpu": "1"}, "requests": [1]}}], {"a": 1}, "x"):
+        odd = review(make.gang("new", members=1), 1)
+        odd["spec"]["podSets"][0]["template"]["spec"]["containers"] = nonsense
+        with pytest.raises(ApiError) as refused:
+            api.post(REVIEWS, odd)
+        assert refused.value.status == 422, nonsense
     headers = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters", "Content-Type": "application/json"}
+    deep = b'{"spec": {"podSets": [{"template": {"spec": ' + b'{"a": [' * 600 + b"]}" * 600 + b"}}]}}"
+    assert proxied(served, REVIEWS, headers, "POST", deep)[0] == 400
+    for encoded in ("POST", "GET"):
+        assert proxied(served, REVIEWS, headers | {"Content-Encoding": "gzip"}, encoded, b"{}")[0] == 415
     try:
         status = proxied(served, REVIEWS, headers, "POST", b'{"kind": "' + b"x" * 10_000_000)[0]
     except (ConnectionError, http.client.HTTPException):
