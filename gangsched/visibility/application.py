@@ -31,10 +31,11 @@ from gangsched.visibility.gangs.watching import Watches
 from gangsched.visibility.pace import Pace
 from gangsched.visibility.ports import API_VERSION, GROUP, Clocks, Json
 from gangsched.visibility.requests import ListOptions, Target, list_options, target_of, token_of
+from gangsched.visibility.reviews.answering import answer
+from gangsched.visibility.reviews.processes import Processes
 from gangsched.visibility.reviews.request import KIND, Review, read_review
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.rights import check_namespaces
-from gangsched.visibility.reviews.suggestions import suggestions
 from gangsched.visibility.statuses import Refused
 
 JSON_TYPE = "application/json"
@@ -64,14 +65,13 @@ class Parts:
     authorizer: Authorizer
     admission: Admission
     pace: Pace
-    reviews_pace: Pace
+    processes: Processes
     clocks: Clocks
     front_proxy: Callable[[], FrontProxy]
     reviewer: Reviewer
     policy: GpuPolicy
     served_by: Callable[[], Json]
     complaints: Complaints = field(default_factory=Complaints)
-    reviewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def application(parts: Parts) -> web.Application:
@@ -211,24 +211,17 @@ class _Handler:
         return web.Response(status=201, body=msgspec.json.encode(told), content_type=JSON_TYPE)
 
     async def _answer(self, user: User, namespace: str, review: Review, *, sees_nodes: bool) -> Json:
-        reviewer, policy = self._parts.reviewer, self._parts.policy
+        reviewer = self._parts.reviewer
         try:
             wanted = await reviewer.wanted(namespace, review, is_master=MASTERS in user.groups)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             self._parts.complaints.error("a PlacementReview cannot be read", error)
             raise Refused(422, f"the {KIND} cannot be read: {type(error).__name__}") from None
         await check_namespaces(self._parts.authorizer, user, namespace, wanted.pods)
-        async with self._parts.reviewing, self._parts.reviews_pace.work() as step:
-            about = reviewer.hypothetical(wanted)
-            tried = reviewer.attempt(about.group)
-            await step()
-            status = reviewer.status(tried, about, review, sees_nodes=sees_nodes)
-            status["suggestions"] = reviewer.advice(wanted, about)
-            if not status["fits"]:
-                status["suggestions"] += [
-                    each async for each in suggestions(reviewer, tried, policy, step, sees_nodes=sees_nodes)
-                ]
-            return status | {"servedBy": self._parts.served_by()}
+        status = await answer(
+            self._parts.processes, reviewer, wanted, review, self._parts.policy, sees_nodes=sees_nodes
+        )
+        return status | {"servedBy": self._parts.served_by()}
 
     async def _one(self, request: web.Request, user: User, target: Target) -> web.Response:
         form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")

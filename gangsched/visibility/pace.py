@@ -1,7 +1,7 @@
 """Pace: how much of the event loop the API may take, in slices, so that the scheduler is not slowed.
 
 Law: no slice is much longer than `SLICE_S`. Of a longer time one pace takes at most its share of the loop, however many
-ask; a burst of `BURST_S` is free. Reviews have one of their own, so that no list waits for what they took.
+ask; a burst of `BURST_S` is free. Forks for reviews have one of their own, so that no list waits for what they took.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 SLICE_S = 0.002
-SHARE, REVIEWS_SHARE = 0.1, 0.1
+SHARE, FORKS_SHARE = 0.1, 0.05
 BURST_S = 0.5
 
 

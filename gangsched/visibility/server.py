@@ -25,8 +25,9 @@ from gangsched.visibility.application import Parts, application
 from gangsched.visibility.connections import HTTP_OPTIONS, Connections, tls_context
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.gangs.watching import Watches
-from gangsched.visibility.pace import REVIEWS_SHARE, Pace
+from gangsched.visibility.pace import FORKS_SHARE, Pace
 from gangsched.visibility.ports import Calls, Clocks, Json
+from gangsched.visibility.reviews.processes import Processes
 from gangsched.visibility.reviews.review import Reviewer
 
 LOOK_EVERY_S, LOOK_SOON_S = 20.0, 1.0
@@ -53,7 +54,7 @@ class Server:
         self._warned = ""
         self._front_proxy = FrontProxy()
         self._seen: tuple[Serving, str] | None = None
-        self.pace, self.reviews_pace = Pace(), Pace(share=REVIEWS_SHARE)
+        self.pace = Pace()
         self._watches = Watches(store, self.pace, clocks)
         parts = Parts(
             store=store,
@@ -61,7 +62,7 @@ class Server:
             authorizer=Authorizer(calls, clocks.now_s),
             admission=Admission(),
             pace=self.pace,
-            reviews_pace=self.reviews_pace,
+            processes=Processes(Pace(share=FORKS_SHARE)),
             clocks=clocks,
             front_proxy=lambda: self._front_proxy,
             reviewer=reviewer,

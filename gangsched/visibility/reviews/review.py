@@ -1,13 +1,13 @@
 """PlacementReview: would these pods start now? The same `plan` on the present snapshot, and nothing is written.
 
-Law: the state is exactly as before. The answer is that of the moment: what other gangs do next is not known. One plan
-is one slice of the event loop; between plans others have their turn.
+Law: the state is exactly as before. The answer is that of the moment: what other gangs do next is not known. But for
+`wanted`, all of it runs in a process of its own (`processes`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -30,7 +30,6 @@ from gangsched.visibility.reviews.rights import Priorities
 from gangsched.visibility.statuses import Refused, invalid
 
 UNNAMED = "placement-review"
-Step = Callable[[], Awaitable[None]]
 
 
 class MakePod(Protocol):
@@ -65,7 +64,7 @@ class Tried:
 
 
 class Reviewer:
-    """`answer` is the status of a review."""
+    """What a review is answered with; `answering` puts it together."""
 
     def __init__(
         self, state: SchedulingState, calls: Calls, clocks: Clocks, make_pod: MakePod, planning: Planning

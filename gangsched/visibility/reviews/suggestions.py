@@ -6,7 +6,7 @@ Law: nothing is suggested that was not planned and found to start. Names of node
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -22,14 +22,12 @@ from gangsched.model.resources import format_quantity
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted, named
 from gangsched.state.hypothetical import with_minimum
-from gangsched.visibility.reviews.review import Reviewer, Step, Tried, with_pods, without_value
+from gangsched.visibility.reviews.review import Reviewer, Tried, with_pods, without_value
 
 KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
-async def suggestions(
-    reviewer: Reviewer, tried: Tried, policy: GpuPolicy, step: Step, *, sees_nodes: bool
-) -> AsyncIterator[str]:
+def suggestions(reviewer: Reviewer, tried: Tried, policy: GpuPolicy, *, sees_nodes: bool) -> Iterator[str]:
     """Sentences, the smallest change of each kind; values of taints only for those who see nodes."""
     for look in (
         partial(_freeing, reviewer, tried, policy),
@@ -37,15 +35,14 @@ async def suggestions(
         partial(_anywhere, reviewer, tried),
     ):
         found = look()
-        await step()
         if found:
             yield found
-    minimum = await _smaller(reviewer, tried, step)
+    minimum = _smaller(reviewer, tried)
     if minimum:
         yield f"a minimum of {minimum} instead of {tried.group.gangs[0].min_member} would start now"
 
 
-async def _smaller(reviewer: Reviewer, tried: Tried, step: Step) -> int:
+def _smaller(reviewer: Reviewer, tried: Tried) -> int:
     """The largest minimum that would start, 0 for none."""
     low, high = 0, tried.group.gangs[0].min_member
     while high - low > 1:
@@ -54,7 +51,6 @@ async def _smaller(reviewer: Reviewer, tried: Tried, step: Step) -> int:
             low = middle
         else:
             high = middle
-        await step()
     return low
 
 

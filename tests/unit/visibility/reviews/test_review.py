@@ -30,10 +30,6 @@ from tests.world import EPOCH_S, World
 SEEDS = (*range(200), 453, 498, 834)  # the last three once found reservations that took turns
 
 
-async def no_pause() -> None:
-    """Nothing else has to run."""
-
-
 def body(*sets: Json, **gang: Any) -> bytes:
     """A PlacementReview."""
     spec = {"gang": gang, "podSets": list(sets)}
@@ -75,8 +71,7 @@ class Asked:
         status = self.reviewer.status(tried, about, review, sees_nodes=sees_nodes)
         advice = self.reviewer.advice(wanted, about)
         if not status["fits"]:
-            found = suggestions(self.reviewer, tried, GpuPolicy(), no_pause, sees_nodes=sees_nodes)
-            advice += [each async for each in found]
+            advice += suggestions(self.reviewer, tried, GpuPolicy(), sees_nodes=sees_nodes)
         return {**status, "suggestions": advice}
 
 

@@ -1,0 +1,68 @@
+"""The answer to a review: made in a process of its own, line by line, and put together here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import aclosing
+
+import msgspec
+
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.state.hypothetical import Wanted
+from gangsched.visibility.ports import Json
+from gangsched.visibility.reviews.processes import CPU_S, WITHIN_S, Processes
+from gangsched.visibility.reviews.request import Review
+from gangsched.visibility.reviews.review import Reviewer
+from gangsched.visibility.reviews.suggestions import suggestions
+from gangsched.visibility.statuses import Refused
+
+MORE = "more was not tried: it takes too long"
+ERROR_CHARACTERS = 500
+
+
+def lines(
+    reviewer: Reviewer, wanted: Wanted, review: Review, policy: GpuPolicy, *, sees_nodes: bool
+) -> Iterator[bytes]:
+    """Status, then suggestions as they are found, then an empty object; or why there is no status."""
+    try:
+        about = reviewer.hypothetical(wanted)
+        tried = reviewer.attempt(about.group)
+        status = reviewer.status(tried, about, review, sees_nodes=sees_nodes)
+        yield msgspec.json.encode({"status": status | {"suggestions": reviewer.advice(wanted, about)}})
+        if not status["fits"]:
+            for each in suggestions(reviewer, tried, policy, sees_nodes=sees_nodes):
+                yield msgspec.json.encode({"suggestion": each})
+        yield b"{}"
+    except Refused as refused:
+        yield msgspec.json.encode({"refused": (refused.code, str(refused), refused.retry_after_s)})
+    except Exception as error:  # told, and raised where there is a log
+        yield msgspec.json.encode({"error": f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]})
+
+
+async def answer(
+    processes: Processes, reviewer: Reviewer, wanted: Wanted, review: Review, policy: GpuPolicy, *, sees_nodes: bool
+) -> Json:
+    """The status. Raises Refused (503, 504); suggestions that are not found in time are left out."""
+    status: Json | None = None
+    is_whole = False
+    work = processes.lines(lambda: lines(reviewer, wanted, review, policy, sees_nodes=sees_nodes))
+    try:
+        async with aclosing(work):
+            async for line in work:
+                told: Json = msgspec.json.decode(line)
+                if "refused" in told:
+                    code, words, retry_after_s = told["refused"]
+                    raise Refused(code, words, retry_after_s=retry_after_s)
+                if "error" in told:
+                    raise RuntimeError(told["error"])
+                if "status" in told:
+                    status = told["status"]
+                elif status is not None and "suggestion" in told:
+                    status["suggestions"].append(told["suggestion"])
+                is_whole = not told
+    except TimeoutError:
+        pass
+    if status is None:
+        within = f"{WITHIN_S:g} s, or {CPU_S} s of a processor"
+        raise Refused(504, f"no plan of it was made within {within}: make it smaller", retry_after_s=10)
+    return status if is_whole else status | {"suggestions": [*status["suggestions"], MORE]}

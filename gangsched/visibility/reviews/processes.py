@@ -1,0 +1,122 @@
+"""Reviews in processes of their own: a fork has the snapshot of the moment, plans on it, and is gone.
+
+Law: no plan of a review runs in the daemon's process, whatever it costs; of the loop it takes the fork alone. A process
+ends with who waits for it, after `CPU_S` of a processor, or after `WITHIN_S`; it gives way to the daemon (nice), is the
+first to go where memory is short, and holds nothing open of the daemon's but its pipe (decision 0044).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import NoReturn
+
+from gangsched.visibility.pace import Pace
+from gangsched.visibility.statuses import Refused
+
+AT_ONCE = 2
+WITHIN_S, CPU_S = 15.0, 10
+REAP_EVERY_S = 0.05
+LINE_BYTES = 4 * 1024 * 1024
+NICE = 19
+FIRST_TO_GO = "1000"
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+Lines = Callable[[], Iterable[bytes]]
+
+
+class Processes:
+    """`lines` gives what work in a process gives, as it comes."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def lines(self, work: Lines) -> AsyncGenerator[bytes, None]:
+        """The lines of `work`, in a process. Raises TimeoutError; ends early where the process was killed."""
+        async with self._slots, self._pace.work() as step:
+            pid, pipe = _fork(work)
+            reader = _Reader(pipe)
+            try:
+                await step()  # what forks take is the API's share of the loop
+                async with asyncio.timeout(WITHIN_S), reader.opened() as stream:
+                    while line := await stream.readline():
+                        yield line
+            finally:
+                reader.close()
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                _reap(pid)
+
+
+class _Reader:
+    """The end of a pipe that the daemon reads."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe: int | None = pipe
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[asyncio.StreamReader]:
+        """A stream of it."""
+        assert self._pipe is not None
+        stream = asyncio.StreamReader(LINE_BYTES)
+        source, self._pipe = os.fdopen(self._pipe, "rb", 0), None
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), source
+        )
+        try:
+            yield stream
+        finally:
+            transport.close()
+
+    def close(self) -> None:
+        """If it was not opened."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+
+
+def _fork(work: Lines) -> tuple[int, int]:
+    """The process and the pipe that it writes to."""
+    reads, writes = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as error:  # too many processes, or no memory
+        os.close(reads)
+        os.close(writes)
+        raise Refused(503, f"no process can be made for a review: {error.strerror}", retry_after_s=10) from None
+    if not pid:
+        _run(work, writes)
+    os.close(writes)
+    return pid, reads
+
+
+def _run(work: Lines, pipe: int) -> NoReturn:
+    """In the new process: nothing of the daemon goes on here, and no `finally` of it is run."""
+    try:
+        gc.disable()  # it would touch, and so copy, all there is
+        signal.set_wakeup_fd(-1)
+        for each in ENDING:
+            signal.signal(each, signal.SIG_DFL)
+        os.closerange(3, pipe)
+        os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
+        os.nice(NICE)
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write(FIRST_TO_GO)
+        with os.fdopen(pipe, "wb", 0) as out:
+            for line in work():
+                out.write(line + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _reap(pid: int) -> None:
+    """Look after a process that was killed until it is gone."""
+    with suppress(ChildProcessError):
+        if os.waitpid(pid, os.WNOHANG) == (0, 0):
+            asyncio.get_running_loop().call_later(REAP_EVERY_S, _reap, pid)
