@@ -186,7 +186,7 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
 def _refuse(group: Group) -> Verdict | None:
     """A group that gave its holds up (D1), or whose members are not there (P1, P2); None if it may have a round."""
     if group.yielded_to:
-        return _verdict(group, messages.yielded(group.yielded_to))
+        return _verdict(group, messages.yielded(group, group.yielded_to))
     refused = pre_filter.refusals(group)
     if not refused:
         return None

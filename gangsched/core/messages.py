@@ -198,9 +198,10 @@ def strict_holds_nothing(number: int) -> Refusal:
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
-def yielded(beneficiary: str) -> Refusal:
+def yielded(group: Group, beneficiary: str) -> Refusal:
     """Told on a group that gave its holds up (semantics D1)."""
-    return Refusal(Reason.YIELDED, f"gave up its held nodes so that {beneficiary} could start")
+    name = beneficiary.replace("pod:", "pod ", 1) if group.is_of(beneficiary) else "a group of another namespace"
+    return Refusal(Reason.YIELDED, f"gave up its held nodes so that {name} could start")
 
 
 def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:

@@ -143,7 +143,7 @@ def _yields(group: Group, beneficiary: Group) -> Verdict:
     return Verdict(
         group=group.id,
         generation=group.generation,
-        told=messages.yielded(beneficiary.id),
+        told=messages.yielded(group, beneficiary.id),
         releases=tuple(placement.pod.uid for placement in _holds(group)),
         yields_to=beneficiary.id,
     )

@@ -157,6 +157,15 @@ class Group:
     looked_at: bool = False
 
     @property
+    def namespaces(self) -> frozenset[str]:
+        """Those of its gangs: whose objects the group may be told by name, if it is one."""
+        return frozenset(gang.id.removeprefix("pod:").partition("/")[0] for gang in self.gangs)
+
+    def is_of(self, key: str) -> bool:
+        """Whether all of it is in the namespace of `key`, an object or a group, which it may be told then."""
+        return self.namespaces == {key.removeprefix("pod:").partition("/")[0]}
+
+    @property
     def strict(self) -> bool:
         """One Strict gang makes the whole group Strict (semantics R3)."""
         return any(gang.mode is Mode.STRICT for gang in self.gangs)

@@ -121,6 +121,7 @@ class Attempt:
             _, name, left, number = max(
                 (asked[b] - budgets.left[b], budgets.keys[b], budgets.left[b], asked[b]) for b in broken
             )
+            name = name if self.preemptor.group.is_of(name) else ""  # names of other namespaces are told to nobody
             return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=number)
         return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
 

@@ -39,7 +39,8 @@ def _sentence(why: NotHelpful) -> str:
             without = f"even without {_all(why.pods)} of lower priority " if why.pods else ""
             return f"{without}there is room for {why.room} of {why.needed}"
         case Obstacle.BUDGET:
-            return f"PodDisruptionBudget {why.name} allows {why.allowed} of {counted(why.needed, 'eviction')}"
+            budget = f"PodDisruptionBudget {why.name}" if why.name else "a PodDisruptionBudget of another namespace"
+            return f"{budget} allows {why.allowed} of {counted(why.needed, 'eviction')}"
         case Obstacle.POLICY_NEVER:
             return "not allowed by preemptionPolicy Never"
         case Obstacle.TOO_YOUNG:

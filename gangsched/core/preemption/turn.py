@@ -279,7 +279,7 @@ def _priority(holder: Group) -> int:
 def _gives_up(holder: Group, beneficiary: Group) -> Verdict:
     """The verdict of a group of lower priority that gives up its holds (V6)."""
     held = tuple(each.pod.uid for gang in holder.gangs for each in gang.held)
-    told = messages.yielded(beneficiary.id)
+    told = messages.yielded(holder, beneficiary.id)
     return Verdict(group=holder.id, generation=holder.generation, told=told, releases=held)
 
 

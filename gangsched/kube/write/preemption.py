@@ -49,6 +49,8 @@ from gangsched.model.protocol import (
     PreparePreemption,
 )
 
+NO_EVICTIONS = "gangsched may not create pods/eviction"
+"""Told to whoever preempts; the API server's own words name the pod, which may be another namespace's."""
 FINAL = frozenset({BAD_REQUEST, FORBIDDEN, UNPROCESSABLE})
 """Answers to a patch that another try does not change."""
 PREPARE_S = 10.0
@@ -281,11 +283,11 @@ class PreemptionWriter:
         except Fault as fault:
             said = after(fault)
             if said.may_lack_right and not await self._may_evict(order):
-                self._lacks_right = said.message
+                self._lacks_right = NO_EVICTIONS
                 self._runtime.warn(
                     f"Preemption is off until a restart: {said.message}. Apply manifests/rbac-preemption.yaml."
                 )
-                return Said(said.message, EvictionResult.FORBIDDEN), fault
+                return Said(NO_EVICTIONS, EvictionResult.FORBIDDEN), fault
             return (await self._ask(order, said) if said.is_open else said), fault
         return Said("", EvictionResult.DONE), None
 

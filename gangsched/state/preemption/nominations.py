@@ -14,7 +14,7 @@ from gangsched.core.preemption.sentences import nominated as nominated_to
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
-from gangsched.model.preemption import STUCK_S, Preemption, UnitKind
+from gangsched.model.preemption import STUCK_S, Preemption, UnitKind, Victim
 from gangsched.model.protocol import (
     Action,
     CancelPreemption,
@@ -137,7 +137,8 @@ class Nominations:
             return
         record.unwritten -= 1
         if record.stage is Stage.PREPARING and answer.failed:
-            self._lose(record, f"the pods could not be nominated: {answer.failed}")
+            others = [each for each in record.victims.values() if not self._may_name(record, each)]
+            self._lose(record, telling.not_nominated(answer.failed, others))
         elif record.stage is Stage.PREPARING and not record.unwritten:
             record.stage = Stage.PREPARED if record.victims else Stage.EVICTING
             self._queue.activate(record.group)
@@ -157,7 +158,8 @@ class Nominations:
                 self._lose(record, f"pods may not be evicted: {answer.message}")
             case EvictionResult.BLOCKED | EvictionResult.FAILED:
                 record.fates[answer.uid] = Fate.MARKED
-                self._lose(record, f"pod {record.victims[answer.uid].name} was not evicted: {answer.message}")
+                victim = record.victims[answer.uid]
+                self._lose(record, telling.not_evicted(victim, answer.message, named=self._may_name(record, victim)))
         self._reports.note(record.victims[answer.uid].group, now_s)
         return tuple(self.journal.answered(record, answer))
 
@@ -293,6 +295,11 @@ class Nominations:
         """It cannot succeed; it ends when the group is refused again, for it may fit elsewhere (V11)."""
         record.lost = record.lost or cause
         self._queue.activate(record.group)
+
+    def _may_name(self, record: NominationRecord, victim: Victim) -> bool:
+        """Whether the whole group is in the namespace of the victim (V22)."""
+        gangs = self._registry.groups[record.group].gangs if record.group in self._registry.groups else ()
+        return {self._registry.gangs[gang_id].namespace for gang_id in gangs} == {victim.namespace}
 
     def _has_started(self, group: GroupRecord) -> bool:
         """Whether every gang of the group is whole."""

@@ -5,6 +5,8 @@ Law: pure texts. An object of another namespace is named by its uid only, one of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gangsched.model.gang import Refusal
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.protocol import ObjectRef
@@ -17,6 +19,16 @@ def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
     if victim.namespace != regarding.namespace:
         return f"the eviction of pod {victim.uid} waits for a PodDisruptionBudget"
     return f"the eviction of pod {victim.name} waits: {message}"
+
+
+def not_nominated(message: str, others: Sequence[Victim]) -> str:
+    """Why a nomination could not be written; the API server's words may name a victim, so not with one of `others`."""
+    return "the pods could not be nominated" if others else f"the pods could not be nominated: {message}"
+
+
+def not_evicted(victim: Victim, message: str, *, named: bool) -> str:
+    """Why a nomination ends whose victim stays; the API server's words name it."""
+    return f"pod {victim.name} was not evicted: {message}" if named else f"pod {victim.uid} was not evicted"
 
 
 def lost(cause: str, in_vain: int) -> str:

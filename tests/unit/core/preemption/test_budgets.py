@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gangsched.model.objects import Phase
+from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, Preemption
-from tests.builders import node
+from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster, full_of_low, high, obstacle, victims
 
 
@@ -41,6 +41,25 @@ def test_budget_that_allows_nothing_is_as_good_as_never() -> None:
     cluster.budget("ns/w", 0, [each.pod for each in cluster.pods])
     told = obstacle(cluster, high(number=2, gpus=8))
     assert told == (Obstacle.BUDGET, "PodDisruptionBudget ns/w allows 0 of 2 evictions.")
+
+
+def test_budget_of_another_namespace_is_not_named() -> None:
+    """V22: whoever preempts learns that a budget is in the way, and no name of another tenant."""
+    for high_gang in (
+        high("other/high", number=2, gpus=8),
+        group(gang("ns/p", [_of("ns")]), gang("other/q", [_of("other")]), priority=1000),
+    ):
+        cluster = full_of_low()
+        cluster.budget("ns/secret", 0, [each.pod for each in cluster.pods])
+        (verdict,) = cluster.verdicts(high_gang).values()
+        assert isinstance(verdict.preemption, NotHelpful)
+        assert verdict.preemption.why is Obstacle.BUDGET
+        assert "Preemption: a PodDisruptionBudget of another namespace allows 0 of 2 evictions." in verdict.told.now
+        assert "secret" not in repr((verdict.told, verdict.notes, verdict.gangs, verdict.preemption))
+
+
+def _of(namespace: str) -> Pod:
+    return pod(f"p-{namespace}", namespace=namespace, gpus=8, priority=1000)
 
 
 def test_pod_under_two_budgets_is_no_candidate() -> None:

@@ -240,7 +240,9 @@ async def test_without_the_right_nothing_more_is_sent() -> None:
         await settle()
         desk.writer.order(Evict("1", "v1", "ns", "low-1", 1_100.0))
         await settle()
-        assert [told.result for told in desk.told if isinstance(told, Evicted)] == [EvictionResult.FORBIDDEN] * 2
+        answers = [told for told in desk.told if isinstance(told, Evicted)]
+        assert [told.result for told in answers] == [EvictionResult.FORBIDDEN] * 2
+        assert {told.message for told in answers} == {"gangsched may not create pods/eviction"}  # names no pod (V22)
         assert len(desk.evictions()) == 1
         assert len(desk.warnings) == 1
         assert desk.warnings[0].startswith("Preemption is off until a restart: cannot create")

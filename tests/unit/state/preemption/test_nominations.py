@@ -369,6 +369,28 @@ def test_victims_and_their_gang_are_told_by_whom_they_were_preempted() -> None:
     assert told[2][2] == "Preempted by pod high-0: all 2 members"
 
 
+@pytest.mark.parametrize(("namespace", "text"), [("other", "pod {uid} was not evicted"), ("ns", "pod low-0 was not")])
+def test_who_preempts_learns_no_name_of_a_victim_elsewhere(namespace: str, text: str) -> None:
+    """V22: the API server's words on an eviction or a mark that failed name the pod."""
+    world, low, high = full(namespace=namespace)
+    world.fate = lambda order: "failed" if isinstance(order, Evict) else "bound"
+    decide(world, high, low)
+    world.settle()
+    (lost,) = [told for _, _, told in world.events("NominationLost")]
+    assert text.format(uid=low[0].uid) in lost
+    assert ("the server does not want it" in lost) is (namespace == "ns")
+
+
+def test_who_preempts_learns_no_name_of_a_victim_that_could_not_be_marked() -> None:
+    """V22: as above, before anybody is evicted."""
+    world, low, high = full(namespace="other")
+    world.fate = lambda order: "failed" if isinstance(order, PreparePreemption) else "bound"
+    decide(world, high, low)
+    world.settle()
+    (lost,) = [told for _, _, told in world.events("NominationLost")]
+    assert lost == "the pods could not be nominated; nobody was evicted for it"
+
+
 def test_another_namespace_is_named_by_uid_only() -> None:
     """V22: who is preempted learns no name of another tenant."""
     world, low, high = full(namespace="other")
