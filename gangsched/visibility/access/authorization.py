@@ -6,9 +6,11 @@ Law: what cannot be asked is refused. Members of system:masters are not asked ab
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from gangsched.visibility.access.front_proxy import User
 from gangsched.visibility.ports import GROUP, VERSION, Calls, Json
@@ -18,6 +20,8 @@ REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 MASTERS = "system:masters"
 REMEMBERED_S = 10.0
 MOST = 4_096
+AT_ONCE = 32
+"""Questions under way; each has a connection to the API server of its own."""
 
 
 class Attributes(NamedTuple):
@@ -32,12 +36,17 @@ class Attributes(NamedTuple):
     version: str = VERSION
 
 
+Key: TypeAlias = tuple[User, Attributes]
+
+
 class Authorizer:
     """`check` raises Refused, `allows` tells."""
 
     def __init__(self, calls: Calls, now_s: Callable[[], float]) -> None:
         self._calls, self._now_s = calls, now_s
-        self._known: OrderedDict[tuple[User, Attributes], tuple[float, bool]] = OrderedDict()
+        self._known: OrderedDict[Key, tuple[float, bool]] = OrderedDict()
+        self._asking: dict[Key, asyncio.Task[bool]] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def check(self, user: User, asked: Attributes) -> None:
         """Raise Refused (403) unless the user may; 500 if that cannot be found out."""
@@ -52,7 +61,15 @@ class Authorizer:
         known = self._known.get(key)
         if known is not None and self._now_s() < known[0] + REMEMBERED_S:
             return known[1]
-        answer = await self._calls("POST", REVIEWS, _review(user, asked))
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.create_task(self._ask(key), name="subject access review")
+            asking.add_done_callback(partial(self._asked, key))
+        return await asyncio.shield(asking)  # whoever gives up breaks off no request to the API server
+
+    async def _ask(self, key: Key) -> bool:
+        async with self._slots:
+            answer = await self._calls("POST", REVIEWS, _review(*key))
         status = answer.body.get("status") if answer.is_ok and isinstance(answer.body, dict) else None
         if not isinstance(status, dict):
             raise Refused(500, "Internal error occurred: the authorizer of the cluster did not answer.")
@@ -62,6 +79,11 @@ class Authorizer:
         if len(self._known) > MOST:
             self._known.popitem(last=False)
         return allowed
+
+    def _asked(self, key: Key, asking: asyncio.Task[bool]) -> None:
+        del self._asking[key]
+        if not asking.cancelled():
+            asking.exception()  # it may be that nobody waits for it any more
 
 
 def _review(user: User, asked: Attributes) -> Json:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from gangsched.visibility.access.authorization import MOST, Attributes, Authorizer
+from gangsched.visibility.access.authorization import AT_ONCE, MOST, Attributes, Authorizer
 from gangsched.visibility.access.front_proxy import User
 from gangsched.visibility.ports import Answer, Json
 from gangsched.visibility.statuses import Refused
@@ -97,3 +98,49 @@ async def test_masters_are_not_asked_about_and_memory_is_bounded() -> None:
         await cluster.authorizer.allows(ALICE, LIST._replace(name=str(number)))
     await cluster.authorizer.allows(ALICE, LIST._replace(name="0"))
     assert len(cluster.asked) == MOST + 2
+
+
+class Slow(Cluster):
+    """Answers once `goes_on` is set; `most` were asked at once."""
+
+    def __init__(self) -> None:
+        super().__init__(answered(allowed=True))
+        self.goes_on = asyncio.Event()
+        self.under_way = self.most = self.broken_off = 0
+
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await self.goes_on.wait()
+        except asyncio.CancelledError:
+            self.broken_off += 1
+            raise
+        finally:
+            self.under_way -= 1
+        return await super().__call__(method, path, body)
+
+
+async def test_one_question_is_asked_once_and_not_broken_off() -> None:
+    """Of many who want to know the same one asks, and who gives up leaves the answer to the others, and to be known."""
+    cluster = Slow()
+    same = [asyncio.create_task(cluster.authorizer.allows(ALICE, LIST)) for _ in range(20)]
+    await asyncio.sleep(0)
+    same[0].cancel()
+    await asyncio.sleep(0)
+    cluster.goes_on.set()
+    assert await asyncio.gather(*same[1:]) == [True] * 19
+    assert (len(cluster.asked), cluster.broken_off) == (1, 0)
+
+
+async def test_few_questions_are_asked_at_once() -> None:
+    """However many names somebody thinks of."""
+    cluster = Slow()
+    many = [
+        asyncio.create_task(cluster.authorizer.allows(ALICE, LIST._replace(name=str(number)))) for number in range(100)
+    ]
+    for _ in range(5):  # each begins, and asks if it may
+        await asyncio.sleep(0)
+    cluster.goes_on.set()
+    assert await asyncio.gather(*many) == [True] * 100
+    assert cluster.most == AT_ONCE
