@@ -50,6 +50,8 @@ def reservation_limits(settings: Settings) -> ReservationLimits:
         small_head_after_s=settings.small_head_after_s,
         small_head_latest_s=settings.small_head_latest_s,
         fence_after_s=settings.fence_after_s,
+        fence_age_s=settings.fence_age_s,
+        fence_idle_s=settings.fence_idle_s,
         horizon_s=settings.reserve_horizon_s,
         order=settings.backfill_order,
     )

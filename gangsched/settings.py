@@ -137,6 +137,18 @@ class Settings(BaseSettings):
         le=31_536_000,
         description="How long a group waits for room before nodes are kept for it without a time (H6).",
     )
+    fence_age_s: float = Field(
+        default=604_800,
+        ge=60,
+        le=31_536_000,
+        description="Longest time for which nodes are kept for a group without a time (H6).",
+    )
+    fence_idle_s: float = Field(
+        default=345_600,
+        ge=60,
+        le=31_536_000,
+        description="Longest time for which the accelerators of these nodes idle on average (H6).",
+    )
     small_head_after_s: float = Field(
         default=3_600,
         ge=0,

@@ -29,7 +29,7 @@ def parse_timestamp(text: str) -> int | None:
 def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
     """`2026-11-22T14:05:09Z`; without `seconds` `2026-11-22T14:05Z`.
 
-    Tenants choose grace periods, and so some of these times: one before 1970 or after 9998 is written as the nearest there.
+    Tenants choose grace periods, and so some of these times: before 1970 and after 9998 the nearest there is written.
     """
     at_s = min(max(at_s, 0), _LAST_S)
     days, left_s = divmod(at_s, _DAY_S)

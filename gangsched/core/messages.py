@@ -14,7 +14,7 @@ from dataclasses import replace
 from gangsched.core.diagnosis import Amounts, Shortage
 from gangsched.core.filter import pre_filter, refusals, static_fit
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import closed, standing
+from gangsched.core.scopes import closed, kept_from, standing
 from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
@@ -59,7 +59,8 @@ def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False)
     """`nodes_available` for a pod of `group`, made once for all pods that are told the same."""
     alike = ledger.occupancy.equivalence((pod,))(pod)
     key = (why_no_node, alike, standing(group, pod.shape, ledger), filled)
-    return ledger.recall(key, lambda: nodes_available(pod, ledger, closed(group, pod.shape, ledger), filled=filled))
+    shut = (*closed(group, pod.shape, ledger), *kept_from(group, pod.shape, ledger))
+    return ledger.recall(key, lambda: nodes_available(pod, ledger, shut, filled=filled))
 
 
 def unsupported(pod: Pod) -> Refusal:

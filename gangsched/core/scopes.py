@@ -35,6 +35,7 @@ from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable, Refused
 
 AVOIDED = "node(s) rejected a member lately"
 HELD_BACK = "node(s) are left for a moment to a group of higher priority that waits for room"
+RESERVED = "node(s) are reserved for a gang that has waited for longer"
 SHARED = "node(s) share their GPUs between pods, which a gang must ask for"
 
 PREFERRED_TRIES = 2
@@ -141,6 +142,13 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:
     inside = ledger.scope.accelerated if accelerated else ledger.scope.others
     if inside is not None:
         yield Refused(ledger.scope.text, ~inside)
+
+
+def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:
+    """Nodes with room for a pod of `shape` of which reservations leave the group none (H8)."""
+    if ledger.kept is not None:
+        room = ledger.room(shape)
+        yield Refused(RESERVED, (room > 0) & (ledger.kept.narrow(shape, room, group) <= 0))
 
 
 def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:

@@ -130,6 +130,10 @@ class PermitStamp(NamedTuple):
     epoch: int
 
 
+DAEMON_KINDS = frozenset({"DaemonSet", "Node"})
+"""Controllers whose pods come back to the same node."""
+
+
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One pod. `gang_metadata` are its labels and annotations of `api.keys`, as sorted (key, value) pairs.
 
@@ -184,6 +188,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def live(self) -> bool:
         """Neither Succeeded nor Failed."""
         return self.phase not in TERMINAL
+
+    @property
+    def ends_with_node(self) -> bool:
+        """Whether its room is for nobody else while the node is there: a DaemonSet's pod, or a static one's mirror."""
+        return self.mirror or self.controller_kind in DAEMON_KINDS
 
 
 TAKES_ALL = Shape(requests=((PODS, AMOUNT_LIMIT),))

@@ -21,7 +21,10 @@ from gangsched.model.snapshot import Floats, NodeTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationLimits:
-    """What an administrator may set; spans in seconds. With 0 `reservations` there are no heads."""
+    """What an administrator may set; spans in seconds. With 0 `reservations` there are no heads.
+
+    A fence ends after `fence_age_s`, or once its accelerators have idled for `fence_idle_s` on average (H6).
+    """
 
     reservations: int = 8
     per_namespace: int = 2
@@ -29,6 +32,8 @@ class ReservationLimits:
     small_head_after_s: float = 3_600.0
     small_head_latest_s: float = 172_800.0
     fence_after_s: float = 21_600.0
+    fence_age_s: float = 604_800.0
+    fence_idle_s: float = 345_600.0
     horizon_s: float = 7 * 86_400.0
     order: BackfillOrder = BackfillOrder.SHORTEST
 
@@ -103,6 +108,8 @@ class NotEntitled(StrEnum):
     LATER = "others wait for longer"
     NO_TIME = "nobody knows when room for it will be free, and it does not wait for long enough to have nodes fenced"
     SHARE = "all reservations but the first together have as much as they may"
+    REFUSED = "it did not start on nodes that were kept for it and empty"
+    FENCE_OVER = "nodes were kept for it for as long as they may be"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +154,7 @@ class Reserving:
     nothing that this rests on has changed. A plan makes `made_at_most` reservations anew, the first after a start as
     many as there may be (H16, H17). `memo` is what one plan remembers for the next so as not to count it again; with an
     empty one it decides the same.
+    The reservations of the groups in `ended` end, for the reasons there.
     `last_ends`, asked only when a group of known run time is placed, gives the latest end of a pod with accelerators on
     each node, -inf for none (H10).
     """
@@ -161,6 +169,7 @@ class Reserving:
     last_ends: Callable[[NodeTable], Floats] | None = None
     made_at_most: int = 2
     memo: MutableMapping[Hashable, Any] = field(default_factory=dict)
+    ended: Mapping[str, NotReserved] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,8 @@ class Snapshot:
 
     `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
     `pods_by_node` are those same pods, one by one; `storage` is what their claims and those of others may be bound to.
-    `nominations` count in neither; the highest priority comes first.
+    `nominations` count in neither; the highest priority comes first. `overhead[r][n]` is what of the use of a node ends
+    only with the node (`Pod.ends_with_node`), None where nothing does.
     """
 
     table: NodeTable
@@ -132,3 +133,8 @@ class Snapshot:
     pods_by_node: PodsByNode = field(default_factory=PodsByNode)
     storage: Storage = field(default_factory=Storage)
     nominations: tuple[Nomination, ...] = ()
+    overhead: Ints | None = None
+
+    def emptied(self) -> Ints:
+        """`room[r][n]` once everything has ended that ends before its node; not to be changed."""
+        return self.allocatable if self.overhead is None else np.maximum(self.allocatable - self.overhead, 0)

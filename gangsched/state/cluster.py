@@ -34,6 +34,8 @@ class Cluster:
         self.storage_cache = StorageCache()
         self._nodes: dict[str, Node] = {}
         self._used: dict[str, dict[str, int]] = defaultdict(dict)
+        self._overhead: dict[str, Counter[str]] = {}  # what of `_used` ends with its node
+        self._overhead_columns: Ints | None = None  # never changed in place, since snapshots share it
         self._resources: dict[str, int] = {PODS: 0}
         self._table = NodeTable.of(())
         self._allocatable: Ints = np.zeros((1, 0), dtype=np.int64)
@@ -143,9 +145,11 @@ class Cluster:
             left = {each: pod for each, pod in self._residents.pop(node, NOBODY).items() if each != uid}
             self._unshown.discard(node)
             self._used.pop(node, None)
+            self._overhead.pop(node, None)
             for pod in left.values():
                 for name, amount in pod.shape.requests:
                     self._used[node][name] = self._used[node].get(name, 0) + amount
+                self._count_overhead(pod, node, +1)
             if left:
                 self._residents[node] = left
             self.open((node,))
@@ -256,7 +260,14 @@ class Cluster:
             allocatable.flags.writeable = free.flags.writeable = False
             nominations = sorted(self._nominations.values(), key=lambda each: (-each.pod.priority, each.pod.uid))
             self._snapshot = Snapshot(
-                self._table, dict(self._resources), allocatable, free, self._pods_by_node(), storage, tuple(nominations)
+                self._table,
+                dict(self._resources),
+                allocatable,
+                free,
+                self._pods_by_node(),
+                storage,
+                tuple(nominations),
+                self._overhead_columns,
             )
         elif self._snapshot.storage is not storage:
             self._snapshot = replace(self._snapshot, storage=storage)
@@ -283,6 +294,7 @@ class Cluster:
         if not any(used.values()):
             del self._used[node]
         residents = self._settle(pod, node, sign)
+        self._count_overhead(pod, node, sign)
         if node not in self._nodes:
             return
         self._snapshot = None
@@ -300,6 +312,24 @@ class Cluster:
             if row is not None:
                 # Recounted, since a sum that saturated cannot be counted back.
                 self._free[row, index] = max(int(self._allocatable[row, index]) - used[name], OVERFULL)
+
+    def _count_overhead(self, pod: Pod, node: str, sign: int) -> None:
+        """Count the pod among what ends with its node; when it goes, the node offers more."""
+        if not pod.ends_with_node:
+            return
+        amounts = self._overhead.setdefault(node, Counter())
+        for name, amount in pod.shape.requests:
+            amounts[name] += sign * amount
+        if not any(amounts.values()):
+            del self._overhead[node]
+        index = None if self._stale_columns else self._table.index.get(node)
+        if index is None:
+            return  # counted with all others once the node's columns are made
+        if sign < 0:
+            self._offers_more.setdefault(node, set()).update(name for name, _ in pod.shape.requests)
+        columns = np.zeros_like(self._allocatable) if self._overhead_columns is None else self._overhead_columns.copy()
+        columns[:, index] = self._filled((self._overhead.get(node, {}),))[:, 0]
+        self._overhead_columns = columns
 
     def _settle(self, pod: Pod, node: str, sign: int) -> Residents:
         """Update the residents of one node; these."""
@@ -339,6 +369,8 @@ class Cluster:
             self._allocatable = self._filled(dict(node.allocatable) for node in self._table.nodes)
             used = self._filled(self._used.get(name, {}) for name in self._table.names)
             self._free = np.maximum(self._allocatable - used, OVERFULL)
+            ends_with_node = self._filled(self._overhead.get(name, {}) for name in self._table.names)
+            self._overhead_columns = ends_with_node if self._overhead else None
             self._stale_columns = False
 
     def _filled(self, amounts: Iterable[Mapping[str, int]]) -> Ints:
@@ -363,6 +395,7 @@ def _same(old: Pod, new: Pod) -> bool:
     return (
         old.shape is new.shape
         and old.deleting == new.deleting
+        and old.ends_with_node == new.ends_with_node
         and old.namespace == new.namespace
         and old.labels == new.labels
     )

@@ -106,7 +106,7 @@ class SchedulingState:
             late_s=LATE_S,
         )
         self.reservations = StandingReservations(
-            rules.reservations, self.expected_ends, self.cluster, self.registry, self.queue
+            rules.reservations, self.expected_ends, self.cluster, self.registry, self.queue, policy=rules.policy
         )
         self._clocked: set[str] = set()
         self._committer = Committer(

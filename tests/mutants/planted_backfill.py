@@ -89,8 +89,8 @@ BACKFILL = (
         "a closed node keeps its reservation",
         "H5",
         "state/reserving/reservations.py",
-        "self._table = snapshot.table\n            self._later.update(each.group for each in self.standing)\n",
-        "self._table = snapshot.table\n",
+        "snapshot.overhead\n            self._later.update(each.group for each in self.standing)\n",
+        "snapshot.overhead\n",
         STATE,
     ),
     Mutant(

@@ -22,6 +22,8 @@ def test_every_setting_of_reservations_is_passed_on() -> None:
         small_head_after_s=4,
         small_head_latest_s=7,
         fence_after_s=5,
+        fence_age_s=60,
+        fence_idle_s=61,
         reserve_horizon_s=6,
         backfill_order=BackfillOrder.AGE,
     )
@@ -33,6 +35,8 @@ def test_every_setting_of_reservations_is_passed_on() -> None:
         small_head_after_s=4,
         small_head_latest_s=7,
         fence_after_s=5,
+        fence_age_s=60,
+        fence_idle_s=61,
         horizon_s=6,
         order=BackfillOrder.AGE,
     )

@@ -132,7 +132,7 @@ def _read(running: Sequence[RunningPod], names: Names) -> Ints:
         [pod.start_s for pod in pods],
         [pod.deletion_s for pod in pods],
         [pod.creation_s for pod in pods],
-        [pod.mirror or pod.controller_kind == "DaemonSet" for pod in pods],
+        [pod.ends_with_node for pod in pods],
         [each.leaving or each.pod.deleting for each in running],
         [UNREAD] * len(running),
         list(map(crc32, map(str.encode, [pod.uid for pod in pods]))),

@@ -49,10 +49,13 @@ class Head:
 
 
 def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None) -> Ledger:
-    """A ledger of the nodes with nothing on them, to reserve on; `Ledger(empty=True)` is for reading only."""
+    """A ledger to reserve on, of nodes that have only what ends with them; `Ledger(empty=True)` is for reading only.
+
+    A gang that needs the room of a DaemonSet's pod never starts, so for it nothing may be kept.
+    """
     size = len(snapshot.table)
     nobody = PodsByNode(({},) * size, np.zeros(size, dtype=np.int64), (), snapshot.pods_by_node.namespaces)
-    return Ledger(replace(snapshot, free=snapshot.allocatable, pods_by_node=nobody), policy=policy)
+    return Ledger(replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody), policy=policy)
 
 
 def head_of(group: Group) -> Head | None:

@@ -48,16 +48,18 @@ class Standing:
         self._left = reserving.made_at_most
         self._looks = LOOKS
         self._placed: list[tuple[tuple[Placement, ...], float]] = []
-        self._before = {each.group: each for each in reserving.standing}
-        self._stale = set(reserving.stale)
+        stands = [each for each in reserving.standing if each.group not in reserving.ended]
+        self._before = {each.group: each for each in stands}
+        self._stale = set(self._before if reserving.ended else reserving.stale)
         self._made: set[str] = set()
-        self._not_reserved = {each: why for each, why in reserving.known.items() if each not in self._before}
+        known_why = {**reserving.known, **reserving.ended}
+        self._not_reserved = {each: why for each, why in known_why.items() if each not in self._before}
         self._entitled = set(self._before)
         known = {group.id: group for group in reserving.waiting} | self._in_turn
         heads = ((group_id, self._head_of(known[group_id])) for group_id in known if self._may_be_head(group_id))
         self._heads: dict[str, Head] = {group_id: head for group_id, head in heads if head is not None}
-        self._first = next((each.group for each in reserving.standing if each.first and self._waits_as_long(each)), "")
-        self._reservations = list(self._read(reserving.standing))
+        self._first = next((each.group for each in stands if each.first and self._waits_as_long(each)), "")
+        self._reservations = list(self._read(stands))
         self._lost(each for each in self._before if each not in {one.head.group.id for one in self._reservations})
         self._empty: Ledger | None = None
         self._timeline: Timeline | None = None

@@ -100,6 +100,10 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
             return f"not reserved{from_then_on}: it needs less than a node"
         case NotEntitled.NO_TIME:
             return f"not reserved{from_then_on}: those that run state no run time by which room for it would be free"
+        case NotEntitled.FENCE_OVER:
+            return f"not reserved{from_then_on}: {why.why}"
+        case NotEntitled.REFUSED:
+            return f"not reserved until a node changes: {why.why}"
         case NotEntitled.LATER | NotEntitled.SHARE:
             return f"not reserved: {why.why}"
         case _:

@@ -25,7 +25,10 @@ from gangsched.state.reserving.news import takes_one_empty
 from gangsched.state.reserving.waiting import Rank
 
 COMPARED_EVERY_S: Final = 30.0
-REASONS: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.TOO_YOUNG})
+UNTIL_A_NODE_CHANGES: Final = frozenset({NotEntitled.IMPOSSIBLE, NotEntitled.REFUSED})
+OF_A_FENCE: Final = frozenset({NotEntitled.REFUSED, NotEntitled.FENCE_OVER})
+"""What a change of the group does not end: else whoever edits a pod every minute would have a fence without an end."""
+REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG}
 
 
 class Bar(NamedTuple):
@@ -67,6 +70,11 @@ class Barred:
         """Nothing is known of the group any more."""
         return self._bars.pop(group, None)
 
+    def changed(self, group: str) -> None:
+        """The group is another one: it may be small enough, or old enough, now."""
+        if group in self._bars and self._bars[group].why.why not in OF_A_FENCE:
+            del self._bars[group]
+
     def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[str]:
         """The groups whose time has come, and those that a node which changed may help."""
         found: set[str] = set()
@@ -89,7 +97,7 @@ class Barred:
             return set()
         before, self._compared = self._compared, snapshot.table
         offers = self._cluster.take_offers()
-        asked = {each: bar.shapes for each, bar in self._bars.items() if bar.why.why is NotEntitled.IMPOSSIBLE}
+        asked = {each: bar.shapes for each, bar in self._bars.items() if bar.why.why in UNTIL_A_NODE_CHANGES}
         if not asked:
             return set()
         self._compared_s = now_s

@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 NOT_STARTED = frozenset({State.HELD, State.KEPT})
 """The states of members that take room and are not bound: nobody knows when they will end."""
-DAEMON_KINDS = frozenset({"DaemonSet", "Node"})
 LATE_S = 5.0
 """How long a pod may take to go after its expected end before that is expected anew."""
 EARLY_S = 1.0
@@ -161,7 +160,7 @@ class ExpectedEnds:
         """The occupants of a node as they are now."""
         since_s = {each.pod.uid: each.started_s for each in self._on.get(node, ())}
         for uid, pod in self._cluster.residents(node).items():
-            if pod.mirror or pod.controller_kind in DAEMON_KINDS:
+            if pod.ends_with_node:
                 continue
             member = self._members[uid]
             # Until the kubelet reports a start, the bind is one; a start in the future is a clock that is wrong.

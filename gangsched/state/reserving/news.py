@@ -84,7 +84,7 @@ def takes_one_empty(shape: Shape, nodes: Ints, snapshot: Snapshot) -> bool:
 
     Of a shape whose filters look at other pods nothing is known: it may.
     """
-    return minds_pods(shape) or _takes(shape, snapshot.allocatable[:, nodes], nodes, snapshot)
+    return minds_pods(shape) or _takes(shape, snapshot.emptied()[:, nodes], nodes, snapshot)
 
 
 def _takes(shape: Shape, free: Ints, nodes: Ints, snapshot: Snapshot) -> bool:

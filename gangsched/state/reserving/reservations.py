@@ -15,6 +15,7 @@ from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import head_of, rank
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
@@ -27,12 +28,13 @@ from gangsched.model.reservation import (
     Reserved,
     Reserving,
 )
-from gangsched.model.snapshot import NodeTable, Snapshot
+from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reserving.barred import REASONS, Bar, Barred
 from gangsched.state.reserving.expected_ends import ExpectedEnds
+from gangsched.state.reserving.fences import Fences
 from gangsched.state.reserving.news import takes_one
 from gangsched.state.reserving.waiting import Rank, Waiting
 
@@ -48,7 +50,14 @@ class StandingReservations:
     """`standing` are those of the last plan, in order. `wall_s` is the present in seconds since the epoch."""
 
     def __init__(
-        self, limits: ReservationLimits, ends: ExpectedEnds, cluster: Cluster, registry: Registry, queue: Queue
+        self,
+        limits: ReservationLimits,
+        ends: ExpectedEnds,
+        cluster: Cluster,
+        registry: Registry,
+        queue: Queue,
+        *,
+        policy: GpuPolicy | None = None,
     ) -> None:
         self._limits = limits
         self._ends = ends
@@ -58,11 +67,13 @@ class StandingReservations:
         self.standing: tuple[Reserved, ...] = ()
         self.waiting = Waiting()
         self._barred = Barred(cluster)
+        self._fences = Fences(cluster, limits, policy or GpuPolicy())
         self._known: dict[str, NotReserved] = {}
         self._found: list[str] = []
         self._found_for = -1
         self._found_beside: tuple[Reserved, ...] | None = None
         self._table: NodeTable | None = None
+        self._overhead: Ints | None = None
         self._later: set[str] = set()  # stale, for the next time that reservations may be made anew
         self._now: set[str] = set()  # stale, and being made anew plan by plan
         self._made_s = -math.inf
@@ -89,7 +100,7 @@ class StandingReservations:
         """Something about these groups changed: they are in the queue, and what was found of them is void."""
         for group_id in groups:
             self.waiting.remove(group_id)
-            self._barred.pop(group_id)
+            self._barred.changed(group_id)
             self._known.pop(group_id, None)
         if self.standing:
             self._later.update(each.group for each in self.standing if each.group in groups)
@@ -97,6 +108,8 @@ class StandingReservations:
     def gone(self, groups: Collection[str]) -> None:
         """These groups are no more."""
         self.changed(groups)
+        for group_id in groups:
+            self._barred.pop(group_id)
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
     def cluster_changed(
@@ -137,9 +150,11 @@ class StandingReservations:
         head = None
         if not moved and verdict.reason in REFUSED_FOR_ROOM:
             head = head_of(self._registry.group(verdict.group, now_s))
+        if moved:
+            self._barred.pop(verdict.group)
         if head is None:
             self.waiting.remove(verdict.group)
-            self._barred.pop(verdict.group)
+            self._barred.changed(verdict.group)
         elif verdict.group not in self._barred:
             self.waiting.put(verdict.group, min(head.namespaces), rank(head, ""))
 
@@ -153,12 +168,14 @@ class StandingReservations:
         self._behind_s = wall_s - now_s
         passed = bool(self.standing) and self._ends.passes_s <= wall_s
         self._look_again(now_s, wall_s)
+        self._fences.look(self.standing, now_s)
+        ended = self._fences.over(wall_s)
         if self._later and not self._now and now_s >= self._made_s + EVERY_S:
             self._now, self._later, self._made_s = self._later, set(), now_s
         in_turn = {group.id for group in ready if not group.unchanged}  # no plan decides about the others
         heads = {each.group for each in self.standing if each.group in self.waiting}
         new = [group_id for group_id in self._candidates() if group_id not in self._known]
-        if not (ready or self._gone or self._now or new or passed or self._is_outdated):
+        if not (ready or self._gone or self._now or new or passed or ended or self._is_outdated):
             return None
         ids = (heads | set(new)) - in_turn
         about = {group_id for group_id in (*ids, *in_turn) if group_id in self._barred or group_id in self._known}
@@ -173,6 +190,7 @@ class StandingReservations:
             known={each: self._barred[each] if each in self._barred else self._known[each] for each in about},
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
             memo=self.memo,
+            ended=ended,
         )
 
     def glance(self, now_s: float, wall_s: float, in_turn: Set[str]) -> Reserving | None:
@@ -202,8 +220,8 @@ class StandingReservations:
     def _look_again(self, now_s: float, wall_s: float) -> None:
         """See what has changed since the last plan that a reservation rests on."""
         snapshot = self._cluster.snapshot()
-        if snapshot.table is not self._table:
-            self._table = snapshot.table
+        if snapshot.table is not self._table or snapshot.overhead is not self._overhead:
+            self._table, self._overhead = snapshot.table, snapshot.overhead
             self._later.update(each.group for each in self.standing)
         self._unbar(self._barred.over(snapshot, now_s, wall_s))
         for group_id in [group_id for group_id, why in self._known.items() if why.until_s <= wall_s]:
@@ -268,6 +286,7 @@ class StandingReservations:
     def take(self, answer: Reservations, now_s: float) -> None:
         """What a plan left standing."""
         before, self.standing = self.standing, answer.standing
+        self._fences.look(self.standing, now_s)
         if self._shortest_first(before) != self._shortest_first(self.standing):
             self._queue.parked.rerank(lambda group_id: self._rank_of(group_id, now_s))
         stays = {each.group for each in self.standing}
@@ -306,6 +325,7 @@ class StandingReservations:
             return None
         due = [self._made_s + EVERY_S] if self._later else []
         due += self._barred.next_s(self._behind_s)
+        due += self._fences.next_s()
         times_s = [why.until_s for why in self._known.values()]
         times_s += [self._ends.passes_s] if self.standing else []
         due += [at_s - self._behind_s for at_s in times_s if at_s < math.inf]

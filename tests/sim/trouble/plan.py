@@ -120,4 +120,5 @@ def _settings(rng: Random, *, elects: bool) -> dict[str, Any]:
         "lease_renew_s": 2.5 if elects else 10.0,
         "lease_retry_s": 1.0,
         "shutdown_s": rng.choice((1.0, 10.0)),
+        "fence_age_s": rng.choice((60.0, 604_800.0)),
     }

@@ -1,0 +1,94 @@
+"""Fences: for how long nodes are kept without a time, and at what cost (semantics H6).
+
+Invariant: a fence ends by itself. Its head gets no other one until a node changes if the fence was empty and the head
+did not start there, and for `fence_after_s` if the fence grew too old or idled too many accelerators. All of it is
+counted in memory, from the moment at which this process first saw the fence: a restart begins again. Times are
+monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reserved
+from gangsched.state.cluster import Cluster
+
+EMPTY_S: Final = 120.0
+"""How long a head may take to start on its empty fence. What keeps it off for a moment (a hold-back, a node that it
+avoids, another scheduler's nomination) is over by then."""
+
+ROUNDING_S: Final = 0.001
+"""What is left of a sum of idle times when its time has come."""
+
+
+@dataclass(slots=True)
+class _Fence:
+    """When it was `seen_s`, `idle` of the `accelerators` of its nodes were free.
+
+    `idle_s` adds up accelerator-seconds; no node is in use since `empty_s`.
+    """
+
+    since_s: float
+    seen_s: float
+    idle: int = 0
+    accelerators: int = 0
+    idle_s: float = 0.0
+    empty_s: float = math.inf
+
+
+class Fences:
+    """The fences that stand; reads the cluster, which it does not own."""
+
+    def __init__(self, cluster: Cluster, limits: ReservationLimits, policy: GpuPolicy) -> None:
+        self._cluster = cluster
+        self._limits = limits
+        self._policy = policy
+        self._fences: dict[str, _Fence] = {}
+
+    def look(self, standing: Collection[Reserved], now_s: float) -> None:
+        """Count what was idle until now, and see what is."""
+        before, self._fences = self._fences, {}
+        for each in standing:
+            if each.is_fence:
+                fence = self._fences[each.group] = before.get(each.group) or _Fence(now_s, now_s)
+                fence.idle_s += fence.idle * (now_s - fence.seen_s)
+                fence.seen_s, (fence.idle, fence.accelerators) = now_s, self._accelerators(each.nodes)
+                fence.empty_s = min(fence.empty_s, now_s) if self._is_empty(each.nodes) else math.inf
+
+    def over(self, wall_s: float) -> Mapping[str, NotReserved]:
+        """The groups whose fence is to end as of the last look, and why."""
+        return {group: why for group, fence in self._fences.items() if (why := self._why(fence, wall_s)) is not None}
+
+    def next_s(self) -> Iterator[float]:
+        """When one of them is over, if nothing else happens."""
+        for fence in self._fences.values():
+            idle_s = fence.seen_s + max(self._may_idle_s(fence), 0.0)
+            yield min(fence.empty_s + EMPTY_S, fence.since_s + self._limits.fence_age_s, idle_s)
+
+    def _why(self, fence: _Fence, wall_s: float) -> NotReserved | None:
+        if fence.seen_s >= fence.empty_s + EMPTY_S:
+            return NotReserved(why=NotEntitled.REFUSED)
+        aged = fence.seen_s >= fence.since_s + self._limits.fence_age_s
+        if aged or self._may_idle_s(fence) < ROUNDING_S:
+            return NotReserved(why=NotEntitled.FENCE_OVER, until_s=wall_s + self._limits.fence_after_s)
+        return None
+
+    def _may_idle_s(self, fence: _Fence) -> float:
+        """For how long as many may be idle as are now."""
+        left = self._limits.fence_idle_s * fence.accelerators - fence.idle_s
+        return left / fence.idle if fence.idle else math.inf
+
+    def _accelerators(self, nodes: Collection[str]) -> tuple[int, int]:
+        """How many accelerators of these nodes are free, and how many they offer."""
+        snapshot = self._cluster.snapshot()
+        rows = [row for name, row in snapshot.resources.items() if self._policy.is_accelerator(name)]
+        there = [snapshot.table.index[name] for name in nodes if name in snapshot.table.index]
+        free, offered = snapshot.free[rows][:, there], snapshot.allocatable[rows][:, there]
+        return int(free.clip(min=0).sum()), int(offered.sum())
+
+    def _is_empty(self, nodes: Collection[str]) -> bool:
+        return all(pod.ends_with_node for name in nodes for pod in self._cluster.residents(name).values())
