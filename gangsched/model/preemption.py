@@ -238,6 +238,10 @@ class HeldBack(NamedTuple):
     rank: Rank
 
 
+Share = tuple[str, int]
+"""A namespace and a right, whose groups have one time together to hold others back (V27)."""
+
+
 # --- what a plan is given -------------------------------------------------------------------------------------------
 
 
@@ -254,8 +258,9 @@ class PreemptionInput:
     last examined, while nothing that it rests on has changed, so that it is not examined again (V25). `overdue` are the
     uids of pods that may be taken for it, whole groups, because they overran what let them onto its room (H11).
     `held_back` is where lower groups are held back for a group that waits, None for nowhere; for none behind it are
-    others held back, nor for a group whose second in `held_until_s` (monotonic, by group id) is past. `lowest_waiting`
-    is the lowest priority of any pod that waits for a node, None without any (V27).
+    others held back, nor for a group whose second in `held_until_s` (monotonic, by group id) is past, or that of one of
+    its namespaces in `share_until_s`. `lowest_waiting` is the lowest priority of any pod that waits for a node, None
+    without any (V27).
     `forbidden` names the right that is missing, without which nobody is evicted and that is told (V26).
     """
 
@@ -269,5 +274,6 @@ class PreemptionInput:
     overdue: Mapping[str, frozenset[str]] = field(default_factory=dict)
     held_back: HeldBack | None = None
     held_until_s: Mapping[str, float] = field(default_factory=dict)
+    share_until_s: Mapping[Share, float] = field(default_factory=dict)
     lowest_waiting: int | None = None
     forbidden: str = ""

@@ -117,7 +117,8 @@ class Preemptions:
     def _held_back(self, preemptor: Preemptor, found: NotHelpful) -> NotHelpful:
         """`found`, with the nodes where groups of lower priority are held back, from now on in this plan (V27)."""
         given, group, rank = self.given, preemptor.group, group_key(preemptor.group)
-        is_over = given.held_until_s.get(group.id, inf) <= self.now_s
+        shares_s = (given.share_until_s.get((each, preemptor.right), inf) for each in group.namespaces)
+        is_over = min(given.held_until_s.get(group.id, inf), *shares_s) <= self.now_s
         if is_over or found.why not in SOON or not given.settings.hold_back_s:
             return found
         if found.why is Obstacle.NOTHING_LOWER and not self._may_come(preemptor.right):

@@ -144,6 +144,7 @@ class Preemptions:
             known=self._known,
             held_back=self.holding_back.now(),
             held_until_s=self.holding_back.until_s(),
+            share_until_s=self.holding_back.share_until_s(),
             lowest_waiting=self._members.lowest_waiting,
             forbidden=self.forbidden,
         )
@@ -170,8 +171,9 @@ class Preemptions:
             self._note(group.id, found, now_s)
         self._alone.discard(group.id)
         if isinstance(found, NotHelpful) and found.wanted:
-            rank = group_key(self._registry.group(group.id, now_s))
-            self.holding_back.wait(rank, HeldBack(group.id, found.right, found.wanted, rank), now_s)
+            waits = self._registry.group(group.id, now_s)
+            where = HeldBack(group.id, found.right, found.wanted, group_key(waits))
+            self.holding_back.wait(waits.namespaces, where, now_s)
         else:
             self.holding_back.end(group.id, started=bool(verdict.binds))
             is_alone = isinstance(found, NotHelpful) and found.why is Obstacle.NOTHING_LOWER

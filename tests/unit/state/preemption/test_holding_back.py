@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import PreemptionSettings
+from gangsched.state.preemption.holding_back import RESTS
 from gangsched.state.scheduling import Rules
 from tests.builders import members, node, pod
 from tests.world import World
@@ -55,11 +56,11 @@ def test_a_group_that_still_waits_holds_nobody_back_again() -> None:
     assert {"late", "later"} <= world.bound().keys()
 
 
-def test_each_group_that_waits_has_its_time() -> None:
-    """V27: a second one that comes later holds others back when the time of the first is over."""
+def test_each_namespace_has_its_time() -> None:
+    """V27: the group of another one that comes later holds others back when the time of the first is over."""
     world, _, _ = crowded()
     world.advance(HOLD_BACK_S / 2)
-    world.create(members("second", 3, gpus=8, priority=1000))
+    world.create(members("second", 3, gpus=8, priority=1000, namespace="other"))
     late(world)
     world.advance(HOLD_BACK_S - 1)
     assert "late" not in world.bound()
@@ -98,3 +99,44 @@ def test_group_that_starts_takes_room_that_nobody_was_given() -> None:
     world.advance(40)
     assert {world.bound()[f"high-{n}"] for n in range(3)} == {"a", "b", "c"}
     assert world.pending() == {"late"}
+
+
+def test_a_gang_that_is_created_anew_holds_nobody_back_again() -> None:
+    """V27: a gang under a new name every 50 s; before, a pod of low priority was kept off an idle node for an hour."""
+    world, _, high = crowded()
+    late(world)
+    for number in range(3):
+        world.advance(50)
+        world.delete(*high)
+        high = world.create(members(f"high-{number}", 3, gpus=8, priority=1000))
+        world.settle()
+    assert world.bound()["late"] == "c"
+
+
+def test_namespaces_rest_for_ten_times_as_long() -> None:
+    """V27: then a new group of the same namespace and priority holds others back once more."""
+    world, _, high = crowded()
+    world.advance((RESTS + 1) * HOLD_BACK_S - 1)
+    world.delete(*high)
+    early = world.create(members("early", 3, gpus=8, priority=1000))
+    world.settle()
+    late(world)
+    assert world.bound()["late"] == "c"
+    world.delete(*early)
+    world.advance(1)
+    world.create(members("last", 3, gpus=8, priority=1000))
+    world.settle()
+    late(world, "later")
+    assert "later" not in world.bound()
+
+
+def test_another_priority_has_a_time_of_its_own() -> None:
+    """V27: the bound is for a namespace and a priority."""
+    world, _, _ = crowded()
+    world.advance(HOLD_BACK_S)
+    world.create(members("second", 3, gpus=8, priority=999))
+    late(world)
+    world.advance(HOLD_BACK_S - 1)
+    assert "late" not in world.bound()
+    world.advance(1)
+    assert world.bound()["late"] == "c"
