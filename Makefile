@@ -105,6 +105,10 @@ fault-matrix: install control-plane ## Every fault for each kind of gang, as a t
 	@FAULT_MATRIX='$(if $(filter command line,$(origin OUT)),$(OUT),.cache/fault-matrix.md)' \
 	$(RUN)pytest -q -s -o faulthandler_timeout=0 tests/faults/test_matrix.py
 
+.PHONY: dead-connections
+dead-connections: install control-plane ## Gangs that are created when a middlebox passes nothing on any more, TRIALS=20 times
+	@DEAD_CONNECTIONS=$(or $(TRIALS),20) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/faults/test_middlebox.py
+
 kills: install control-plane ## kill -9 at every API call of scheduling gangs; OUT=.cache/kills.jsonl KILL_SIZES=1,2,8,32 KILL_CALLS=binds
 	@KILLS='$(if $(filter command line,$(origin OUT)),$(OUT),.cache/kills.jsonl)' \
 	$(RUN)pytest -q -s -o faulthandler_timeout=0 tests/faults/test_kills.py

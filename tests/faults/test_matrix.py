@@ -40,8 +40,8 @@ SHORT = {
 }
 ALL = [(row, kind) for row in ROWS if re.search(os.environ.get("FAULT_ROWS", ""), row) for kind in KINDS]
 CELLS = ALL if TABLE else list(SHORT.items())
-#: The longest that any fault lasts: a silent watch is given up after 150 s, one of kopf's after 180 s.
-WITHIN_S = 200.0
+#: The longest that any fault lasts: a silent watch is given up after 30 s, and a list of PodGroups comes each minute.
+WITHIN_S = 100.0
 
 numbers = itertools.count(1)
 

@@ -47,7 +47,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 READ_BUFFER_BYTES = 2**21
 CONNECT_TIMEOUT_S = 10.0
 HEADERS_TIMEOUT_S = 25.0
-"""An answer begins within this time, whatever its body may take: a watch's may last for minutes."""
+"""An answer begins within this time, and its body never pauses for longer; a watch's may (`chunks`)."""
 RELOAD_AT_MOST_EVERY_S = 1.0
 
 
@@ -90,7 +90,7 @@ class ApiClient:
         `path` starts with a slash and is already percent-encoded. After Unreachable the request may have been carried
         out. With a `fence` it raises Fenced while that is closed, and the request has not left then.
         """
-        limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S)
+        limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=HEADERS_TIMEOUT_S)
         for attempt in (1, 2):
             try:
                 async with await self._open(method, path, body, content_type, limits, accept, fence) as response:

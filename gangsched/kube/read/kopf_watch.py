@@ -20,9 +20,8 @@ from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import Fault, Unreachable, said
 from gangsched.kube.read.kopf_alone import kopf
 from gangsched.kube.read.podgroup_informer import Handler
+from gangsched.kube.read.reflector import SILENCE_S, WATCH_S
 
-SILENCE_S = 180.0
-"""A quiet watch's first bookmark may take two minutes."""
 IDENTITY = "gangsched"
 """Names this operator among peers, of which a standalone one has none."""
 WORKER_IDLE_S = 0.1
@@ -115,9 +114,8 @@ def _settings() -> Any:
     settings.peering.standalone = True
     settings.scanning.disabled = True
     settings.process.ultimate_exiting_timeout = None  # else it SIGKILLs the process ten minutes after its own end
-    settings.watching.server_timeout = 300
-    settings.watching.client_timeout = 330
-    settings.watching.inactivity_timeout = SILENCE_S
+    settings.watching.server_timeout = WATCH_S
+    settings.watching.client_timeout = settings.watching.inactivity_timeout = SILENCE_S
     settings.networking.request_timeout = 30
     settings.networking.error_backoffs = (0.5, 1, 2)  # then it ends, and we start it again
     settings.queueing.exit_timeout = 0.5

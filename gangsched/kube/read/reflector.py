@@ -32,8 +32,12 @@ TRY_AT_MOST_EVERY_S = 1.0
 RESUMES_AT_ONCE = 10
 """An API server under load ends a watch that it cannot serve fast enough, a few times a second; nothing is scheduled
 until that is resumed. A further one may be resumed at once each second."""
-SILENCE_S = 150.0
-"""A quiet watch's first bookmark may take two minutes; later ones come each minute."""
+WATCH_S, SPREAD_S = 22, 4
+"""The server ends a watch after so long, and up to `SPREAD_S` later, so that watches do not all end together. It often
+sends a bookmark before; whether it does or not, a watch that is alive shows it by its end (decision 0036)."""
+SILENCE_S = 30.0
+"""A watch that has not even ended by then hangs on a dead connection. No idle connection is kept for as long (aiohttp:
+15 s), so the next watch has a new one, or one that has answered since."""
 REFUSED_WATCHES_BEFORE_RELIST = 5
 BAD_REQUEST = 400
 
@@ -90,14 +94,14 @@ class Reflector(Generic[W, T]):
         store: Store[W, T],
         *,
         warn: Warn,
-        server_timeout_s: int = 300,
+        server_timeout_s: int = WATCH_S,
         silence_s: float = SILENCE_S,
         now: Now = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
         refused: Callable[[], None] | None = None,
     ) -> None:
-        """`silence_s` must exceed the time between two bookmarks; `server_timeout_s` bounds one watch.
+        """`silence_s` must exceed `server_timeout_s` and its spread, which bound one watch.
 
         `refused` makes the resource optional; it is called whenever a list is forbidden or not served.
         """
@@ -189,8 +193,7 @@ class Reflector(Generic[W, T]):
     async def _watch(self) -> bool:
         """Follow one stream to its end; false if it ended at once without any line."""
         store = self._store
-        # Spread over a minute, so that watches do not all end together.
-        lasts_s = self._server_timeout_s + self._rng.randrange(60)
+        lasts_s = self._server_timeout_s + self._rng.randrange(SPREAD_S)
         query = [f"resourceVersion={store.resource_version}", f"timeoutSeconds={lasts_s}", *self._selection]
         path = f"{store.resource.path}?watch=true&allowWatchBookmarks=true&{'&'.join(query)}"
         self.counts.watches += 1
@@ -206,6 +209,8 @@ class Reflector(Generic[W, T]):
                         self.heard_s = self._now()
                         useful = True
                         self._recovered()
+            if self._now() - began_s > lasts_s - LIVELY_S:  # it ended when we asked for it: by whoever has heard us
+                self.heard_s = self._now()
         finally:
             # A list alone does not reset the backoff: a server that refuses every watch would be listed at full speed.
             useful = useful or self._now() - began_s > LIVELY_S
