@@ -141,11 +141,11 @@ class Loop:
             self._state.refresh(now_s)
             return False
         self._carry_out(self._state.claims_due(now_s))
-        self._state.refresh(now_s)
         wall_s = self._ports.clock.wall_s()
-        self._carry_out(self._state.preemptions.due(now_s, wall_s))
         overruns = self._state.overruns.due(now_s, wall_s)
-        self._metrics.reservations.overruns.inc(len(overruns))
+        self._metrics.reservations.overruns.inc(sum(each.reason is EventReason.OVERRUN for each in overruns))
+        self._state.refresh(now_s)
+        self._carry_out(self._state.preemptions.due(now_s, wall_s))
         self._carry_out(overruns)
         planned = self._plan(now_s)
         for start in self._state.waits.take_started():

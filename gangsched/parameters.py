@@ -28,6 +28,7 @@ def rules(settings: Settings) -> Rules:
         ),
         policy=gpu_policy(settings),
         evict_overrun_after_s=settings.backfill_overrun_after_s if evicts else None,
+        ignore_run_times_s=settings.ignore_run_times_s,
         settle_s=settings.settle_ms / 1e3,
         avoid_s=settings.kubelet_rejection_avoid_s,
         bind_retry_keep_s=settings.bind_retry_keep_s,

@@ -190,6 +190,12 @@ class Settings(BaseSettings):
         le=31_536_000,
         description="How much longer than stated it runs at least, and a tenth, before it may be evicted (H11).",
     )
+    ignore_run_times_s: float = Field(
+        default=86_400,
+        ge=0,
+        le=31_536_000,
+        description="How long run times of a namespace count for nothing after one was far too short; 0: never (H11).",
+    )
     settle_ms: int = Field(
         default=250, ge=0, le=1_000, description="How long a verdict must stand before it is told (E1)."
     )

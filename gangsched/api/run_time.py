@@ -73,6 +73,11 @@ def run_time_s(stated: keys.GangMetadata, of_group: str | None, default_s: float
     return run_time(stated, of_group, default_s=default_s).seconds
 
 
+def enforced(stated: keys.GangMetadata) -> keys.GangMetadata:
+    """What of it a kubelet sees to, whoever states it."""
+    return tuple(each for each in stated if each[0] == keys.DEADLINE)
+
+
 def longest(members: Iterable[RunTime]) -> RunTime:
     """The run time of a gang: its longest member's, unknown if one is, or if there is none; and the first problems."""
     all_of_them = tuple(members)

@@ -36,6 +36,7 @@ class EventReason(StrEnum):
     MIXED_SCHEDULERS = "MixedSchedulers"
     KUBELET_REJECTED = "KubeletRejected"
     OVERRUN = "Overrun"
+    RUN_TIMES_IGNORED = "RunTimesIgnored"
     SET_ASIDE = "SetAside"
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"

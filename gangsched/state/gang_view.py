@@ -51,7 +51,7 @@ def gang_view(record: GangRecord) -> Gang:
         ),
         satisfied=permit is not None,
         permitted_min=permit.min_member if permit else 0,
-        run_time_s=record.run_time.seconds,
+        run_time_s=record.counted_s,
     )
     return gang if record.plain or record.spec is None else _declared(gang, record.spec, record.pod_group)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec
 from gangsched.api.problem import Problem
-from gangsched.api.run_time import UNKNOWN, RunTime, longest, run_time
+from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup
 from gangsched.state.members import KEEPS_STAMP, STARTED, Member, State
@@ -28,9 +28,9 @@ class GangRecord:
     """The record of one gang.
 
     `members` are its own, by uid. `spec_of` is what `spec` was made from. `run_time` is its longest
-    member's (H1), made from `run_time_of`. `ours`: a member is (or, once none is left,
-    was) for us to place; of any other gang nothing is ever told or written. `preempted` is what is told while the gang
-    was evicted whole and has not started again (V22), `preemptions` how often that happened.
+    member's (H1), made from `run_time_of`; `counted_s` is what of it counts (H11). `ours`: a member is (or, once none
+    is left, was) for us to place; of any other gang nothing is ever told or written. `preempted` is what is told while
+    the gang was evicted whole and has not started again (V22), `preemptions` how often that happened.
     """
 
     id: str
@@ -41,6 +41,7 @@ class GangRecord:
     spec_of: object = None
     run_time: RunTime = UNKNOWN
     run_time_of: object = None
+    counted_s: float = UNKNOWN.seconds
     native: bool = False
     named_natively: bool = False
     ours: bool = False
@@ -165,10 +166,10 @@ class GangRecord:
         self.spec = spec
         return changed
 
-    def read_run_time(self, default_s: float | None) -> None:
-        """Bring `run_time` up to date (semantics H1)."""
+    def read_run_time(self, default_s: float | None, *, ignored: bool = False) -> None:
+        """Bring `run_time` up to date (semantics H1); where statements are `ignored`, none of it counts (H11)."""
         of_group, pods = self.stated_run_time, self._living()
-        run_time_of = (frozenset(pod.run_time_metadata for pod in pods), of_group, default_s)
+        run_time_of = (frozenset(pod.run_time_metadata for pod in pods), of_group, default_s, ignored)
         if run_time_of == self.run_time_of:
             return
         self.run_time_of = run_time_of
@@ -179,6 +180,9 @@ class GangRecord:
             run_time(stated, of_group, default_s=default_s, where=f"pod {pod.key}", group=f"PodGroup {self.id}")
             for stated, pod in oldest.items()
         )
+        self.counted_s = self.run_time.seconds
+        if ignored:
+            self.counted_s = longest(run_time(enforced(stated), default_s=default_s) for stated in oldest).seconds
 
     def _living(self) -> list[Pod]:
         """The pods of members that neither have ended nor are going; of all, where there are no others."""

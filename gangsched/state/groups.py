@@ -6,7 +6,7 @@ I4), and until then each of them is a group of its own that is refused. `refresh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 
@@ -70,6 +70,7 @@ class Registry:
         self._names = names
         self._defaults = defaults
         self._dirty: set[str] = set()
+        self._ignored: frozenset[str] = frozenset()
         self._mentioned_by: dict[str, dict[str, None]] = {}
         self._later: dict[str, None] = {}
         self._views: dict[str, Gang] = {}
@@ -87,6 +88,11 @@ class Registry:
         """The gang changed: its view is rebuilt at the next refresh."""
         if gang_id in self.gangs:
             self._dirty.add(gang_id)
+
+    def ignore_run_times(self, namespaces: Set[str]) -> None:
+        """What is stated in these namespaces counts for nothing, in others again (semantics H11)."""
+        changed, self._ignored = self._ignored ^ namespaces, frozenset(namespaces)
+        self._dirty.update(gang_id for gang_id, record in self.gangs.items() if record.namespace in changed)
 
     def is_touched(self, group_id: str) -> bool:
         """Whether the next refresh looks at the group, because a gang of it changed."""
@@ -155,7 +161,7 @@ class Registry:
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
-            record.read_run_time(self._defaults.expected_runtime_s)
+            record.read_run_time(self._defaults.expected_runtime_s, ignored=record.namespace in self._ignored)
             before = self._siblings(gang_id)
             is_new = gang_id not in self._views
             if not record.plain and record.read_spec(defaults=self._defaults):

@@ -62,6 +62,7 @@ class Rules:
     preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
     policy: GpuPolicy = field(default_factory=GpuPolicy)
     evict_overrun_after_s: float | None = None
+    ignore_run_times_s: float = 86_400.0
     reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
     unattended: bool = False
 
@@ -79,7 +80,13 @@ class SchedulingState:
         self.members = MemberStore(self.cluster, self.registry, names=rules.scheduler_names)
         self.counts, self.waits, self.pending = GangCounts(), GangWaits(), PendingCount(self.registry)
         default_s = rules.defaults.expected_runtime_s
-        self.overruns = Overruns(self.members, self.registry, names=rules.scheduler_names, default_s=default_s)
+        self.overruns = Overruns(
+            self.members,
+            self.registry,
+            names=rules.scheduler_names,
+            default_s=default_s,
+            ignore_s=rules.ignore_run_times_s,
+        )
         self.overdue = Overdue(
             self.members, self.registry, self.queue, default_s=default_s, after_s=rules.evict_overrun_after_s
         )

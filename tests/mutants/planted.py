@@ -377,8 +377,8 @@ MUTANTS = (
         "an unknown run time counts as short",
         "H8",
         "core/reservations/backfill.py",
-        "return self.fence or ends_s > self.at_s",
-        "return self.fence or 1e300 > ends_s > self.at_s",
+        "or self.missed or ends_s > self.at_s",
+        "or self.missed or 1e300 > ends_s > self.at_s",
         CORE,
     ),
     Mutant(

@@ -6,6 +6,7 @@ from gangsched import parameters
 from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
+from gangsched.state.scheduling import Rules
 
 
 def test_defaults_of_reservations_are_those_of_the_core() -> None:
@@ -59,3 +60,9 @@ def test_overruns_are_evicted_only_if_asked_for() -> None:
     assert parameters.rules(Settings()).evict_overrun_after_s is None
     evict = Settings(backfill_overrun=OnOverrun.EVICT, backfill_overrun_after_s=5)
     assert parameters.rules(evict).evict_overrun_after_s == 5
+
+
+def test_how_long_false_run_times_are_remembered_is_passed_on() -> None:
+    """H11: the default is that of the state."""
+    assert parameters.rules(Settings()).ignore_run_times_s == Rules().ignore_run_times_s
+    assert parameters.rules(Settings(ignore_run_times_s=0)).ignore_run_times_s == 0

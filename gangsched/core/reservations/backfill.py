@@ -31,7 +31,8 @@ class Kept:
     """The room on `nodes` that is kept for `group`, which is a head of `priority`, from `at_s` on.
 
     `change[r][i]`: how much more is free at that time than now on `nodes[i]`, for others than it and the heads before
-    it. A `fence` keeps its nodes whole and has no time.
+    it. A `fence` keeps its nodes whole and has no time. One that is `missed` was
+    to start before now: who states to end by its time may be who made that untrue.
     """
 
     group: str
@@ -40,10 +41,11 @@ class Kept:
     nodes: Ints
     change: Ints
     fence: bool = False
+    missed: bool = False
 
     def outlived_by(self, ends_s: float) -> bool:
         """Whether a pod that ends at `ends_s` would be in the way."""
-        return self.fence or ends_s > self.at_s
+        return self.fence or self.missed or ends_s > self.at_s
 
 
 @dataclass(slots=True)

@@ -32,6 +32,8 @@ from gangsched.model.snapshot import Snapshot
 
 BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 LOOKS: Final = 8
+MISSED_S: Final = 5.0
+"""How long ago a promised start is missed: pods take time to go."""
 """Groups of which one plan finds out whether they could start on the empty cluster."""
 
 
@@ -275,6 +277,8 @@ class Standing:
         if each.is_fence and any(np.isin(each.nodes, one.nodes).any() for one in self._reservations[:number]):
             self._stale.add(each.head.group.id)
         kept, rows = self._records.kept(each, self._reservations[:number])
+        before = self._before.get(each.head.group.id)
+        kept.missed = before is not None and before.promised_s + MISSED_S <= self._given.wall_s
         for placed, ends_s in self._placed:
             if not kept.outlived_by(ends_s):
                 add(kept, ((ledger.table.index[one.node], one.pod.shape, 1) for one in placed), ledger)

@@ -1,20 +1,22 @@
 """Groups of ours that run for longer than they state (semantics H11).
 
 Law: a group is told once a run, when the first of its members passes its run time; a plain pod once a statement. What
-had passed before this process knew the present is not told: the one before it did. Nothing else follows from it here.
+had passed before this process knew the present is not told: the one before it did. A namespace of which a pod runs for
+much longer than its owner states is taken at its word no more, for `ignore_s` after that was last seen.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterator
 
 from gangsched.api.keys import DEADLINE
-from gangsched.api.run_time import run_time, run_time_s
+from gangsched.api.run_time import DEFAULT, run_time, run_time_s
 from gangsched.api.timestamps import format_timestamp
 from gangsched.core.reservations.expected_end import expected_end_s
 from gangsched.model.objects import Pod
-from gangsched.model.protocol import RecordEvent
+from gangsched.model.protocol import ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
@@ -23,6 +25,8 @@ from gangsched.state.members import Member, State
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 from gangsched.state.reserving.expected_ends import LATE_S
 
+TENTH, LEAST_S = 0.1, 600.0
+"""How much longer than stated is much longer: a tenth, and at least this."""
 SPARE = 1_000
 """Entries of pods that are gone are dropped once there are so many more entries than pods."""
 
@@ -31,12 +35,21 @@ class Overruns:
     """Follows the pods of ours that have started and whose run time is known; `default_s` is that of the others."""
 
     def __init__(
-        self, members: MemberStore, registry: Registry, *, names: frozenset[str], default_s: float | None
+        self,
+        members: MemberStore,
+        registry: Registry,
+        *,
+        names: frozenset[str],
+        default_s: float | None,
+        ignore_s: float = 0.0,
     ) -> None:
         self._members = members
         self._registry = registry
         self._names = names
         self._default_s = default_s
+        self._ignore_s = ignore_s
+        self._ignored_until_s: dict[str, float] = {}
+        self._much_later: list[tuple[float, str]] = []
         self._ends: list[tuple[float, str]] = []
         self._end_of: dict[str, float] = {}
         self._told_runs: dict[str, int] = {}
@@ -65,18 +78,62 @@ class Overruns:
             end_s, uid = heapq.heappop(self._ends)
             member = self._members.get(uid)
             is_current = self._end_of.get(uid) == end_s and since_s < end_s
+            if self._end_of.get(uid) == end_s and self._ignore_s and member is not None:
+                self._watch(member, end_s)
             if is_current and member is not None and member.state is State.BOUND and self._is_news(member):
                 events.append(self._event(member, wall_s))
-        return events
+        return [*events, *self._ignore(wall_s)]
 
     def next_deadline_s(self) -> float | None:
         """When the next run time is over."""
-        return self._ends[0][0] - self._now_to_wall_s if self._ends and self._since_s is not None else None
+        due = [of[0][0] for of in (self._ends, self._much_later) if of]
+        due += self._ignored_until_s.values()
+        return min(due) - self._now_to_wall_s if due and self._since_s is not None else None
 
     def forget(self, gangs: set[str]) -> None:
         """These gangs are gone."""
         for gang_id in gangs & self._told_runs.keys():
             del self._told_runs[gang_id]
+
+    def _watch(self, member: Member, end_s: float) -> None:
+        """See when the pod runs for much longer than its owner states; a kubelet and a default are no statements."""
+        found = run_time(member.pod.run_time_metadata, self._stated_for(member), default_s=self._default_s)
+        if found.source not in (DEADLINE, DEFAULT, ""):
+            heapq.heappush(self._much_later, (end_s + max(TENTH * found.seconds, LEAST_S), member.pod.uid))
+
+    def _ignore(self, wall_s: float) -> Iterator[RecordEvent]:
+        """Bring up to date in which namespaces statements count for nothing; Events where that begins."""
+        before = self._ignored_until_s.keys() | set()
+        again = []
+        while self._much_later and self._much_later[0][0] <= wall_s:
+            at_s, uid = heapq.heappop(self._much_later)
+            member = self._members.get(uid)
+            if member is None or member.state is not State.BOUND or at_s < self._end_of.get(uid, math.inf):
+                continue
+            namespace, until_s = member.pod.namespace, wall_s + self._ignore_s
+            if namespace not in self._ignored_until_s:
+                yield self._ignored_event(member, until_s)
+            self._ignored_until_s[namespace] = until_s
+            again.append((until_s - 1.0, uid))
+        for entry in again:
+            heapq.heappush(self._much_later, entry)
+        for namespace in [each for each, until_s in self._ignored_until_s.items() if until_s <= wall_s]:
+            del self._ignored_until_s[namespace]
+        if before != self._ignored_until_s.keys():
+            self._registry.ignore_run_times(self._ignored_until_s.keys())
+
+    def _ignored_event(self, member: Member, until_s: float) -> RecordEvent:
+        pod, until = member.pod, format_timestamp(int(until_s), seconds=False)
+        text = f"pod {pod.key} runs for much longer than stated; run times that pods of namespace {pod.namespace} state"
+        text += f" count for nothing until {until} at least"
+        return RecordEvent(self._ref(member), EventReason.RUN_TIMES_IGNORED, text, warning=True)
+
+    def _stated_for(self, member: Member) -> str | None:
+        return _stated_by(self._registry.gangs.get(member.gang))
+
+    def _ref(self, member: Member) -> ObjectRef:
+        gang = self._registry.gangs.get(member.gang)
+        return (gang_ref(gang) if gang is not None else None) or pod_ref(member.pod)
 
     def _is_news(self, member: Member) -> bool:
         """Whether nobody has told of this run of its gang; each Permit begins a new one (semantics B4)."""
@@ -90,12 +147,13 @@ class Overruns:
         return True
 
     def _event(self, member: Member, wall_s: float) -> RecordEvent:
-        pod, gang = member.pod, self._registry.gangs.get(member.gang)
-        found = run_time(pod.run_time_metadata, _stated_by(gang), default_s=self._default_s)
+        pod = member.pod
+        found = run_time(pod.run_time_metadata, self._stated_for(member), default_s=self._default_s)
         ends = format_timestamp(int(expected_end_s(pod.start_s, found.seconds, wall_s)), seconds=False)
         text = f"pod {pod.key} runs for longer than the {found.seconds:g} s of {found.source}"
-        ref = (gang_ref(gang) if gang is not None else None) or pod_ref(pod)
-        return RecordEvent(ref, EventReason.OVERRUN, f"{text}; it is expected to end by {ends} now", warning=True)
+        return RecordEvent(
+            self._ref(member), EventReason.OVERRUN, f"{text}; it is expected to end by {ends} now", warning=True
+        )
 
     def _forget_the_gone(self) -> None:
         self._end_of = {uid: end_s for uid, end_s in self._end_of.items() if uid in self._members.uids()}

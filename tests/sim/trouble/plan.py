@@ -121,4 +121,5 @@ def _settings(rng: Random, *, elects: bool) -> dict[str, Any]:
         "lease_retry_s": 1.0,
         "shutdown_s": rng.choice((1.0, 10.0)),
         "fence_age_s": rng.choice((60.0, 604_800.0)),
+        "ignore_run_times_s": rng.choice((0.0, 60.0, 86_400.0)),
     }

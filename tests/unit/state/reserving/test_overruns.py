@@ -1,7 +1,8 @@
-"""Who is told that it runs for longer than it states (H11)."""
+"""Who is told that it runs for longer than it states, and what that wins and costs (H8, H11)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -9,14 +10,20 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.model.objects import Phase
+from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import Applied, RecordEvent
 from gangsched.model.reasons import EventReason
+from gangsched.model.reservation import ReservationLimits
 from gangsched.state.scheduling import Rules
 from tests.builders import members, node, pod, pod_group
+from tests.unit.state.reserving.test_reservations import gang_of, plain, standing
 from tests.world import World
 
 LATE_S = 5
+HOUR_S = 3_600.0
+IGNORED_S = 2 * HOUR_S
+TRUST = Rules(reservations=ReservationLimits(share=1.0), ignore_run_times_s=0.0)
+IGNORE = replace(TRUST, ignore_run_times_s=IGNORED_S)
 
 
 def stating(text: str, deadline_s: int | None = None) -> tuple[tuple[str, str], ...]:
@@ -149,3 +156,110 @@ def test_pods_that_come_and_go_leave_nothing_behind(pods: int) -> None:
         single = pod(f"p{number}", node_name="a", start_s=5, run_time_metadata=stated)
         world.say(Applied(single), Applied(msgspec.structs.replace(single, phase=Phase.SUCCEEDED)))
     assert len(world.state.overruns._ends) < 1_100
+
+
+def waiting(rules: Rules, *, long_s: float) -> World:
+    """A node is in use for `long_s`; a gang waits for it and for a free one, which a pod got that states 10 min."""
+    there = World(node("a"), node("b"), rules=rules)
+    arrives(there, "long", run_s=long_s, namespace="honest")
+    gang_of(there, "head", 2, namespace="head")
+    there.settle()
+    assert [at_s for _, at_s, _ in standing(there)] == [long_s]
+    arrives(there, "liar")
+    assert there.bound().keys() == {"long", "liar"}
+    return there
+
+
+def arrives(there: World, name: str, *, run_s: float = 600.0, namespace: str = "liar") -> Pod:
+    """A pod that states this comes, and is started if it is bound."""
+    made = plain(there, name, run_s=run_s, namespace=namespace)
+    there.settle()
+    if name in there.bound():
+        start(there, name)
+    return there.pods[made.uid]
+
+
+def ends(there: World, name: str) -> None:
+    """The pod of this name is gone."""
+    there.delete(*[each for each in there.pods.values() if each.name == name])
+    there.settle()
+
+
+def ignored(there: World) -> list[RecordEvent]:
+    """The Events that statements of a namespace count for nothing."""
+    events = [each for each in there.reports if isinstance(each, RecordEvent)]
+    return [each for each in events if each.reason == EventReason.RUN_TIMES_IGNORED]
+
+
+def test_nobody_enters_room_whose_time_was_missed() -> None:
+    """H8: the room of the head was to be free by now; no statement lets another one onto it, whoever makes it."""
+    there = waiting(TRUST, long_s=HOUR_S)
+    there.advance(HOUR_S)
+    ends(there, "long")
+    there.advance(10)
+    arrives(there, "next", run_s=60.0, namespace="honest")
+    assert "next" not in there.bound()
+    ends(there, "liar")
+    assert {"head-0", "head-1"} <= there.bound().keys()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_statements_of_a_namespace_that_overran_count_for_nothing(restarts: bool) -> None:
+    """H11: for a time after the pod was last seen to run on; those of others count. A restart finds the same."""
+    there = waiting(IGNORE, long_s=10 * HOUR_S)
+    there.advance(1_204)
+    assert ignored(there) == []
+    there.advance(2)
+    assert [event.regarding.namespace for event in ignored(there)] == ["liar"]
+    if restarts:
+        there.restart()
+        there.advance(10)
+    ends(there, "liar")
+    arrives(there, "again", run_s=60.0)
+    assert "again" not in there.bound()
+    arrives(there, "honest", run_s=60.0, namespace="honest")
+    assert "honest" in there.bound()
+    ends(there, "honest")
+    there.advance(IGNORED_S - 60)
+    assert "again" not in there.bound()
+    there.advance(120)
+    assert "again" in there.bound()
+
+
+def test_it_is_ignored_for_as_long_as_the_pod_runs_on() -> None:
+    """H11: and said once."""
+    there = waiting(IGNORE, long_s=20 * HOUR_S)
+    there.advance(2.5 * IGNORED_S)
+    ends(there, "liar")
+    arrives(there, "again", run_s=60.0)
+    assert "again" not in there.bound()
+    assert len(ignored(there)) == 1
+
+
+def test_a_tenant_that_states_ten_minutes_and_runs_six_hours_delays_a_head_once() -> None:
+    """H8, H11: a pod every ten minutes; before, the gang did not start within 96 hours."""
+    there = waiting(IGNORE, long_s=HOUR_S)
+    begun = {"long": HOUR_S, "liar": 6 * HOUR_S}
+    for number in range(6 * 24):
+        there.advance(600)
+        for name in [name for name, until_s in begun.items() if until_s <= there.now_s]:
+            ends(there, name)
+            del begun[name]
+        if "head-0" in there.bound():
+            break
+        arrives(there, f"liar-{number}")
+        begun |= {name: there.now_s + 6 * HOUR_S for name in there.bound() if name not in begun}
+    assert there.bound().keys() >= {"head-0", "head-1"}
+    assert there.now_s <= 7 * HOUR_S
+
+
+def test_deadlines_and_defaults_are_no_statements() -> None:
+    """H11: a kubelet sees to the one, and an administrator states the other."""
+    rules = replace(IGNORE, defaults=replace(IGNORE.defaults, expected_runtime_s=60.0))
+    there = World(node("a"), rules=rules)
+    there.create(pod("p"), pod("d", run_time_metadata=stating("", 30)))
+    there.settle()
+    for each in list(there.pods.values()):
+        there.update(each, phase=Phase.RUNNING, start_s=there.wall_s())
+    there.advance(HOUR_S)
+    assert ignored(there) == []
