@@ -59,8 +59,12 @@ def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False)
     """`nodes_available` for a pod of `group`, made once for all pods that are told the same."""
     alike = ledger.occupancy.equivalence((pod,))(pod)
     key = (why_no_node, alike, standing(group, pod.shape, ledger), filled)
-    shut = (*closed(group, pod.shape, ledger), *kept_from(group, pod.shape, ledger))
-    return ledger.recall(key, lambda: nodes_available(pod, ledger, shut, filled=filled))
+
+    def say() -> str:
+        shut = (*closed(group, pod.shape, ledger), *kept_from(group, pod.shape, ledger))
+        return nodes_available(pod, ledger, shut, filled=filled)
+
+    return ledger.recall(key, say)
 
 
 def unsupported(pod: Pod) -> Refusal:
