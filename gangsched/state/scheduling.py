@@ -273,6 +273,7 @@ class SchedulingState:
                 groups.append(group)
             else:
                 self.queue.park(group_id, ())
+                self.reservations.left(group_id)
                 if not any(gang.bound for gang in group.gangs):
                     self.registry.groups[group_id].verdict = None  # what was said of members is void without them
         if not groups:

@@ -93,7 +93,7 @@ class StandingReservations:
 
     @property
     def has_lost_a_head(self) -> bool:
-        """Whether a group is gone for which room is reserved; the next plan ends that."""
+        """Whether room is reserved for a group that is gone, or has nobody who waits; the next plan ends that."""
         return self._gone
 
     def changed(self, groups: Iterable[str]) -> None:
@@ -111,6 +111,10 @@ class StandingReservations:
         for group_id in groups:
             self._barred.pop(group_id)
         self._gone = self._gone or any(each.group in groups for each in self.standing)
+
+    def left(self, group_id: str) -> None:
+        """Nobody of the group waits, so no plan looks at it."""
+        self._gone = self._gone or any(each.group == group_id for each in self.standing)
 
     def cluster_changed(
         self, grown: Set[str], snapshot: Snapshot, now_s: float, *, evicting: Container[str] = ()

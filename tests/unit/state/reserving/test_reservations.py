@@ -8,9 +8,10 @@ from typing import Any
 from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.objects import Pod
+from gangsched.model.protocol import Applied
 from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.state.scheduling import Rules
-from tests.builders import members, node, pod, running, shape
+from tests.builders import members, node, pod, pod_group, running, shape
 from tests.world import EPOCH_S, World
 
 LIMITS = ReservationLimits(share=1.0)
@@ -206,6 +207,22 @@ def test_a_head_that_is_deleted_leaves_its_room() -> None:
     there.settle()
     assert waiting.name in there.bound()
     assert standing(there) == []
+
+
+def test_a_head_whose_pods_are_deleted_leaves_its_room_at_once() -> None:
+    """H12: its PodGroup stays, so its group is still known, and no plan looks at a group without pods."""
+    there, taken = full(2)
+    there.say(Applied(pod_group("g", min_member=2)))
+    pods = gang_of(there, "g", 2)
+    there.settle()
+    late = plain(there, "late", run_s=1_000.0)
+    there.delete(taken[0])
+    there.settle()
+    assert there.pods[late.uid].node_name == ""
+    there.delete(*pods)
+    there.settle()
+    assert standing(there) == []
+    assert there.pods[late.uid].node_name == "n00"
 
 
 def test_the_shorter_class_goes_first_among_equals() -> None:
