@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from gangsched.kubectl.main import cli
 from tests.e2e.kube_parts import ROOT
-from tests.e2e.visibility.conftest import await_available, serving
+from tests.e2e.visibility.conftest import API_SERVICE, await_available, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -87,17 +87,23 @@ def editor(plane: ControlPlane) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def port() -> int:
-    """Where the daemon serves the API of gangs, which nobody asks until there is an APIService."""
-    return free_ports(1)[0]
+class Serving(NamedTuple):
+    """A daemon that serves the API of gangs, and the APIService, without which nobody asks it."""
+
+    daemon: Daemon
+    api_service: Object
 
 
 @pytest.fixture(scope="module")
-def daemon(plane: ControlPlane, port: int) -> Iterator[Daemon]:
-    """One daemon, which has put `running` on both nodes and found no room for `training`."""
+def daemon(plane: ControlPlane) -> Iterator[Serving]:
+    """One daemon, which has put `running` on both nodes and found no room for `training`; nobody asks its API yet."""
+    (port,) = free_ports(1)
+    api = Api.of(plane)
+    apply_visibility(api, port)
     with serving(plane, port) as daemon:
-        api = Api.of(plane)
+        await_available(api)
+        api_service = api.get(API_SERVICE)
+        api.delete(API_SERVICE)
         make.create_all(api, make.gang("running", MINE, members=3, gpus=4))
         with Following(api, PODS) as pods:
             pods.wait_for(
@@ -110,7 +116,8 @@ def daemon(plane: ControlPlane, port: int) -> Iterator[Daemon]:
         with Following(api, GROUPS) as groups:
             groups.wait_for(lambda items: any(map(waits, items.values())), within_s=WITHIN_S, what="a reason")
         api.close()
-        yield daemon
+        metadata = {"name": api_service["metadata"]["name"]}
+        yield Serving(daemon, {**api_service, "metadata": metadata})
 
 
 def waits(group: Mapping[str, Any]) -> bool:
@@ -128,7 +135,7 @@ def message(plane: ControlPlane, group: str) -> str:
     return str(found)
 
 
-def test_why_works_with_the_rights_of_one_namespace(plane: ControlPlane, daemon: Daemon, editor: Path) -> None:
+def test_why_works_with_the_rights_of_one_namespace(plane: ControlPlane, daemon: Serving, editor: Path) -> None:
     """The first line is one sentence with the scheduler's own words; without the gangs API the answer says so."""
     answer = run(editor, str(COMMAND), "why", "training")
     first = answer.out.splitlines()[0]
@@ -140,7 +147,7 @@ def test_why_works_with_the_rights_of_one_namespace(plane: ControlPlane, daemon:
     )
 
 
-def test_why_of_a_pod_tells_of_its_gang(daemon: Daemon, editor: Path) -> None:
+def test_why_of_a_pod_tells_of_its_gang(daemon: Serving, editor: Path) -> None:
     """A member says what it has and its gang the rest; a pod that nobody serves is told of too."""
     told = json.loads(ask(editor, "why", "pod/training-0", "-o", "json").out)
     assert told["sentence"].startswith(f"Pod {MINE}/training-0 waits as part of gang {MINE}/training: ")
@@ -148,7 +155,7 @@ def test_why_of_a_pod_tells_of_its_gang(daemon: Daemon, editor: Path) -> None:
     assert ask(editor, "why", "typo").out.startswith(f"Pod {MINE}/typo waits. ")
 
 
-def test_what_is_not_there_or_not_allowed_is_one_sentence(daemon: Daemon, editor: Path) -> None:
+def test_what_is_not_there_or_not_allowed_is_one_sentence(daemon: Serving, editor: Path) -> None:
     """A misspelt name gets the nearest ones; another namespace, and the map, name the right that is lacking."""
     near = ask(editor, "why", "gang/trainin")
     assert (near.code, near.out) == (2, "")
@@ -163,7 +170,7 @@ def test_what_is_not_there_or_not_allowed_is_one_sentence(daemon: Daemon, editor
     assert f"You (user {user}) may not list nodes in the whole cluster" in no_map.err
 
 
-def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Daemon) -> None:
+def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Serving) -> None:
     """For who may list nodes: free and used GPUs of each node, by gang."""
     text = ask(plane.kubeconfig, "map").out
     assert text.startswith("4 of 16 nvidia.com/gpu are free on 2 nodes; the largest hole on one node is 4.\n")
@@ -173,7 +180,7 @@ def test_the_map_shows_who_uses_what(plane: ControlPlane, daemon: Daemon) -> Non
     assert sum(node["users"].get(f"{MINE}/running", 0) for node in told) == 12
 
 
-def test_the_doctor_finds_what_is_wrong(plane: ControlPlane, daemon: Daemon, editor: Path) -> None:
+def test_the_doctor_finds_what_is_wrong(plane: ControlPlane, daemon: Serving, editor: Path) -> None:
     """As admin: the scheduler's rights are whole and another account's are not; as editor: most is not checked."""
     told = json.loads(ask(plane.kubeconfig, "doctor", "-o", "json").out)
     assert told["notChecked"] == {}
@@ -186,7 +193,7 @@ def test_the_doctor_finds_what_is_wrong(plane: ControlPlane, daemon: Daemon, edi
 
 
 def test_a_replayed_snapshot_says_what_the_conditions_say(
-    plane: ControlPlane, daemon: Daemon, editor: Path, tmp_path: Path
+    plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
 ) -> None:
     """Reason and message of every waiting gang and pod are those that the daemon wrote; with other names, too."""
     taken = tmp_path / "s.gz"
@@ -229,7 +236,7 @@ def manifest(path: Path, pods: int) -> str:
     return str(path)
 
 
-def test_plan_without_the_api_needs_rights(plane: ControlPlane, daemon: Daemon, editor: Path, tmp_path: Path) -> None:
+def test_plan_without_the_api_needs_rights(plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path) -> None:
     """For who may list nodes the plan is made here; who may not is told how to get the API, and so is `queue`."""
     no = ask(plane.kubeconfig, "plan", "-f", manifest(tmp_path / "large.json", 5))
     assert (no.code, no.out.partition(":")[0]) == (1, "No")
@@ -242,11 +249,11 @@ def test_plan_without_the_api_needs_rights(plane: ControlPlane, daemon: Daemon, 
 
 
 def test_with_the_api_a_user_of_one_namespace_learns_more(
-    plane: ControlPlane, daemon: Daemon, port: int, editor: Path, tmp_path: Path
+    plane: ControlPlane, daemon: Serving, editor: Path, tmp_path: Path
 ) -> None:
     """The gangs API is taken as soon as it is served, under `edit` in one namespace; kubectl finds the plugin."""
     api = Api.of(plane)
-    apply_visibility(api, port)
+    api.post(API_SERVICE.rpartition("/")[0], daemon.api_service)
     await_available(api)
     with Following(api, "/apis/rbac.authorization.k8s.io/v1/clusterroles") as roles:
         roles.wait_for(lambda items: any(map(has_gangs, items.values())), within_s=WITHIN_S, what="the role edit")
