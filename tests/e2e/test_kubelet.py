@@ -20,6 +20,8 @@ pytestmark = pytest.mark.e2e
 EVENTS = "/apis/events.k8s.io/v1/events"
 GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 WITHIN_S = 20.0
+SENTENCE = "Node didn't have enough resource: nvidia.com/gpu, requested: 1, used: 8, capacity: 8"
+"""As kubelet 1.36 writes it after "Pod was rejected: "."""
 
 
 class FakeKubelet:
@@ -51,7 +53,7 @@ class FakeKubelet:
         self._left -= 1
         status: Object = {"phase": "Running"}
         if self._left == 0:
-            status = {"phase": "Failed", "reason": self._reason, "message": f"Pod was rejected: {self._reason}"}
+            status = {"phase": "Failed", "reason": self._reason, "message": f"Pod was rejected: {SENTENCE}"}
             self.rejected = pod
         path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
         self._api.patch(path, {"status": status}, content_type=STRATEGIC_PATCH)
@@ -95,7 +97,7 @@ def test_a_rejected_member_is_replaced_on_another_node(plane: ControlPlane, api:
         assert kubelet.rejected is not None
         victim, node = kubelet.rejected["metadata"]["name"], kubelet.rejected["spec"]["nodeName"]
         note = events.wait_for(lambda all_: rejection(all_, name), within_s=WITHIN_S, what="an Event on the gang")
-        assert note == f"the kubelet of node {node} rejected pod default/{victim}: {reason}"
+        assert note == f"the kubelet of node {node} rejected pod default/{victim}: {reason}: {SENTENCE}"
         api.delete(f"/api/v1/namespaces/default/pods/{victim}")
         make.create_all(api, [make.pod(f"{name}-again", gang=name, gpus=1)])
         running = pods.wait_for(

@@ -18,7 +18,11 @@ PULLING = {
     ],
 }
 RUNNING = {"phase": "Running"}
-REJECTED = {"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "message": "Pod was rejected"}
+REJECTED = {
+    "phase": "Failed",
+    "reason": "OutOfnvidia.com/gpu",
+    "message": "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu, requested: 8, used: 8, capacity: 8",
+}
 
 CASES = (
     Case(

@@ -49,8 +49,9 @@ from gangsched.model.protocol import (
     PreparePreemption,
 )
 
+# Reported to the preemptor in place of the API server's sentence, which names the pod: it may be another namespace's (V22).
 NO_EVICTIONS = "gangsched may not create pods/eviction"
-"""Told to whoever preempts; the API server's own words name the pod, which may be another namespace's."""
+NO_DELETIONS = "gangsched may not delete pods"
 FINAL = frozenset({BAD_REQUEST, FORBIDDEN, UNPROCESSABLE})
 """Answers to a patch that another try does not change."""
 PREPARE_S = 10.0
@@ -283,11 +284,11 @@ class PreemptionWriter:
         except Fault as fault:
             said = after(fault)
             if said.may_lack_right and not await self._may_evict(order):
-                self._lacks_right = NO_EVICTIONS
+                self._lacks_right = NO_DELETIONS if order.delete else NO_EVICTIONS
                 self._runtime.warn(
                     f"Preemption is off until a restart: {said.message}. Apply manifests/rbac-preemption.yaml."
                 )
-                return Said(NO_EVICTIONS, EvictionResult.FORBIDDEN), fault
+                return Said(self._lacks_right, EvictionResult.FORBIDDEN), fault
             return (await self._ask(order, said) if said.is_open else said), fault
         return Said("", EvictionResult.DONE), None
 
