@@ -18,8 +18,9 @@ from typing import Annotated
 import typer
 
 from gangsched import __version__
+from gangsched.configuration import load
 from gangsched.options import Output, effective, with_settings
-from gangsched.settings import SettingsError, load
+from gangsched.settings import SettingsError
 
 EXIT_BUG = 1
 EXIT_MISCONFIGURED = 2
@@ -101,7 +102,7 @@ def simulate(
     """Say how long jobs would wait on a cluster under these settings, without any cluster."""
 
     def work() -> int:
-        from gangsched.settings import load_settings
+        from gangsched.configuration import load_settings
         from gangsched.simulate.command import simulate as play
         from gangsched.simulate.statements import parse_stated
 
@@ -161,7 +162,7 @@ def _mendable(error: Exception) -> Exception | None:
 
 
 def _schedule(config: Path | None, overrides: dict[str, object]) -> int:
-    from gangsched.settings import load_settings
+    from gangsched.configuration import load_settings
     from gangsched.telemetry.logs import configure_logging
 
     gc.disable()  # the imports to come would be looked through again and again; the daemon enables it once it is ready

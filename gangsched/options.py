@@ -16,7 +16,8 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
-from gangsched.settings import Loaded, Settings
+from gangsched.configuration import Loaded
+from gangsched.settings import Settings
 
 
 class Output(StrEnum):
@@ -46,10 +47,14 @@ def with_settings(command: Command, *more: inspect.Parameter) -> Callable[..., N
         raise typer.Exit(command(config, given))
 
     config = Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML file with settings; flags and GANGSCHED_* win.")
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML file with settings; flags and GANGSCHED_* variables override it."),
     ]
     name = Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Serve pods with this spec.schedulerName; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Serve pods with this spec.schedulerName; repeatable. Overrides --scheduler-names."
+        ),
     ]
     parameters = [_option("config", config), _option("scheduler_name", name)]
     parameters += [_option(name, _typed(name)) for name in Settings.model_fields]
@@ -68,7 +73,8 @@ def _typed(name: str) -> object:
     flag = f"--{name.replace('_', '-')}"
     is_switch = isinstance(field.default, bool)
     shown = written(field.default)
-    text = f"{field.description}  [default: {shown or 'none'}]"
+    # A default that is no value (the ServiceAccount, a self-signed certificate) stands in the description.
+    text = f"{field.description}  [default: {shown}]" if shown else str(field.description)
     if is_switch:
         return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=text, show_default=False)]
     return Annotated[str | None, typer.Option(flag, help=text, metavar="VALUE", show_default=False)]

@@ -136,7 +136,7 @@ def test_the_schema_of_the_charts_settings_is_that_of_the_daemon() -> None:
     """With its bounds, and without what the chart itself decides."""
     properties = settings_schema()["properties"]
     assert properties["bind_connections"] == {
-        "description": "Binds in flight at a time.",
+        "description": "Maximum number of bind requests in flight.",
         "type": "integer",
         "minimum": 1,
         "maximum": 256,

@@ -93,6 +93,9 @@ def of_gang(gang: GangStory) -> str:
         f"{name} waits" if not gang.bound else f"{name} has {counted(gang.bound, 'pod')} bound, and {gang.waiting} wait"
     )
     if gang.message:
+        # The scheduler's refusals begin with the gang's name: say it once.
+        if not gang.bound and gang.message.startswith(f"{name[:1].lower()}{name[1:]} "):
+            return sentence(f"{name}{gang.message[len(name) :]}")
         return sentence(f"{start}: {gang.message}")
     if gang.by_state.get(GATED) == gang.waiting:
         return (
@@ -114,7 +117,7 @@ def of_pod(pod: PodStory) -> str:
         gates = ", ".join(pod.gates)
         kept = f"its scheduling gates ({gates}) keep it from being scheduled"
         return f"{name} waits: {kept}, until whoever set them takes them away."
-    whose = f" as part of gang {pod.gang}" if pod.gang else ""
+    whose = f" as part of gang {pod.gang}" if pod.gang and f"gang {pod.gang}" not in pod.message else ""
     if pod.message:
         return sentence(f"{name} waits{whose}: {pod.message}")
     return f"{name} waits{whose}. {unsaid([pod])}"

@@ -14,7 +14,8 @@ from control_plane.api import Object
 from control_plane.applying import ROOT, load_yaml
 from control_plane.components import HELM
 
-from gangsched.settings import SettingsError, load_settings
+from gangsched.configuration import load_settings
+from gangsched.settings import SettingsError
 from tests.packaging import CHART, INSTALL, kustomized
 from tests.release import files
 

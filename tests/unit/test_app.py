@@ -6,7 +6,7 @@ import pytest
 
 from tests.interpreter import printed_by
 
-COMMAND_LINE = "from gangsched import __main__, cli; from gangsched.settings import load_settings"
+COMMAND_LINE = "from gangsched import __main__, cli; from gangsched.configuration import load_settings"
 LOGS = "from gangsched.telemetry.logs import configure_logging"
 READING = "from gangsched.app import run_daemon"
 DECIDING = "from gangsched.daemon import Daemon"

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gangsched.configuration import load_settings
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.preemption import VictimScope
-from gangsched.settings import ENV_PREFIX, LogFormat, Settings, SettingsError, load_settings
+from gangsched.settings import ENV_PREFIX, LogFormat, Settings, SettingsError
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ from gangsched.model.protocol import (
     PreparePreemption,
 )
 
-# Reported to the preemptor in place of the API server's sentence, which names the pod: it may be another namespace's (V22).
+# Reported in place of the API server's sentence, which names the pod: it may be another namespace's (V22).
 NO_EVICTIONS = "gangsched may not create pods/eviction"
 NO_DELETIONS = "gangsched may not delete pods"
 FINAL = frozenset({BAD_REQUEST, FORBIDDEN, UNPROCESSABLE})

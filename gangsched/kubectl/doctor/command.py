@@ -90,6 +90,8 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
 
     report.look("pods of all namespaces", read_pods)
     if everything:
+        # Without a Deployment (a daemon outside the cluster), the stamps of its binds show which names it serves.
+        ours |= {pod.scheduler_name for pod in everything if pod.permitted is not None}
         report.findings += of_pods.unserved(everything, ours, time.time())
         report.findings += of_pods.shared_nodes(everything, ours)
         report.look("PodGroups of all namespaces", lambda: _missing(client, everything, serving))

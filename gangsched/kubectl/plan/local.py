@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from gangsched.api import keys
+from gangsched.configuration import load
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.read.wire import WirePod
@@ -24,7 +25,7 @@ from gangsched.kubectl.session import CannotAnswer
 from gangsched.kubectl.snapshot.file import PodGroups, Snapshot
 from gangsched.kubectl.snapshot.replay import decide
 from gangsched.model.reasons import Reason
-from gangsched.settings import Settings, SettingsError, load
+from gangsched.settings import Settings, SettingsError
 
 UID = "planned-"
 

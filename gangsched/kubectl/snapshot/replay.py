@@ -16,6 +16,7 @@ import msgspec
 from gangsched import parameters
 from gangsched.api.podgroup import parse_pod_group, scheduled_condition, stored_conditions
 from gangsched.api.timestamps import parse_timestamp
+from gangsched.configuration import load
 from gangsched.core.cycle import plan
 from gangsched.kubectl.session import DONE, CannotAnswer
 from gangsched.kubectl.snapshot import file
@@ -25,7 +26,7 @@ from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.protocol import Bind, BindClaims, Message, Replaced, SetPodCondition, SetPodGroupStatus, Unread
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
-from gangsched.settings import Settings, SettingsError, load
+from gangsched.settings import Settings, SettingsError
 from gangsched.state.debug_view import list_gangs
 from gangsched.state.scheduling import SchedulingState
 

@@ -39,6 +39,16 @@ def test_a_gang_with_a_pod_group_says_what_its_condition_says(tmp_path: Path) ->
     assert "this cluster does not serve the gangs API" in answer.output
 
 
+def test_a_refusal_that_names_the_gang_names_it_once(tmp_path: Path) -> None:
+    """The scheduler's sentence begins with the gang: it is the answer, for the gang and for its pods."""
+    refusal = "gang team/train needs room for 2 more pods"
+    pods = [pod(f"train-{i}", gang="train", message=f"{refusal}; see PodGroup team/train") for i in range(2)]
+    with served(tmp_path, {**cluster(*pods), GROUP: pod_group("train", 2, refusal)}) as (_, kubeconfig):
+        answer, of_pod = ask(kubeconfig, "train"), ask(kubeconfig, "pod/train-0")
+    assert answer.output.splitlines()[0] == "Gang team/train needs room for 2 more pods."
+    assert of_pod.output.splitlines()[0] == f"Pod team/train-0 waits: {refusal}; see PodGroup team/train."
+
+
 def test_a_gang_without_a_pod_group_says_what_its_oldest_pod_says(tmp_path: Path) -> None:
     """Without a PodGroup the facts stand on the oldest waiting pod (E1)."""
     marks = {"gang.scheduling.koordinator.sh/name": "train", "gang.scheduling.koordinator.sh/min-available": "3"}

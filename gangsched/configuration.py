@@ -1,0 +1,130 @@
+"""Configuration: settings from flags, environment and file, merged.
+
+Invariant: a flag wins over the environment, that over the file, that over the default; an invalid value is refused with
+one sentence that names its source, never ignored.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource
+from pydantic_settings import SettingsError as UnreadableSetting
+
+from gangsched.settings import ENV_PREFIX, Settings, SettingsError
+
+_SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
+"""For a Service called gangsched-debug Kubernetes sets GANGSCHED_DEBUG_PORT=tcp://10.0.0.1:80."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings, and where the value of each comes from, in words."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Settings:
+    """The settings of `load`."""
+    return load(config, overrides).settings
+
+
+def load(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
+    """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags), the last one winning.
+
+    Overrides that are None count as not given. Raises SettingsError with one sentence that names each setting that is
+    wrong, its value, its bound and its source. Variables that name no setting are ignored: Kubernetes itself sets
+    GANGSCHED_SERVICE_HOST and the like in pods beside a Service called gangsched.
+    """
+    layers: list[tuple[str, Mapping[str, object]]] = [
+        (f"the file {config}", _read_file(config) if config is not None else {}),
+        ("the environment", _read_environment()),
+        ("the flags", {name: value for name, value in overrides.items() if value is not None}),
+    ]
+    merged: dict[str, Any] = {name: value for _, values in layers for name, value in values.items()}
+    stated = {name: _source(origin, name) for origin, values in layers for name in values}
+    try:
+        return Loaded(Settings(**merged), {name: stated.get(name, "default") for name in Settings.model_fields})
+    except ValidationError as error:
+        found: dict[str, str] = {}  # one complaint a setting: of a bad list, what is wrong with its first bad entry
+        for detail in error.errors():
+            found.setdefault(str(detail["loc"][:1]), _complaint(detail, layers))
+        raise SettingsError("; ".join(found.values()) + ".") from None
+
+
+def _read_file(config: Path) -> dict[str, object]:
+    """The file's mapping; an empty file is an empty mapping."""
+    try:
+        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError(f"Cannot read the file {config} named by --config: {said}.") from error
+    except yaml.YAMLError as error:
+        said = " ".join(str(error).replace('in "<unicode string>", ', "at ").split())
+        raise SettingsError(f"The file {config} is not YAML: {said}.") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"The file {config} must hold settings as `name: value`, not a {type(content).__name__}.")
+    return {str(name): value for name, value in content.items()}
+
+
+def _read_environment() -> dict[str, Any]:
+    try:
+        stated = EnvSettingsSource(Settings)()
+    except UnreadableSetting as error:
+        raise SettingsError(f"Cannot read the environment's {ENV_PREFIX}* variables: {error}.") from error
+    return {name: text for name, text in stated.items() if not _SERVICE_LINK.match(str(text))}
+
+
+_PLAIN_WORDS = {
+    "too_short": "it should name at least one",
+    "string_pattern_mismatch": "a name should be one word without spaces",
+}
+"""What is wrong, by the type of pydantic's error, where pydantic's own words are for programmers."""
+
+
+def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object]]]) -> str:
+    """The error of one setting, as part of a sentence."""
+    if not detail["loc"]:  # settings that do not go with each other
+        return str(detail["ctx"]["error"])
+    name = str(detail["loc"][0])
+    origin, value = next((origin, values[name]) for origin, values in reversed(layers) if name in values)
+    if detail["type"] == "extra_forbidden":
+        nearest = _nearest(name)
+        return f'{origin} has "{name}", which is no setting' + (f' (did you mean "{nearest}"?)' if nearest else "")
+    cause = detail.get("ctx", {}).get("error")
+    said = _PLAIN_WORDS.get(detail["type"]) or detail["msg"].replace("Input should", "it should", 1)
+    if cause is not None:
+        said = str(cause)
+    if origin == "the environment":
+        origin = f"the environment variable {ENV_PREFIX}{name.upper()}"
+    return f"{name} is {_shown(value)} in {origin}: {said}"
+
+
+def _source(origin: str, name: str) -> str:
+    """Where a setting comes from, by the layer that has it."""
+    if origin == "the environment":
+        return f"environment variable {ENV_PREFIX}{name.upper()}"
+    return f"flag --{name.replace('_', '-')}" if origin == "the flags" else origin.removeprefix("the ")
+
+
+def _nearest(name: str) -> str | None:
+    """The nearest setting, in snake_case, kebab-case or camelCase."""
+    plain = {known.replace("_", ""): known for known in Settings.model_fields}
+    close = difflib.get_close_matches(name.lower().replace("_", "").replace("-", ""), plain, n=1)
+    return plain[close[0]] if close else None
+
+
+def _shown(value: object) -> str:
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else text[:79] + "…"
