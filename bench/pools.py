@@ -53,7 +53,7 @@ class Result:
 def measure(instances: int, *, gangs: int, members: int, nodes: int) -> Result:
     """Bind a backlog of `gangs` gangs of `members` pods with one GPU each."""
     with ControlPlane(for_load=True) as plane, closing(Api.of(plane)) as api, ExitStack() as stack:
-        apply_manifests(api)
+        apply_manifests(api, scheduler_names=[_scheduler(pool, instances) for pool in POOLS])
         pool_of = [POOLS[number % len(POOLS)] for number in range(max(gangs, nodes))]
         make.create_all(api, [make.node(f"n{n:05}", gpus=GPUS, labels={LABEL: pool_of[n]}) for n in range(nodes)])
         make.create_all(api, [body for n in range(gangs) for body in _gang(n, pool_of[n], members, instances)])

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gangsched.settings import Settings
+
 ROOT = Path(__file__).resolve().parents[1]
 ACCOUNT = "system:serviceaccount:gangsched-system:gangsched"
 DIGEST = "docker.io/library/python@sha256:" + "a" * 64
@@ -51,12 +53,13 @@ def test_every_policy_is_bound_and_for_our_account_only() -> None:
 
 
 def test_every_write_that_names_fields_has_a_policy() -> None:
-    """What the role lets the daemon write is limited by a policy, but for statuses that are its own."""
-    rules = [rule for body in documents("rbac.yaml") for rule in body.get("rules", ()) if body["kind"] == "ClusterRole"]
+    """What the roles let the daemon write or end is limited by a policy, but for statuses that are its own."""
+    files = ("rbac.yaml", "rbac-preemption.yaml", "visibility/rbac.yaml")
+    rules = [rule for file in files for body in documents(file) for rule in body.get("rules", ())]
     granted = {
         f"{group}/{resource}"
         for rule in rules
-        if {"patch", "create", "update"} & set(rule["verbs"])
+        if {"patch", "create", "update", "delete"} & set(rule["verbs"])
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
@@ -71,8 +74,26 @@ def test_every_write_that_names_fields_has_a_policy() -> None:
     own = {
         f"{group}/podgroups/status" for group in ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io")
     }
-    assert granted - limited == own | {"resource.k8s.io/resourceclaims/binding"}  # a right beside that to the status
+    beside = "resource.k8s.io/resourceclaims/binding"  # a right beside that to the status
+    unseen = "authorization.k8s.io/subjectaccessreviews"  # API servers ask no policy about them
+    assert granted - limited == own | {beside, unseen}
     assert limited <= granted
+
+
+def test_the_policies_say_what_the_settings_are() -> None:
+    """What the policies have to repeat of the settings is their defaults."""
+    policies = {
+        body["metadata"]["name"]: body["spec"]
+        for body in documents("admission.yaml")
+        if body["kind"] == "ValidatingAdmissionPolicy"
+    }
+    settings = Settings()
+    variables = {each["name"]: each["expression"] for each in policies["gangsched-pod-status"]["variables"]}
+    assert variables["served"] == str(list(settings.scheduler_names))
+    assert variables["victims"] == repr(str(settings.preemption))
+    (lease, *_) = policies["gangsched-lease"]["validations"]
+    where = f"request.namespace == '{settings.lease_namespace}'"
+    assert lease["expression"] == f"{where} && object.metadata.name == '{settings.lease_name}'"
 
 
 def test_the_network_policy_admits_the_health_port_only() -> None:

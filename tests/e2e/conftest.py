@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from control_plane import ControlPlane
 from control_plane.api import Api
-from control_plane.applying import apply_manifests
+from control_plane.applying import SCHEDULER_NAMES, apply_manifests
 
 PODS = "/api/v1/pods"
 COLLECTIONS = (PODS, "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", "/api/v1/nodes")
@@ -29,9 +29,12 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """A control plane with our CRDs and our ServiceAccount; a module's `PLANE` has arguments of `ControlPlane`."""
+    """A control plane with our CRDs and our ServiceAccount.
+
+    A module's `PLANE` has arguments of `ControlPlane`, its `SERVED` the scheduler names of its daemons.
+    """
     with ControlPlane(**getattr(request.module, "PLANE", {})) as plane:
-        apply_manifests(Api.of(plane))
+        apply_manifests(Api.of(plane), scheduler_names=getattr(request.module, "SERVED", SCHEDULER_NAMES))
         yield plane
 
 

@@ -47,6 +47,40 @@ POD_FORGERIES: dict[str, Object] = {
 }
 
 
+FOREIGN_POD_FORGERIES: dict[str, Object] = {
+    "a nomination": {"status": {"nominatedNodeName": "n"}},
+    "that a gang timed out": {"metadata": {"annotations": {TIMEOUT: "true"}}},
+    "that it is not scheduled": condition("PodScheduled", "False", reason="Unschedulable", message="m"),
+    "that it is preempted": condition("DisruptionTarget", "True", **VICTIM),
+}
+"""What is said of pods of our schedulers, on a pod of another one."""
+
+NO_VICTIMS: dict[str, Object] = {
+    "a pod that waits": {},
+    "a pod of another scheduler": {"schedulerName": "other", "nodeName": "n"},
+    "a pod of system-critical priority": {"priorityClassName": "system-node-critical", "nodeName": "n"},
+    "a pod of a DaemonSet": {"nodeName": "n"},
+}
+"""Specs of pods that V5 never lets be preempted."""
+
+LEASE_FORGERIES: dict[str, Object] = {
+    "a label": {"metadata": {"labels": {"a": "b"}}},
+    "an annotation": {"metadata": {"annotations": {"a": "b"}}},
+    "a finalizer": {"metadata": {"finalizers": ["example.com/x"]}},
+}
+API_SERVICE_FORGERIES: dict[str, Object] = {
+    "another service": {"spec": {"service": {"namespace": "default", "name": "mine"}}},
+    "another port": {"spec": {"service": {"port": 8443}}},
+    "that its certificate is not verified": {"spec": {"insecureSkipTLSVerify": True, "caBundle": None}},
+    "its place in discovery": {"spec": {"groupPriorityMinimum": 20_000}},
+    "a label": {"metadata": {"labels": {"a": "b"}}},
+    "a finalizer": {"metadata": {"finalizers": ["example.com/x"]}},
+}
+SECRET_FORGERIES: dict[str, Object] = {
+    "a label": {"metadata": {"labels": {"a": "b"}}},
+    "a finalizer": {"metadata": {"finalizers": ["example.com/x"]}},
+    "another key": {"data": {"loot": "YQ=="}},
+}
 CLAIM_FORGERIES: dict[str, Object] = {
     "a label": {"metadata": {"labels": {"app": "other"}}},
     "an annotation": {"metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "mine"}}},

@@ -130,11 +130,28 @@ def test_the_settings_are_those_of_the_daemon(tmp_path: Path) -> None:
     assert (settings.wait_time_s, settings.lease_namespace) == (90.5, "gangsched-system")
     role = objects["Role", "gangsched-leader-election"]
     assert [rule["resourceNames"] for rule in role["rules"] if "resourceNames" in rule] == [["mine"]]
+    statuses, leases = (policy(objects, name) for name in ("gangsched-pod-status", "gangsched-lease"))
+    variables = {each["name"]: each["expression"] for each in statuses["variables"]}
+    assert (variables["served"], variables["victims"]) == ("['a', 'b']", "'own'")
+    assert "object.metadata.name == 'mine'" in leases["validations"][0]["expression"]
     sums = [
         each["Deployment", "gangsched"]["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
         for each in (objects, rendered())
     ]
     assert sums[0] != sums[1]
+
+
+def policy(objects: dict[NAMED, Object], name: str) -> Object:
+    """The spec of an admission policy."""
+    spec: Object = objects["ValidatingAdmissionPolicy", name]["spec"]
+    return spec
+
+
+def test_the_policies_allow_what_other_settings_ask_for() -> None:
+    """Scheduler names may be one text, and with `preemption: all` pods of any scheduler may be victims."""
+    names = rendered("--set", r"settings.scheduler_names=a\, b", "--set", "settings.preemption=all")
+    variables = {each["name"]: each["expression"] for each in policy(names, "gangsched-pod-status")["variables"]}
+    assert (variables["served"], variables["victims"]) == ("['a', 'b']", "'all'")
 
 
 def test_what_can_be_left_out_and_added() -> None:

@@ -226,6 +226,8 @@ async def test_the_last_resort_needs_a_right_of_its_own(plane: ControlPlane, cle
     try:
         await granted(clean, "delete")
         async with writing(plane, tmp_path) as at:
+            victim = PodRef(pod["metadata"]["uid"], "default", "a")
+            assert await at.answer(PreparePreemption("1", (), (victim,))) == [PreemptionPrepared("1")]
             (answer,) = await at.answer(evict(pod, delete=True))
             assert answer == Evicted("1", pod["metadata"]["uid"], EvictionResult.DONE)
         assert "deletionTimestamp" in clean.get(f"{PODS}/a")["metadata"]

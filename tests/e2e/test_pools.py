@@ -18,6 +18,7 @@ pytestmark = pytest.mark.e2e
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 NAMES = {"a": "gangsched-training", "b": "gangsched-serving"}
+SERVED = [*NAMES.values()]
 GPUS = 4
 WITHIN_S = 60.0
 

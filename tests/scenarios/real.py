@@ -317,7 +317,7 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
     with ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
         api = Api.of(plane)
-        apply_manifests(api)
+        apply_manifests(api, all_victims=(settings or {}).get("preemption") == "all")
         for name, value in PRIORITIES.items():
             body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
             policy = {"preemptionPolicy": "Never"} if name in NEVER else {}

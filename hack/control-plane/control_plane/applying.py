@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -16,6 +17,8 @@ from control_plane.api import APPLY_PATCH, Api, ApiError, Object
 
 ROOT = Path(__file__).resolve().parents[3]
 FIELD_MANAGER = "gangsched-tools"
+SCHEDULER_NAMES = ("gangsched", "scheduler-plugins-scheduler")
+"""What daemons serve beside a control plane if they are not told otherwise."""
 
 
 def load_yaml(source: Path | str) -> list[Object]:
@@ -67,16 +70,31 @@ def apply_crds(api: Api) -> None:
         apply_yaml(api, path)
 
 
-def apply_manifests(api: Api, *, crds: bool = True) -> None:
+def apply_manifests(
+    api: Api, *, crds: bool = True, scheduler_names: Sequence[str] = SCHEDULER_NAMES, all_victims: bool = False
+) -> None:
     """Apply the CRDs (unless `crds` is False), the namespace, the ServiceAccount, its roles and what limits them.
 
-    The admission policies are in force a second later; what they allow works before, too.
+    The admission policies are in force a second later; what they allow works before, too. They allow the writes of
+    daemons that serve `scheduler_names`, and with `all_victims` those of the setting `preemption: all`.
     """
     if crds:
         apply_crds(api)
     manifests = ROOT / "manifests"
-    for path in [manifests / "namespace.yaml", *sorted(manifests.glob("rbac*.yaml")), manifests / "admission.yaml"]:
+    for path in [manifests / "namespace.yaml", *sorted(manifests.glob("rbac*.yaml"))]:
         apply_yaml(api, path)
+    apply_yaml(api, admission_yaml(scheduler_names, all_victims=all_victims))
+
+
+def admission_yaml(scheduler_names: Sequence[str], *, all_victims: bool = False) -> str:
+    """The admission policies for these settings, edited as manifests/admission.yaml asks for."""
+    text = (ROOT / "manifests" / "admission.yaml").read_text()
+    edits = {"\"['gangsched']\"": f'"{list(scheduler_names)}"'} | ({"\"'own'\"": "\"'all'\""} if all_victims else {})
+    for before, after in edits.items():
+        if before not in text:
+            raise ValueError(f"manifests/admission.yaml has no {before}")
+        text = text.replace(before, after)
+    return text
 
 
 def apply_visibility(api: Api, port: int) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from control_plane.applying import SCHEDULER_NAMES
 from control_plane.errors import ControlPlaneError
 from control_plane.keeping import Keeping
 from control_plane.plane import ControlPlane
@@ -52,7 +53,7 @@ class Daemon:
         self,
         plane: ControlPlane,
         *,
-        scheduler_names: Sequence[str] = ("gangsched", "scheduler-plugins-scheduler"),
+        scheduler_names: Sequence[str] = SCHEDULER_NAMES,
         extra_args: Sequence[str] = (),
         log_path: Path | None = None,
         environment: Mapping[str, str] | None = None,
