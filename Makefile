@@ -222,6 +222,10 @@ attacks: install control-plane ## Attack the API of gangs, and time what bystand
 bench-visibility: install control-plane ## Time kubectl get gangs -A with GANGS=1000, and binds while requests flood in; fails above 300 ms
 	@$(RUN)python -m bench.visibility $(if $(GANGS),--gangs $(GANGS))
 
+.PHONY: bench-pairs
+bench-pairs: install control-plane ## Create 4,000 PodGroups, each followed at once by its pod; CODE=folder of another checkout
+	@$(RUN)python -m bench.pairs $(if $(CODE),--code '$(CODE)')
+
 .PHONY: bench-beside
 bench-beside: install control-plane ## Nodes that kube-scheduler and gangsched over-commit together, and none apart: TRIALS=10 OVER_S=0
 	@$(RUN)python -m bench.beside $(if $(TRIALS),--trials $(TRIALS)) $(if $(OVER_S),--seconds $(OVER_S))

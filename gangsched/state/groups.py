@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
-from itertools import count, islice
+from itertools import count, islice, takewhile
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gang import Gang, Group, Refusal
@@ -19,6 +19,9 @@ from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
 from gangsched.state.podgroup_names import PodGroupNames
 
+POD_GROUP_WAIT_S = 1.0
+"""How long a gang waits for its PodGroup before it is told that there is none (semantics I2). The API server may have
+created the PodGroup before the pod: they come by two watches, and no order holds between them."""
 AT_A_TIME = 250
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
 
@@ -73,6 +76,10 @@ class Registry:
         self._ignored: frozenset[str] = frozenset()
         self._mentioned_by: dict[str, dict[str, None]] = {}
         self._later: dict[str, None] = {}
+        #: Gangs that miss their PodGroup, and until when they wait for it, in that order; judged ones stay.
+        self._awaits_until_s: dict[str, float] = {}
+        #: Those of them that still wait, the first to be judged first.
+        self._awaiting: dict[str, None] = {}
         self._views: dict[str, Gang] = {}
         self._generations = count(1)
 
@@ -144,7 +151,15 @@ class Registry:
         """Whether the next `refresh` has something to do though nothing changes."""
         return bool(self._later)
 
-    def refresh(self) -> Refreshed:
+    def awaits_pod_group(self, group_id: str) -> bool:
+        """Whether a gang of the group still waits for its PodGroup, so that nothing is decided on the group."""
+        return not self._awaiting.keys().isdisjoint(self.groups[group_id].gangs)
+
+    def next_deadline_s(self) -> float | None:
+        """When `refresh` has something to do though nothing changes."""
+        return next((self._awaits_until_s[gang_id] for gang_id in self._awaiting), None)
+
+    def refresh(self, now_s: float) -> Refreshed:
         """Rebuild what changed.
 
         Gangs that are decided together, or would be, are grouped at once. Those that only name a gang that changed are
@@ -153,6 +168,9 @@ class Registry:
         forgotten: set[str] = set()
         regroup: set[str] = set()
         changed: set[str] = set()
+        for gang_id in list(takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)):
+            del self._awaiting[gang_id]
+            self._dirty.add(gang_id)
         for gang_id in self._dirty:
             record = self.gangs[gang_id]
             if record.empty:
@@ -168,7 +186,7 @@ class Registry:
                 self._mention(record, before)
                 regroup |= {gang_id} | before | self._siblings(gang_id)
                 self._later |= self._mentioned_by.get(gang_id, {})
-            self._views[gang_id] = self._view(record)
+            self._views[gang_id] = self._view(record, now_s)
             if is_new:
                 regroup.add(gang_id)
             changed.add(gang_id)
@@ -182,13 +200,27 @@ class Registry:
             self.changed(group_id)
         return Refreshed(groups, gone - groups, forgotten)
 
-    def _view(self, record: GangRecord) -> Gang:
+    def _view(self, record: GangRecord, now_s: float) -> Gang:
         record.note_whose(self._names)
         view = gang_view(record)
-        if view.uninitialised is None or view.uninitialised.reason is not Reason.POD_GROUP_MISSING:
-            self.pod_group_names.found(record.id)
+        if view.uninitialised is None or record.pod_group is not None:
+            self._found(record.id)
+            return view
+        if not view.waiting:  # the next pod waits for a PodGroup of its own time
+            self._awaits_until_s.pop(record.id, None)
+            self._awaiting.pop(record.id, None)
+        elif record.id not in self._awaits_until_s:
+            self._awaits_until_s[record.id] = now_s + POD_GROUP_WAIT_S
+            self._awaiting[record.id] = None
+        if record.id in self._awaiting or view.uninitialised.reason is not Reason.POD_GROUP_MISSING:
             return view
         return replace(view, uninitialised=self.pod_group_names.missing(record.id, native=record.native))
+
+    def _found(self, gang_id: str) -> None:
+        """The gang misses no PodGroup (any more)."""
+        self._awaits_until_s.pop(gang_id, None)
+        self._awaiting.pop(gang_id, None)
+        self.pod_group_names.found(gang_id)
 
     def _siblings(self, gang_id: str) -> set[str]:
         """Gangs listed by this one or decided with it."""
@@ -214,7 +246,7 @@ class Registry:
         """Drop the state of a gang of which nothing is left (semantics I6)."""
         self._unmention(record, record.spec.group if record.spec else ())
         del self.gangs[record.id]
-        self.pod_group_names.found(record.id)
+        self._found(record.id)
         self._views.pop(record.id, None)
 
     def _regroup(self, gang_ids: set[str]) -> set[str]:

@@ -186,7 +186,7 @@ class SchedulingState:
         Groups are woken for the room of earlier turns if it is `in_turn`, and not while a plan waits to take it.
         """
         self._release_kept(now_s)
-        refreshed = self.registry.refresh()
+        refreshed = self.registry.refresh(now_s)
         self.pending.changed(refreshed.changed | refreshed.gone)
         self.pending.catch_up()
         for group_id in refreshed.gone:
@@ -207,6 +207,8 @@ class SchedulingState:
             self.preemptions.changed(group_id)
             if group.verdict is None:
                 self.queue.forgive(group_id)  # else there would be nothing to tell its members meanwhile
+            if self.registry.awaits_pod_group(group_id):
+                continue  # its members are told nothing of a PodGroup that may be on its way
             self.queue.activate(group_id)
             self.reports.note(group_id, now_s)
         self.reservations.changed(refreshed.changed)
@@ -401,6 +403,7 @@ class SchedulingState:
             for member in self.registry.gangs[gang_id].of(State.KEPT)
         )
         parts = (
+            self.registry,
             self.queue,
             self.reports,
             self.claims,

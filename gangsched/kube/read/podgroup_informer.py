@@ -1,9 +1,10 @@
 """The PodGroup informer: every API group, whether it is served yet or not.
 
-Law: kopf brings the events (`kopf_watch`), a plain watch brings them until kopf listens (`_watch`), a full LIST now
-and then corrects what both missed, and `podgroup_store` keeps the newest of all. An absent API group is looked for
-again every few seconds; one that stays away takes its PodGroups along. It does *not* decide what a PodGroup means
-(`api.podgroup` does) or write one (`status` does).
+Invariant: a plain watch (`_watch`) and kopf (`kopf_watch`) both bring the events, a full LIST now and then corrects
+what both missed, and `podgroup_store` keeps the newest of all. kopf takes some ten times as long for an event, so that
+it falls behind a burst; whoever waits for a PodGroup has it from the plain watch (decision 0057). An absent API group
+is looked for again every few seconds; one that stays away takes its PodGroups along. It does *not* decide what a
+PodGroup means (`api.podgroup` does) or write one (`status` does).
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.background import in_background
 from gangsched.kube.http.backoff import Backoff, Pace
 from gangsched.kube.http.client import ApiClient
-from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Silent
 from gangsched.kube.ports import Now, Sink, Sleep, Warn
 from gangsched.kube.read.podgroup_store import PodGroupStore
-from gangsched.kube.read.reflector import SILENCE_S, LineSplitter
+from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, SLICE_S, WATCH_S, LineSplitter
 from gangsched.kube.waiting import wait_for_event
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Message
@@ -39,7 +40,6 @@ SLICE = 50
 SWEEP_EVERY_S = 60.0
 LISTEN_WITHIN_S = 3.0
 """kopf takes 200 ms of CPU to import and start: it waits for the binds of a backlog, but not for longer than that."""
-WATCH_FOR_S = 300
 CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 FIRST_SWEEP_AFTER_S = 3.0
 """kopf lists on its own after we did; what was deleted in between only a list after that can tell."""
@@ -187,6 +187,7 @@ class _ApiGroup:
         self._absent = Backoff(2.0, 8.0, rng=informer.rng)
         self._backoff = Backoff(0.5, 30.0, rng=informer.rng)
         self._pace = Pace(TRY_AT_MOST_EVERY_S, now=informer.now, sleep=informer.sleep)
+        self._resumes = Pace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=informer.now, sleep=informer.sleep)
         self._trouble: str | None = None
         self._absent_since_s: float | None = None
         #: When changes were last received for certain; None: never since the start.
@@ -286,40 +287,67 @@ class _ApiGroup:
                 return pod_groups, str(metadata.get("resourceVersion", ""))
 
     async def _listen(self, version: str, resource_version: str) -> None:
-        """Hear what happened since a list: by a watch first, by kopf later. Ends with the fault that ended kopf."""
+        """Follow what happened since a list: by a plain watch at once, by kopf as well later.
+
+        Ends with the fault that ended kopf.
+        """
         watching = asyncio.create_task(self._watch(version, resource_version), name=f"watch of {self.api_group}")
         try:
             informer = self._informer
             if informer.backlog_bound is not None:
                 await wait_for_event(informer.backlog_bound, LISTEN_WITHIN_S, sleep=self._sleep)
-            await self._run_kopf(version, live=watching.cancel)
+            await self._run_kopf(version)
         finally:
             watching.cancel()
             await asyncio.wait((watching,))
 
     async def _watch(self, version: str, resource_version: str) -> None:
-        """Watch what happened since a list, until the stream ends or breaks: the next list tells of the rest."""
-        await self._pace.turn("watch")
-        query = f"watch=true&resourceVersion={resource_version}&timeoutSeconds={WATCH_FOR_S}"
+        """Watch what happened since a list, until cancelled: resume a stream that ended, list after one that broke."""
+        backoff = Backoff(0.5, 30.0, rng=self._informer.rng)
+        pace = self._pace
+        while True:
+            await pace.turn("plain watch")  # kopf's watch has turns of its own
+            try:
+                if not resource_version:
+                    resource_version = await self._sweep(version)
+                before, pace = resource_version, self._pace
+                resource_version = await self._stream(version, resource_version)
+                if resource_version != before:  # a busy server ends streams that it cannot serve fast enough
+                    pace = self._resumes
+                    backoff.reset()
+            except Silent:
+                continue  # the connection is dead; the stream is resumed on another one
+            except (Fault, msgspec.DecodeError) as error:
+                resource_version = ""  # changes may be lost
+                await self._sleep(backoff.next_s(error if isinstance(error, Fault) else None))
+
+    async def _stream(self, version: str, resource_version: str) -> str:
+        """Follow one stream to its end; the resourceVersion to resume from. Raises Fault or DecodeError."""
+        query = f"watch=true&allowWatchBookmarks=true&resourceVersion={resource_version}&timeoutSeconds={WATCH_S}"
         path = f"/apis/{self.api_group}/{version}/podgroups?{query}"
         splitter = LineSplitter()
         self.is_watching = True
         try:
             async with aclosing(self._client.chunks(path, silence_s=SILENCE_S)) as chunks:  # type: ignore[type-var]
                 async for chunk in chunks:
+                    slice_ends_s = self._now() + SLICE_S
                     for line in filter(None, splitter.feed(chunk)):
                         event = _line.decode(line)
                         if event.type == "ERROR":
-                            return
+                            raise Malformed(f"The watch of {self.api_group} ended with an error.")
                         if event.type in CHANGES:
                             self._heard(version, event.type, event.object)
-        except (Fault, msgspec.DecodeError):
-            pass
+                        metadata = event.object.get("metadata") or {}
+                        resource_version = str(metadata.get("resourceVersion") or resource_version)
+                        if self._now() > slice_ends_s:
+                            await self._sleep(0)
+                            slice_ends_s = self._now() + SLICE_S
         finally:
             self.is_watching = False
+        return resource_version
 
-    async def _run_kopf(self, version: str, *, live: Callable[[], object]) -> None:
-        """Run kopf's operator and list now and then; after the first of these lists nothing can be missed: `live`."""
+    async def _run_kopf(self, version: str) -> None:
+        """Run kopf's operator and list now and then; after the first of these lists kopf misses nothing."""
         self.is_live = False
         informer = self._informer
         follow = informer.follow or await _kopf()
@@ -343,7 +371,6 @@ class _ApiGroup:
                 await self._sweep(version)
                 if not ended.is_set():
                     self._now_live()
-                live()
                 pause_s = informer.sweep_every_s
             await listening
         finally:

@@ -47,15 +47,17 @@ class PodGroupStore:
             self._sink(Followed(self.api_group, live))
 
     def applied(self, body: Mapping[str, Any], version: str) -> None:
-        """The stream shows an object: new, changed, or listed again."""
-        pod_group = self.parse(body, version)
-        if pod_group is None:
-            return
-        known = self._known.get(pod_group.uid)
-        at = revision(pod_group.resource_version)
+        """A stream shows an object: new, changed, or listed again."""
+        metadata = body.get("metadata") or {}
+        uid, at = str(metadata.get("uid", "")), revision(str(metadata.get("resourceVersion", "")))
+        known = self._known.get(uid)
+        # Two streams bring each version: the later one is done before anything is parsed.
         if known is not None and revision(known.resource_version) >= at:
             return
-        if self._deleted.get(pod_group.uid, -1) >= at:
+        if uid and self._deleted.get(uid, -1) >= at:
+            return
+        pod_group = self.parse(body, version)
+        if pod_group is None:
             return
         self._known[pod_group.uid] = pod_group
         self._sink(Applied(pod_group))

@@ -12,6 +12,7 @@ from gangsched.model.gang import Mode
 from gangsched.model.objects import Phase, Pod, PodGroup
 from gangsched.model.protocol import Applied, Replaced
 from gangsched.model.reasons import Reason
+from gangsched.state.groups import POD_GROUP_WAIT_S
 from tests.builders import NAMESPACE, gang_metadata, members, node, pod, pod_group, running, stamped
 from tests.world import World
 
@@ -34,7 +35,7 @@ def test_gang_waits_for_the_pod_group_its_label_names() -> None:
     """I2: pods may come before their PodGroup; they wait, and start at once when it comes."""
     world = World(node("a", 8))
     pods = world.create(members("g", 2, pod_group=True))
-    world.told()
+    world.advance(POD_GROUP_WAIT_S).told()
     assert world.condition(pods[0])[0] == "PodGroupMissing"
     world.declare(pod_group("g", 2))
     world.settle()
@@ -206,7 +207,7 @@ def test_deleted_pod_group_makes_its_gang_wait_and_recreated_starts_it() -> None
     world.withdraw(group)
     (late,) = world.create(members("g", 1, first=2, pod_group=True))
     world.add_nodes(node("b", 1))
-    world.told()
+    world.advance(POD_GROUP_WAIT_S).told()
     assert len(world.bound()) == 2
     assert world.condition(late)[0] == "PodGroupMissing"
     world.declare(pod_group("g", 1, uid="another"))

@@ -397,5 +397,5 @@ def test_a_gang_that_takes_its_consent_back_is_left_at_once(monkeypatch: pytest.
     assert world.state.registry.groups[both[0]].gangs == tuple(both)
     (alone,) = members("x", 1)
     world.update(named, gang_metadata=alone.gang_metadata)
-    world.state.registry.refresh()
+    world.state.registry.refresh(world.now_s)
     assert world.state.registry.groups[both[0]].gangs == (both[0],)

@@ -7,6 +7,7 @@ import pytest
 from gangsched.api import keys
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Followed, Replaced, Unread
+from gangsched.state.groups import POD_GROUP_WAIT_S
 from gangsched.state.podgroup_names import NEIGHBOURS, PodGroupNames, edits
 from tests.builders import members, node, pod_group
 from tests.world import World
@@ -37,7 +38,7 @@ def test_names_far_apart_are_not_alike() -> None:
 def said(world: World) -> str:
     """What the one pod that waits is told."""
     (waiting,) = [pod for pod in world.pods.values() if not pod.node_name]
-    world.told()
+    world.advance(POD_GROUP_WAIT_S).told()
     reason, message = world.condition(waiting)
     assert reason == "PodGroupMissing"
     return message
@@ -97,10 +98,40 @@ def test_what_cannot_be_read_is_not_said_to_be_missing() -> None:
     assert said(world) == "PodGroup ns/train does not exist"
     world.say(Followed(keys.X_K8S, live=False))
     (waiting,) = world.pods.values()
-    world.told()
+    world.advance(POD_GROUP_WAIT_S).told()
     reason, message = world.condition(waiting)
     assert (reason, "whether PodGroup ns/train exists is not known" in message) == ("PodGroupsUnreadable", True)
     world.say(Followed(keys.X_K8S, live=True))
     assert said(world) == "PodGroup ns/train does not exist"
     world.say(Followed(keys.NATIVE, live=False))
     assert said(world) == "PodGroup ns/train does not exist"
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_pod_that_is_seen_before_its_pod_group_is_told_nothing_of_it(*, recreated: bool) -> None:
+    """I2: PodGroups and pods come by two watches; a gang is not judged while its PodGroup may be on its way."""
+    world = World(node("a", 8))
+    if recreated:  # a Job of the same name, whose last pod still ends
+        world.declare(old := pod_group("g", 1))
+        (before,) = world.create(members("g", 1, pod_group=True))
+        world.settle()
+        world.update(world.pods[before.uid], deleting=True)
+        world.withdraw(old)
+        world.advance(10.0)
+    (late,) = world.create(members("g", 1, first=1, pod_group=True))
+    plans = len(world.plans)
+    world.advance(POD_GROUP_WAIT_S - 0.1)
+    assert (world.condition(late), len(world.plans)) == (("", ""), plans)
+    world.declare(pod_group("g", 1, uid="new"))
+    assert "g-1" in world.settle().bound()
+    world.told()
+    assert not world.events("PodGroupMissing")
+
+
+def test_pods_that_keep_coming_do_not_prolong_the_wait_for_a_pod_group() -> None:
+    """I2: the gang waits for its PodGroup once; pods that come later are told at once that there is none."""
+    world = World(node("a", 8))
+    for first in range(4):
+        world.create(members("g", 1, first=first, pod_group=True))
+        world.advance(POD_GROUP_WAIT_S / 2)
+    assert {world.condition(pod)[0] for pod in world.pods.values()} == {"PodGroupMissing"}

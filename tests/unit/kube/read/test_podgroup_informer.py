@@ -163,26 +163,47 @@ async def test_changes_are_heard_before_kopf_listens() -> None:
         assert parts.names() == {"old", "new"}
 
 
-async def test_the_watch_goes_on_until_kopf_has_been_listening_and_a_list_was_read() -> None:
-    """There is no moment at which nobody listens; afterwards kopf alone does."""
+async def test_the_watch_goes_on_when_kopf_listens() -> None:
+    """What kopf brings late, behind a burst, is known from the watch; what both bring is told once."""
     async with following() as parts:
         await parts.time.advance(LISTEN_WITHIN_S)
         assert parts.kopf.handler is not None
         assert (parts.server.open_watches, parts.informer.is_live()) == (1, True)
         await parts.time.advance(10.0)
         assert parts.server.lists == 2
-        assert (parts.server.open_watches, parts.informer.is_live()) == (0, True)
-        parts.kopf.handler("ADDED", {**pod_group("later", 12)})
+        assert (parts.server.open_watches, parts.informer.is_live()) == (1, True)
+        parts.server.says("ADDED", pod_group("later", 12))
+        await settle()
         assert "later" in parts.names()
+        told = len(parts.messages)
+        parts.kopf.handler("ADDED", {**pod_group("later", 12)})
+        assert len(parts.messages) == told
+        parts.kopf.handler("ADDED", {**pod_group("latest", 13)})
+        assert "latest" in parts.names()
+
+
+async def test_a_watch_that_ends_is_resumed_where_it_stopped() -> None:
+    """Also after a bookmark, without another list."""
+    async with following() as parts:
+        await parts.time.advance(10.0)
+        lists = parts.server.lists
+        parts.server.says("BOOKMARK", {"metadata": {"resourceVersion": "71"}})
+        parts.server.lines.put_nowait(None)
+        await settle()
+        assert parts.server.open_watches == 1
+        assert "resourceVersion=71&" in parts.server.watches[-1]
+        assert parts.server.lists == lists
 
 
 async def test_a_watch_that_breaks_or_talks_nonsense_is_made_up_for_by_the_next_list() -> None:
     """Nothing ends because of it; kopf is started all the same."""
-    for said in (None, b"<html>\n", json.dumps([1]).encode() + b"\n", b'{"type":"ERROR","object":{"code":410}}\n'):
+    for said in (b"<html>\n", json.dumps([1]).encode() + b"\n", b'{"type":"ERROR","object":{"code":410}}\n'):
         async with following() as parts:
             parts.server.lines.put_nowait(said)
             await settle()
             assert not parts.informer.is_live(), said
+            await parts.time.advance(1.0)
+            assert (parts.server.lists, parts.server.open_watches) == (2, 1), said
             await parts.time.advance(10.0)
             assert parts.kopf.handler is not None, said
             assert parts.informer.is_live(), said

@@ -6,6 +6,7 @@ from typing import Any
 
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import Bind
+from gangsched.state.groups import POD_GROUP_WAIT_S
 from gangsched.state.reporting.gang_numbers import GangStart, count_pending
 from tests.builders import members, node, pod
 from tests.world import World
@@ -130,7 +131,7 @@ def test_what_waits_is_counted_by_reason() -> None:
     world.create(members("big", 4))
     world.create(members("absent", 2, pod_group=True))
     world.create([pod("alone", gpus=8), pod("foreign", scheduler_name="default-scheduler")])
-    world.turn()
+    world.advance(POD_GROUP_WAIT_S)
     pending = count_pending(world.state.registry)
     assert pending.gangs == {"Unschedulable": 1, "PodGroupMissing": 1}
     assert pending.pods == {"Unschedulable": 4 + 1, "PodGroupMissing": 2}
