@@ -146,7 +146,7 @@ def gang_spec(
         match_policy=reader.value_or(_MATCH_POLICY, defaults.match_policy),
         min_resources=reader.min_resources(),
         constraints=_constraints(reader),
-        waiting_for=_waiting_for(gang, min_member, missing=missing),
+        waiting_for=_waiting_for(gang, min_member, missing=missing) or reader.unreadable(_TOPOLOGY),
         pod_group_missing=missing,
         group_problem=None if gang in group else _group_problem(gang, group, reader.sources[_GROUP.name]),
         sources=tuple(reader.sources.items()),
@@ -215,6 +215,7 @@ class _Reader:
         self._min_resources = pod_group.min_resources if pod_group else ()
         self.sources: dict[str, str] = {}
         self.problems = [Problem("spec", "", "", text) for text in pod_group.problems] if pod_group else []
+        self._bad: dict[str, _Bad] = {}  # the first text of each value, by its name, that is outside its grammar
 
     def value(
         self, asked: _Value[T], *, spec: T | None = None, default: T | None = None, default_source: str = _DEFAULT
@@ -232,6 +233,7 @@ class _Reader:
         found = [*(bad for _, of_pod in read for bad in of_pod), *bad_of_group]
         for bad in {(each.key, each.text): each for each in reversed(found)}.values():  # once, however many carry it
             where, pod, _ = bad.origin
+            self._bad.setdefault(asked.name, bad)
             self.problems.append(bad_value(key=bad.key, value=bad.text, why=bad.why, used=used, where=where, pod=pod))
         others = [statement for statement in stated if statement is not None and statement.value != taken]
         if others:
@@ -243,6 +245,17 @@ class _Reader:
         value = self.value(asked, spec=spec, default=default)
         assert value is not None
         return value
+
+    def unreadable(self, asked: _Value[T]) -> str | None:
+        """Return why a gang must wait that asks for a value in a text that cannot be read, None if every text can.
+
+        For values that say where a gang may start: a default in their place would start it in two racks for a typing
+        error, which is worse than a wait.
+        """
+        bad = self._bad.get(asked.name)
+        if bad is None:
+            return None
+        return f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or remove it"
 
     def total(self, min_member: int | None) -> int:
         """What a round expects: never below the minimum (I3)."""

@@ -372,9 +372,23 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     assert spec.wait_time_s > 0
     assert list(spec.group) == sorted(set(spec.group))
     assert ("ns/g" in spec.group) == (spec.group_problem is None)
-    assert (spec.waiting_for is None) == (spec.min_member is not None and not spec.pod_group_missing)
+    texts = [dict(each.gang_metadata).get(keys.TOPOLOGY[0]) for each in (*pods, *([group] if group else []))]
+    unreadable = any(is_bad(keys.TOPOLOGY[0], text) for text in texts if text is not None)
+    waits = spec.min_member is None or spec.pod_group_missing or unreadable
+    assert (spec.waiting_for is not None) == waits
     assert len(spec.sources) == 10
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
+
+
+def test_a_topology_that_cannot_be_read_keeps_the_gang_waiting() -> None:
+    """I3: started anywhere, a gang that asked for one rack would be in two because of a typing error."""
+    bad = {keys.TOPOLOGY[0]: "no label"}
+    group = pod_group(min_member=2)
+    for spec in (spec_of(pod(gang_metadata=bad), group=group), spec_of(pod(), group=pod_group(bad, min_member=2))):
+        assert spec.waiting_for is not None
+        assert 'gangsched.dev/topology "no label" of ' in spec.waiting_for
+        assert spec.waiting_for.endswith("is not the key of a label: correct or remove it")
+    assert spec_of(pod(gang_metadata={keys.TOPOLOGY[0]: "rack"}), group=group).waiting_for is None
 
 
 @given(PODS)
