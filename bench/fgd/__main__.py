@@ -2,7 +2,8 @@
 
 FOLDER has the trace's files. Pods arrive in an order by lot until they have asked for 130 % of the GPUs, and none ends;
 what does not fit is turned away. Counted is the share of GPUs that pods have when 100 % and when 130 % have been asked
-for, as means over `--seeds` orders. Published are the paper's figures; the rest is measured here (bench/results/backfill.md).
+for, as means over `--seeds` orders. Published are the paper's figures; the rest is measured here
+(bench/results/backfill.md).
 """
 
 from __future__ import annotations
