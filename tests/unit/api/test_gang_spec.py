@@ -372,7 +372,8 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     assert spec.wait_time_s > 0
     assert list(spec.group) == sorted(set(spec.group))
     assert ("ns/g" in spec.group) == (spec.group_problem is None)
-    texts = [dict(each.gang_metadata).get(keys.TOPOLOGY[0]) for each in (*pods, *([group] if group else []))]
+    marks = [each.gang_metadata for each in pods] + ([group.gang_metadata] if group else [])
+    texts = [dict(each).get(keys.TOPOLOGY[0]) for each in marks]
     unreadable = any(is_bad(keys.TOPOLOGY[0], text) for text in texts if text is not None)
     waits = spec.min_member is None or spec.pod_group_missing or unreadable
     assert (spec.waiting_for is not None) == waits
