@@ -20,6 +20,9 @@ from gangsched.state.scheduling import SchedulingState
 
 UNPLACED = frozenset({State.GATED, State.FOREIGN, State.PENDING, State.RETRY, State.DELETED, State.ENDED})
 
+SELECTS = frozenset({State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, State.BINDING})
+"""A member keeps the volumes that were chosen for it as long as it keeps the room beside them (B3)."""
+
 
 def validate(state: SchedulingState) -> list[str]:
     """Every disagreement as a sentence; empty if there is none."""
@@ -49,7 +52,7 @@ def _of_member(state: SchedulingState, member: Member) -> Iterator[str]:
         and (member.state not in {State.BOUND, State.TERMINATING} or member.node != pod.node_name)
     ):
         yield f"{what} on {member.node!r} though it is bound to {pod.node_name}"
-    if member.selections and member.state not in {State.HELD, State.WAITING_FOR_CLAIMS, State.BINDING}:
+    if member.selections and member.state not in SELECTS:
         yield f"{what} and has volumes selected"
     if (member.wait is not None) is not (member.state is State.WAITING_FOR_CLAIMS):
         yield f"{what} and {'has no' if member.wait is None else 'has a'} wait for claims"

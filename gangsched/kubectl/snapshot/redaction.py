@@ -11,7 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
+import msgspec
+
 from gangsched.api import keys
+from gangsched.api.values import BadValue, parse_groups
 from gangsched.kube.read.decode import MIRROR
 from gangsched.kube.read.storage import BIND_COMPLETED, OLD_STORAGE_CLASS, SELECTED_NODE, ZONE_LABELS
 from gangsched.model.gpu_policy import PRODUCT_LABEL, SHARED_RESOURCE, SHARING_LABEL, TOPOLOGY_KEYS
@@ -63,7 +66,23 @@ WORDS = frozenset(
     }
 )
 """Fields whose values are no names."""
-_token = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+NAMES = frozenset(
+    {
+        "claimName",
+        "namespaces",
+        "nodeName",
+        "nominatedNodeName",
+        "podGroupName",
+        "resourceClaimName",
+        "resourceClaimTemplateName",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeName",
+    }
+)
+"""Fields whose values are names of objects, which need not exist."""
+# Names of objects, and values of labels, which gangs are named by: these may have capitals and underscores.
+_token = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 def selected(objects: Iterable[Any]) -> set[str]:
@@ -88,7 +107,7 @@ class Names:
     """Other names for those of a cluster; `rename` replaces them in any JSON value."""
 
     def __init__(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Every name of an object, a namespace, a gang or an owner that occurs in these."""
+        """Every name of an object, a namespace, a gang or an owner that occurs in these, whether or not it exists."""
         names: set[str] = set()
         for each in objects:
             metadata = each["metadata"]
@@ -96,9 +115,9 @@ class Names:
             names.update(str(owner.get("name") or "") for owner in metadata.get("ownerReferences") or ())
             marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
             names.update(marks.get(identity.key) or "" for identity in keys.IDENTITIES)
-            names.update(
-                (each.get("spec") or {}).get(field) or "" for field in ("nodeName", "volumeName", "storageClassName")
-            )
+            for key in keys.GROUPS:
+                names.update(part for gang in _listed(marks.get(key)) for part in gang.split("/"))
+            names.update(_named(each))
         self._other = {name: f"n{number:06}" for number, name in enumerate(sorted(names - {""}))}
 
     def rename(self, value: Any, field: str = "") -> Any:
@@ -107,13 +126,45 @@ class Names:
             return {key: self.rename(each, key) for key, each in value.items()}
         if isinstance(value, list):
             return [self.rename(each, field) for each in value]
+        if isinstance(value, str) and field in keys.GROUPS:
+            return self._groups(value)
         if isinstance(value, str) and field not in WORDS:
             return "" if field == "message" else self._text(value)
         return value
 
+    def _groups(self, text: str) -> str:
+        """The gangs of a group by their other names; a text that lists none stays a bad value, without a word of it."""
+        listed = _listed(text)
+        if not listed:
+            return "?" if text.strip() not in {"", "[]"} else text
+        return msgspec.json.encode(["/".join(map(self._text, gang.split("/"))) for gang in listed]).decode()
+
     def _text(self, text: str) -> str:
         whole = self._other.get(text)
         return whole if whole is not None else _token.sub(lambda found: self._other.get(found[0], found[0]), text)
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    """The gangs that the annotation of a group lists; none where it is no such list."""
+    try:
+        return (parse_groups(text) if text else None) or ()
+    except BadValue:
+        return ()
+
+
+def _named(value: Any) -> Iterator[str]:
+    """Every value of the fields `NAMES`, and of references to claims."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if key in NAMES:
+                yield from _texts(each)
+            elif key == "claimRef" and isinstance(each, dict):
+                yield from (str(each.get(part) or "") for part in ("namespace", "name"))
+            else:
+                yield from _named(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _named(each)
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gangsched.api.keys import EXPECTED_RUNTIME
 from gangsched.model.objects import ClaimUse, Node, Phase, Pod
-from gangsched.model.protocol import Applied, BindGone, Gone, Replaced
+from gangsched.model.protocol import Applied, Bind, BindGone, Gone, Replaced
 from gangsched.model.reservation import ReservationLimits
+from gangsched.model.storage import Claim, StorageClass
 from gangsched.state.members import State
 from gangsched.state.scheduling import Rules
 from gangsched.state.validate import validate
@@ -59,6 +61,24 @@ def test_every_way_of_a_member_keeps_everything_counted() -> None:
     assert state_of(world, first) is State.ENDED
     sound(world)
     world.delete(first, second)
+    sound(world)
+
+
+def test_a_kept_member_keeps_its_volumes() -> None:
+    """B3: whose bind failed has room and volumes for the next try, and both are given back together."""
+    world = World(node("a", 2))
+    claim = Claim(namespace="ns", name="c", uid="claim-1", storage_class="late")
+    world.say(Applied(StorageClass(name="late", provisioner="csi.test", waits=True)), Applied(claim))
+    world.fate = lambda order: "failed" if isinstance(order, Bind) and order.uid == "p" else "bound"
+    pods = [pod("p", claims=(ClaimUse("c"),)), pod("q")]
+    for each in pods:
+        world.create(structs.replace(each, uid=each.name, gang_metadata=gang_metadata("g", min_member=2)))
+    world.settle()
+    kept = world.state.members["p"]
+    assert (kept.state, bool(kept.selections), bool(kept.node)) == (State.KEPT, True, True)
+    sound(world)
+    world.advance(world.rules.bind_retry_keep_s + 1)
+    assert (kept.state, bool(kept.selections), bool(kept.node)) != (State.KEPT, True, True)
     sound(world)
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
+from gangsched.api import keys
 from gangsched.kubectl.main import cli
 from gangsched.kubectl.snapshot import file
 from tests.unit.kubectl.fake_api import FakeApi, forbidden, listed, node, pod, pod_group, served
 
 X = "scheduling.x-k8s.io"
+(GROUPS,) = keys.GROUPS
 
 
 def cluster() -> dict[str, Any]:
@@ -106,6 +108,28 @@ def test_names_can_be_replaced(tmp_path: Path) -> None:
     assert waiting["metadata"]["labels"][f"{X}/pod-group"] == group["metadata"]["name"]
     names = [running["metadata"]["name"], machine["metadata"]["name"], group["metadata"]["name"]]
     assert names == sorted(names)  # busy, n0, train
+
+
+def test_names_of_any_spelling_are_replaced(tmp_path: Path) -> None:
+    """Values of labels name gangs with capitals and underscores; a group may list gangs that are not there."""
+    first, second = (pod(f"{name}-0", gang=name) for name in ("Team_A.x", "Team_B"))
+    listed_gangs = ["secret-project/Merger_1", "team/Team_A.x", "team/Team_B"]
+    first["metadata"]["annotations"] = {GROUPS: json.dumps(listed_gangs)}
+    second["metadata"]["annotations"] = {GROUPS: "Hidden_Words, and no list"}
+    first["spec"] |= {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "absent.claim"}}]}
+    first["status"]["nominatedNodeName"] = "absent-node"
+    answers = {**cluster(), "/api/v1/pods": listed(first, second)}
+    answer, path, _ = take(tmp_path, answers, "--redact-names")
+    assert answer.exit_code == 0, answer.output
+    text = re.sub(r"uid-[-_.A-Za-z0-9]+", "", gzip.decompress(path.read_bytes()).decode())
+    hidden = ("Team_A", "Team_B", "secret-project", "Merger_1", "Hidden_Words", "absent.claim", "absent-node")
+    assert [name for name in hidden if name in text] == []
+    one, _ = (json.loads(bytes(raw)) for raw in file.read(path).resources["pods"])
+    gangs = json.loads(one["metadata"]["annotations"][GROUPS])
+    assert len(gangs) == 3
+    own = f"{one['metadata']['namespace']}/{one['metadata']['labels'][f'{X}/pod-group']}"
+    assert own in gangs
+    assert gangs == sorted(gangs)
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
