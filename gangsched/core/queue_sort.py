@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from gangsched.model.gang import Group, Rank
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.resources import CPU, MEMORY, is_accelerator
+from gangsched.model.resources import CPU, MEMORY
 
 
 def group_key(group: Group) -> Rank:
@@ -45,13 +46,15 @@ def passing_key(group: Group) -> tuple[int, bool, int, int, str]:
     return -group.priority, not group.broken, run_class, group.creation_s, group.id
 
 
-def member_key(pod: Pod) -> tuple[int, tuple[int, int, int], str, str]:
-    """Members of a gang: priority, larger request first, name (Q5); smaller sorts first."""
-    return (-pod.priority, size_key(pod.shape), pod.name, pod.uid)
+def in_member_order(pods: Iterable[Pod], policy: GpuPolicy) -> tuple[Pod, ...]:
+    """Members of a gang: priority, larger request first, name (Q5). Each shape is asked for its size once."""
+    members = list(pods)
+    sizes = {shape: size_key(shape, policy) for shape in {pod.shape for pod in members}}
+    return tuple(sorted(members, key=lambda pod: (-pod.priority, sizes[pod.shape], pod.name, pod.uid)))
 
 
-def size_key(shape: Shape) -> tuple[int, int, int]:
+def size_key(shape: Shape, policy: GpuPolicy) -> tuple[int, int, int]:
     """Larger requests sort first: accelerators, then cpu, then memory."""
     amounts = dict(shape.requests)
-    accelerators = sum(amount for name, amount in shape.requests if is_accelerator(name))
+    accelerators = sum(amount for name, amount in shape.requests if policy.is_accelerator(name))
     return (-accelerators, -amounts.get(CPU, 0), -amounts.get(MEMORY, 0))

@@ -26,6 +26,7 @@ from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.model.gang import Gang, Group, Placement
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Ints
 
@@ -56,7 +57,7 @@ def find(group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRu
     `place_run` is how a round places a run of identical pods. Which members of a gang are taken is free as long as
     they are enough; among identical ones those first in order.
     """
-    items = _items(gangs)
+    items = _items(gangs, ledger.policy)
     if len({item.shape for item in items}) < 2:
         return None  # the usual order is exact for one shape
     needs = [missing(gang, 0) for gang in gangs]
@@ -67,7 +68,7 @@ def find(group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRu
     return _by_order(group, gangs, items, needs, ledger, place_run) or _by_search(gangs, items, problem, ledger)
 
 
-def _items(gangs: Sequence[Gang]) -> list[Item]:
+def _items(gangs: Sequence[Gang], policy: GpuPolicy) -> list[Item]:
     """Members by gang and shape, the largest shapes first."""
     items = []
     for index, gang in enumerate(gangs):
@@ -75,7 +76,7 @@ def _items(gangs: Sequence[Gang]) -> list[Item]:
         for pod in gang.pending:
             pods.setdefault(pod.shape, []).append(pod)
         items += [Item(index, shape, tuple(members)) for shape, members in pods.items()]
-    return sorted(items, key=lambda item: size_key(item.shape))
+    return sorted(items, key=lambda item: size_key(item.shape, policy))
 
 
 def _usable_room(group: Group, items: Sequence[Item], ledger: Ledger) -> Ints:

@@ -17,15 +17,15 @@ import msgspec
 
 from gangsched.api.gang_spec import gang_id
 from gangsched.kube.http.blocking import BlockingClient
-from gangsched.kube.http.faults import FORBIDDEN, ApiFault
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kube.read.decode import decode_node, decode_pod
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.wire import Page, WireNode, WirePod
+from gangsched.kubectl.doctor.services import gpu_policy, scheduler_settings
 from gangsched.kubectl.session import DONE, CannotAnswer, Session, lacking
 from gangsched.kubectl.terminal import Cell, Line, Output, columns, write, write_json
-from gangsched.model.gpu_policy import PRODUCT_LABEL
+from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod
-from gangsched.model.resources import is_accelerator
 from gangsched.model.text import counted
 
 LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits
@@ -54,11 +54,7 @@ class NodeUse:
 def show(session: Session, resource: str | None, selector: str, output: Output) -> int:
     """Draw the map; the exit code. Raises Fault and CannotAnswer."""
     nodes, pods = _read(session.client, selector)
-    resources = (
-        [resource]
-        if resource
-        else sorted({name for node in nodes for name, _ in node.allocatable if is_accelerator(name)})
-    )
+    resources = [resource] if resource else _accelerators(session.client, nodes)
     if not resources:
         raise CannotAnswer(
             f"No accelerators are known on the {counted(len(nodes), 'node')}: name a resource with --resource."
@@ -71,6 +67,17 @@ def show(session: Session, resource: str | None, selector: str, output: Output) 
             line for place, (name, of) in enumerate(maps.items()) for line in ([""] if place else []) + drawn(name, of)
         )
     return DONE
+
+
+def _accelerators(client: BlockingClient, nodes: Sequence[Node]) -> list[str]:
+    """What nodes offer that counts as an accelerator by name, or by the scheduler's settings if they can be read."""
+    try:
+        policy = gpu_policy(scheduler_settings(client))
+    except ApiFault as fault:
+        if fault.status not in {FORBIDDEN, NOT_FOUND}:
+            raise
+        policy = GpuPolicy()
+    return sorted({name for node in nodes for name, _ in node.allocatable if policy.is_accelerator(name)})
 
 
 def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str) -> list[NodeUse]:

@@ -9,9 +9,10 @@ from collections import defaultdict
 from dataclasses import replace
 
 from gangsched.api.gang_spec import GangSpec
-from gangsched.core.queue_sort import size_key
+from gangsched.core.queue_sort import in_member_order
 from gangsched.model.gang import Gang, Placement, Refusal
-from gangsched.model.objects import Phase, Pod, PodGroup, Shape
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.objects import Phase, PodGroup
 from gangsched.model.reasons import Reason
 from gangsched.state.gangs import GangRecord, newest
 from gangsched.state.members import STARTED, Member, State
@@ -23,8 +24,8 @@ UNBOUND = frozenset(
 GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
 
 
-def gang_view(record: GangRecord) -> Gang:
-    """The gang as of now (semantics I1, P1)."""
+def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
+    """The gang as of now (semantics I1, P1); `policy` says which resources make a member large (Q5)."""
     by_state: defaultdict[State, list[Member]] = defaultdict(list)
     for member in record.members.values():
         by_state[member.state].append(member)
@@ -36,8 +37,8 @@ def gang_view(record: GangRecord) -> Gang:
     gang = Gang(
         id=record.id,
         plain=True,
-        pending=_in_order(pending),
-        retry=_in_order(retry),
+        pending=in_member_order((member.pod for member in pending), policy),
+        retry=in_member_order((member.pod for member in retry), policy),
         kept=_placements(by_state[State.KEPT]),
         held=_placements(by_state[State.HELD]),
         bound=len(started),
@@ -88,16 +89,6 @@ def _timed_out(member: Member) -> bool:
 
 def _placements(members: list[Member]) -> tuple[Placement, ...]:
     return tuple(Placement(member.pod, member.node) for member in sorted(members, key=lambda each: each.pod.key))
-
-
-def _in_order(members: list[Member]) -> tuple[Pod, ...]:
-    """As `core.queue_sort.member_key`, asking each shape for its size once."""
-    sizes: dict[Shape, tuple[int, int, int]] = {}
-    pods = [member.pod for member in members]
-    for pod in pods:
-        if pod.shape not in sizes:
-            sizes[pod.shape] = size_key(pod.shape)
-    return tuple(sorted(pods, key=lambda pod: (-pod.priority, sizes[pod.shape], pod.name, pod.uid)))
 
 
 def _unsupported(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:

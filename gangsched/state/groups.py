@@ -12,6 +12,7 @@ from itertools import count, islice, takewhile
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gang import Gang, Group, Refusal
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.text import named
@@ -65,13 +66,14 @@ class Refreshed:
 class Registry:
     """All gangs and groups."""
 
-    def __init__(self, *, names: frozenset[str], defaults: GangDefaults) -> None:
+    def __init__(self, *, names: frozenset[str], defaults: GangDefaults, policy: GpuPolicy) -> None:
         self.gangs: dict[str, GangRecord] = {}
         self.groups: dict[str, GroupRecord] = {}
         self.group_of: dict[str, str] = {}
         self.pod_group_names = PodGroupNames()
         self._names = names
         self._defaults = defaults
+        self._policy = policy
         self._dirty: set[str] = set()
         self._ignored: frozenset[str] = frozenset()
         self._mentioned_by: dict[str, dict[str, None]] = {}
@@ -202,7 +204,7 @@ class Registry:
 
     def _view(self, record: GangRecord, now_s: float) -> Gang:
         record.note_whose(self._names)
-        view = gang_view(record)
+        view = gang_view(record, self._policy)
         if view.uninitialised is None or record.pod_group is not None:
             self._found(record.id)
             return view

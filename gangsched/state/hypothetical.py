@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gang import Gang, Group, Mode
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.state.gang_view import gang_view
 from gangsched.state.gangs import GangRecord
@@ -38,7 +39,7 @@ class Hypothetical:
     others: tuple[str, ...]
 
 
-def hypothetical(wanted: Wanted, defaults: GangDefaults, *, created_s: int) -> Hypothetical:
+def hypothetical(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, *, created_s: int) -> Hypothetical:
     """The group of a gang that would be created at `created_s`."""
     record = GangRecord(id=wanted.id, ours=True)
     for pod in wanted.pods:
@@ -47,7 +48,7 @@ def hypothetical(wanted: Wanted, defaults: GangDefaults, *, created_s: int) -> H
     record.read_run_time(defaults.expected_runtime_s)
     record.read_spec(defaults=defaults)
     assert record.spec is not None
-    gang = _with(gang_view(record), wanted)
+    gang = _with(gang_view(record, policy), wanted)
     priority = max((pod.priority for pod in wanted.pods), default=0)
     others = tuple(other for other in record.spec.group if other != wanted.id)
     problems = tuple(problem.text for problem in record.problems)

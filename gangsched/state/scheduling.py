@@ -73,7 +73,7 @@ class SchedulingState:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self.cluster = Cluster()
-        self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults)
+        self.registry = Registry(names=rules.scheduler_names, defaults=rules.defaults, policy=rules.policy)
         self.queue = Queue(unattended=rules.unattended)
         self.disruption_budgets = DisruptionBudgets()
         self.reports = Reports(settle_s=rules.settle_s, reservations=rules.reservations)

@@ -20,6 +20,7 @@ from gangsched.kubectl.doctor import rights, services
 from gangsched.kubectl.doctor.finding import Finding
 from gangsched.kubectl.session import DONE, FOUND, Session, lacking
 from gangsched.kubectl.terminal import Cell, Line, Output, facts, write, write_json
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
 from gangsched.model.text import counted
 
@@ -59,7 +60,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
     version = client.get("/version")
     report.facts["API server"] = str(version.get("gitVersion"))
     report.facts["kubectl gangsched"] = __version__
-    ours = {"gangsched"}
+    ours, policies = {"gangsched"}, [GpuPolicy()]
 
     def scheduler() -> tuple[Finding, ...]:
         found = services.scheduler(client)
@@ -69,6 +70,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
             )
             report.facts["Scheduler names"] = ", ".join(found.names)
         ours.update(found.names)
+        policies.append(found.policy)
         return found.findings
 
     report.look("the scheduler's Deployment", scheduler)
@@ -93,7 +95,7 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
         # Without a Deployment (a daemon outside the cluster), the stamps of its binds show which names it serves.
         ours |= {pod.scheduler_name for pod in everything if pod.permitted is not None}
         report.findings += of_pods.unserved(everything, ours, time.time())
-        report.findings += of_pods.shared_nodes(everything, ours)
+        report.findings += of_pods.shared_nodes(everything, ours, policies[-1])
         report.look("PodGroups of all namespaces", lambda: _missing(client, everything, serving))
     return report
 

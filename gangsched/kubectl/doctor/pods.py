@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from gangsched.api.gang_spec import gang_id
 from gangsched.api.problem import quoted
 from gangsched.kubectl.doctor.finding import Finding
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod
-from gangsched.model.resources import is_accelerator
 from gangsched.model.text import counted, named
 
 QUIET_S = 30.0
@@ -71,11 +71,11 @@ def missing_pod_groups(pods: Sequence[Pod], existing: Collection[str], elsewhere
         )
 
 
-def shared_nodes(pods: Sequence[Pod], ours: Collection[str]) -> Iterator[Finding]:
+def shared_nodes(pods: Sequence[Pod], ours: Collection[str], policy: GpuPolicy) -> Iterator[Finding]:
     """Nodes on which several schedulers have put pods with accelerators; the names of `ours` are one scheduler."""
     by_node: dict[str, set[str]] = defaultdict(set)
     for pod in pods:
-        if pod.node_name and pod.live and any(is_accelerator(name) for name, _ in pod.shape.requests):
+        if pod.node_name and pod.live and any(policy.is_accelerator(name) for name, _ in pod.shape.requests):
             by_node[pod.node_name].add("gangsched" if pod.scheduler_name in ours else pod.scheduler_name)
     shared = {node: names for node, names in by_node.items() if len(names) > 1}
     if shared:

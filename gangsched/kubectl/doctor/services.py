@@ -13,6 +13,7 @@ from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kubectl.doctor.finding import Finding
+from gangsched.model.gpu_policy import GpuPolicy
 
 VOLCANO = "scheduling.volcano.sh"
 READ = (X_K8S, SIGS, NATIVE)
@@ -28,6 +29,7 @@ class Scheduler(NamedTuple):
     where: tuple[str, ...]
     versions: tuple[str, ...]
     names: tuple[str, ...]
+    policy: GpuPolicy
     findings: tuple[Finding, ...]
 
 
@@ -35,12 +37,15 @@ def scheduler(client: BlockingClient) -> Scheduler:
     """By the label of its Deployments, in any namespace. Raises Fault."""
     deployments = client.get(DEPLOYMENTS).get("items") or ()
     names: list[str] = []
+    accelerators: set[str] = set()
     findings: list[Finding] = []
     versions = set()
     for deployment in deployments:
         namespace, name = (str(deployment["metadata"][key]) for key in ("namespace", "name"))
         container = deployment["spec"]["template"]["spec"]["containers"][0]
-        stated = _settings(client, namespace, deployment["spec"]["template"]["spec"]).get("scheduler_names")
+        settings = _settings(client, namespace, deployment["spec"]["template"]["spec"])
+        accelerators |= gpu_policy(settings).accelerators
+        stated = settings.get("scheduler_names")
         names += [stated] if isinstance(stated, str) else map(str, stated or ["gangsched"])
         image = str(container.get("image") or "")
         versions.add(image.rpartition(":")[2] if ":" in image.rpartition("/")[2] else image)
@@ -71,7 +76,15 @@ def scheduler(client: BlockingClient) -> Scheduler:
             )
         )
     found = tuple(f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in deployments)
-    return Scheduler(found, tuple(sorted(versions)), tuple(dict.fromkeys(names)), tuple(findings))
+    policy = GpuPolicy(accelerators=frozenset(accelerators))
+    return Scheduler(found, tuple(sorted(versions)), tuple(dict.fromkeys(names)), policy, tuple(findings))
+
+
+def gpu_policy(settings: Mapping[str, Any]) -> GpuPolicy:
+    """What counts as an accelerator with these settings, in which a list may be one text with commas."""
+    stated = settings.get("accelerators") or ()
+    names = stated.split(",") if isinstance(stated, str) else map(str, stated)
+    return GpuPolicy(accelerators=frozenset(name.strip() for name in names))
 
 
 def scheduler_settings(client: BlockingClient) -> dict[str, Any]:

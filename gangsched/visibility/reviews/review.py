@@ -85,7 +85,8 @@ class Reviewer:
 
     def hypothetical(self, wanted: Wanted) -> Hypothetical:
         """The group that it would be."""
-        return hypothetical(wanted, self._planning.defaults, created_s=int(self._clocks.wall_s()))
+        planning = self._planning
+        return hypothetical(wanted, planning.defaults, planning.policy, created_s=int(self._clocks.wall_s()))
 
     def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:
         """Plan a group that does not exist, on the present snapshot or a changed one.

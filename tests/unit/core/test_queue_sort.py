@@ -5,10 +5,16 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from msgspec import structs
+
+from gangsched.core import search
 from gangsched.core.cycle import Limits, plan
-from gangsched.core.queue_sort import group_key, in_turns, member_key
+from gangsched.core.queue_sort import group_key, in_member_order, in_turns
+from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
-from tests.builders import gang, group, node, pod, shape, snapshot, verdict_on
+from gangsched.state.scheduling import Rules
+from tests.builders import gang, gang_metadata, group, node, pod, shape, snapshot, verdict_on
+from tests.world import World
 
 
 def test_groups_are_ordered_by_priority_then_age_then_id() -> None:
@@ -43,7 +49,7 @@ def test_namespaces_take_turns() -> None:
 def test_members_are_ordered_by_priority_size_and_name() -> None:
     """Q5: priority descending, larger request first, then name."""
     pods = [pod("c", gpus=1), pod("b", gpus=1), pod("a", gpus=4), pod("z", gpus=1, priority=5)]
-    assert [each.name for each in sorted(pods, key=member_key)] == ["z", "a", "b", "c"]
+    assert [each.name for each in in_member_order(pods, GpuPolicy())] == ["z", "a", "b", "c"]
 
 
 def test_order_of_the_queue_does_not_matter() -> None:
@@ -95,4 +101,21 @@ def test_plan_is_bounded_by_count_and_names_what_is_left() -> None:
 def test_sizes_are_compared_by_accelerators_then_cpu_then_memory() -> None:
     """Q5: what is scarce decides which request is larger."""
     small_gpu, much_cpu = pod("a", of=shape(1, 100)), pod("b", of=shape(0, 64_000))
-    assert sorted([much_cpu, small_gpu], key=member_key) == [small_gpu, much_cpu]
+    assert in_member_order([much_cpu, small_gpu], GpuPolicy()) == (small_gpu, much_cpu)
+
+
+def test_what_the_administrator_calls_an_accelerator_counts_as_one() -> None:
+    """Q5: the setting `accelerators` decides which member is larger, in the order of the queue and in the search."""
+    tpu = replace(shape(0, 100), requests=(("cpu", 100), ("example.com/tpu", 1)))
+    small_tpu, much_cpu = pod("b", of=tpu), pod("a", of=shape(0, 64_000))
+    policy = GpuPolicy(accelerators=frozenset({"example.com/tpu"}))
+    assert in_member_order([much_cpu, small_tpu], GpuPolicy()) == (much_cpu, small_tpu)
+    assert in_member_order([much_cpu, small_tpu], policy) == (small_tpu, much_cpu)
+    for each, first in ((GpuPolicy(), "a"), (policy, "b")):
+        world = World(rules=Rules(policy=each))
+        stated = gang_metadata("g", min_member=2)
+        world.create(*(structs.replace(member, gang_metadata=stated) for member in (much_cpu, small_tpu)))
+        world.settle()
+        assert world.state.registry.view("ns/g").pending[0].name == first
+        items = search._items([world.state.registry.view("ns/g")], each)
+        assert items[0].pods[0].name == first

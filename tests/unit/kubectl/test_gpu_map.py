@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
@@ -45,6 +46,26 @@ def test_each_unit_has_the_letter_of_its_user(tmp_path: Path) -> None:
         "unschedulable": False,
         "users": {"team/a": 2, "team/b": 1},
     }
+
+
+def test_what_the_settings_call_an_accelerator_is_drawn(tmp_path: Path) -> None:
+    """The setting `accelerators` of the installed scheduler counts, where its Deployment and ConfigMap may be read."""
+    machine = node("n0", 0)
+    machine["status"]["allocatable"]["example.com/tpu"] = "2"
+    mounted = {"containers": [{"name": "c", "image": "i"}], "volumes": [{"configMap": {"name": "gangsched"}}]}
+    meta: dict[str, Any] = {"name": "gangsched", "namespace": "gangsched-system"}
+    meta["labels"] = {"app.kubernetes.io/name": "gangsched"}
+    answers = {
+        NODES: listed(machine),
+        PODS: listed(),
+        "/apis/apps/v1/deployments": listed({"metadata": meta, "spec": {"template": {"spec": mounted}}}),
+        "/api/v1/namespaces/gangsched-system/configmaps/gangsched": {
+            "data": {"config.yaml": "accelerators: [example.com/tpu]"}
+        },
+    }
+    with served(tmp_path, answers) as (_, kubeconfig):
+        text = CliRunner().invoke(cli, ["map", "--kubeconfig", str(kubeconfig)])
+    assert text.output.startswith("2 of 2 example.com/tpu are free on 1 node"), text.output
 
 
 def test_who_may_not_list_nodes_is_told_which_right_is_lacking(tmp_path: Path) -> None:
