@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from gangsched.core.filter import may_stay, restricts, static_fit
+from gangsched.core.filter import may_stay, narrow, restricts, static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.pod_counts import PodCounts
@@ -97,6 +97,7 @@ class Ledger:
         self._recalled: dict[Hashable, tuple[int, Any]] = {}
         self._snapshot = snapshot
         self._respected = 0  # nominations, from the highest priority on
+        self._in_use: Ints | None = None  # promised room that is not taken twice, for who leaves for it is still there
         self._spared = ""  # the group whose nominations among them are not
         self._usual: dict[str, dict[str, int]] = {}
         self._packed_by: dict[Shape, tuple[str, int]] = {}
@@ -248,8 +249,39 @@ class Ledger:
         return [self._snapshot.nominations[index] for index in positions if index < self._respected]
 
     def _promise(self, nominations: Sequence[Nomination], sign: int) -> None:
-        """Take the room of nominations (+1) or give it back (-1)."""
+        """Take the room of nominations (+1) or give it back (-1), but for what is in use by those who leave for it."""
         self.move(((each.pod, each.node) for each in nominations), sign)
+        self.count_on((each for each in nominations if each.freed), sign)
+
+    def count_on(self, nominations: Iterable[Nomination], sign: int = 1) -> None:
+        """What of this room is still in use by pods that leave for it is not taken a second time, or (-1) is again."""
+        found = [
+            (self.resources[name], self.table.index[each.node], amount)
+            for each in nominations
+            if each.freed and each.node in self.table.index
+            for name, amount in each.freed
+            if name in self.resources
+        ]
+        if found:
+            rows, nodes, amounts = np.array(found, dtype=np.int64).T
+            self._count_once(rows, nodes, sign * amounts)
+
+    def leave_for_promises(self) -> None:
+        """Those who leave for promised room are about to be taken off the ledger: nothing of it is in use by them."""
+        if self._in_use is not None:
+            rows, nodes = np.nonzero(self._in_use)
+            self._count_once(rows, nodes, -self._in_use[rows, nodes])
+
+    def _count_once(self, rows: Ints, nodes: Ints, amounts: Ints) -> None:
+        self._journal.append(partial(Ledger._count, rows=rows, nodes=nodes, amounts=-amounts))
+        self._count(rows, nodes, amounts)
+
+    def _count(self, rows: Ints, nodes: Ints, amounts: Ints) -> None:
+        if self._in_use is None:
+            self._in_use = np.zeros_like(self.free)
+        for counted in (self._in_use, self.free):
+            np.add.at(counted, (rows, nodes), amounts)
+        self._touched.append(np.unique(nodes))
 
     def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
         """Take room for pods, each on its node (+1), or give it back (-1), all of one shape at once.
@@ -302,6 +334,11 @@ class Ledger:
         stays = may_stay(pod, index, self.occupancy)
         self.occupancy.take_back((pod,), (index,), -1)
         return stays
+
+    def takes(self, pod: Pod, node: str) -> bool:
+        """Whether Filter lets one more such pod onto `node`, as things are."""
+        index = self.table.index.get(node)
+        return index is not None and bool(narrow(pod, self.room(pod.shape), self.occupancy)[index])
 
     def _take_back(self, pods: Sequence[Pod], nodes: Ints, counts: Ints, where: Sequence[int], sign: int) -> None:
         self._add(pods[0].shape, nodes, counts)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.pods_by_node import PodsByNode
+from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Storage
 
 Ints = npt.NDArray[np.int64]
@@ -108,12 +109,14 @@ class Nomination(NamedTuple):
 
     `pod` has the pod's shape and priority and nothing else: no labels, namespace or claims that others might look at.
     `group` is the id of the group that we make room for, which its own nominations do not keep off; "" for a pod of
-    another scheduler.
+    another scheduler. `freed` of its room is still in use by pods that leave for it: this much comes free for it alone,
+    so that it takes no other room until then.
     """
 
     node: str
     pod: Pod
     group: str = ""
+    freed: ResourceVector = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

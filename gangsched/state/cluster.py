@@ -174,13 +174,19 @@ class Cluster:
             self._touched.add(node)
 
     def nominate(self, uid: str, nomination: Nomination | None) -> None:
-        """Another scheduler promised a pod of its own room on a node, or none any more (semantics F1)."""
-        old = self._nominations.pop(uid, None)
+        """Room on a node is promised to a pod, by us (V10) or another scheduler (F1); or it is not any more."""
+        old = self._nominations.get(uid)
+        if old == nomination:
+            return
         if nomination is not None:
             self._nominations[uid] = nomination
-        if old != nomination:
-            self._snapshot = None
-            self._grown.update(each.node for each in (old, nomination) if each is not None)
+        else:
+            del self._nominations[uid]
+        self._snapshot = None
+        if old is not None and (nomination is None or nomination[:3] != old[:3]):
+            self._grown.add(old.node)
+        if nomination is not None and not nomination.group:
+            self._grown.add(nomination.node)  # members that are held there may be held no more
 
     def open(self, nodes: Iterable[str]) -> None:
         """Groups that were kept off these nodes are not any more."""
@@ -242,6 +248,7 @@ class Cluster:
         for each in self._nominations.values():
             if each.node == node and each.pod.priority >= pod.priority:
                 promised.update(dict(each.pod.shape.requests))
+                promised.subtract(dict(each.freed))
         if not self._holds(pod, node, promised):
             return False
         return bool(static_fit(pod.shape, self._table).mask[self._table.index[node]])

@@ -76,6 +76,7 @@ class Attempt:
                 return Found(placed, released=self._needed_promises(placed))
         leaving = np.flatnonzero(self.columns.leaving & (self.columns.node >= 0)).tolist()
         if leaving:
+            ledger.leave_for_promises()
             ledger.move(self._pods(leaving), -1)
             if (placed := self._placed(sums)) is not None:
                 return Found(placed, released=self._needed_promises(placed), awaited=True)

@@ -7,8 +7,10 @@ told, and nothing is changed by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import ceil, inf
 
 import numpy as np
@@ -22,7 +24,7 @@ from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import standing
-from gangsched.model.gang import Group, Rank, Refusal
+from gangsched.model.gang import Group, Placement, Rank, Refusal
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.preemption import (
     STUCK_S,
@@ -34,6 +36,8 @@ from gangsched.model.preemption import (
     Victim,
     VictimScope,
 )
+from gangsched.model.resources import covered
+from gangsched.model.snapshot import Nomination
 
 PODS_A_STEP = 4
 """Running pods that are looked at in what counts as a step of the plan's search."""
@@ -218,6 +222,7 @@ class Preemptions:
             self._release(each)
         self.ledger.move(((each.pod, each.node) for each in found.placements), 1)
         preemption, told = self._decision(found)
+        self.ledger.count_on(self._beside(found))
         if found.choice is not None:
             self.columns.leave(found.choice.pods)
         self._in_vain.clear()  # what goes may leave more room than is taken
@@ -254,6 +259,19 @@ class Preemptions:
         told = sentences.nominated(found.placements, pods=len(going), gangs=number, deadline_s=deadline_s)
         return preemption, told
 
+    def _beside(self, found: Found) -> Iterator[Nomination]:
+        """The places, with what of each is still in use by those who leave for it (V10)."""
+        columns, index = self.columns, self.ledger.table.index
+        goes = columns.leaving | columns.mask(found.choice.pods) if found.choice is not None else columns.leaving
+        nodes = np.array([index[each.node] for each in found.placements], dtype=np.int64)
+        there: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        for i in np.flatnonzero(goes & np.isin(columns.node, nodes)).tolist():
+            there[int(columns.node[i])].update(dict(columns.pod(i).shape.requests))
+        for node, placed in groupby(sorted(found.placements, key=_node), key=_node):
+            pods = [each.pod for each in placed]
+            for pod, freed in zip(pods, covered([pod.shape.requests for pod in pods], there[index[node]]), strict=True):
+                yield Nomination(node, pod, freed=freed)
+
     def _victims(self, found: Found) -> dict[int, Victim]:
         """By number the pods that are taken, and as what."""
         if found.choice is None:
@@ -270,6 +288,10 @@ class Preemptions:
             node, is_overdue = columns.running[i].node, pod.uid in overdue
             victims[i] = Victim(pod.uid, pod.namespace, pod.name, node, of, group, kind, pod.priority, is_overdue)
         return victims
+
+
+def _node(placement: Placement) -> str:
+    return placement.node
 
 
 def _priority(holder: Group) -> int:

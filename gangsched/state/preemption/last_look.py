@@ -5,13 +5,14 @@ Law: whoever is evicted must still be needed and may be evicted as decided: no g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from gangsched.model.gang import Placement
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED
-from gangsched.state.preemption.nomination import NominationRecord
+from gangsched.state.preemption.nomination import Fate, NominationRecord
 from gangsched.state.preemption.room import Room
 
 
@@ -30,12 +31,12 @@ def changed(record: NominationRecord, registry: Registry, victims: frozenset[str
     return ""
 
 
-def needless(record: NominationRecord, members: MemberStore, room: Room) -> list[str]:
+def needless(record: NominationRecord, members: MemberStore, room: Room, places: Sequence[Placement]) -> list[str]:
     """The victims that need not go (any more), dearest units first; `room` keeps them where they are from then on."""
     spared: list[str] = []
     for unit in _units(record):
         there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]
-        if room.spares((member.pod, member.node) for member in there):
+        if room.spares(record, places, [(member.pod, member.node) for member in there]):
             spared += unit
     return spared
 
@@ -49,7 +50,8 @@ def _falls_below(gang_id: str, registry: Registry, victims: frozenset[str]) -> b
 def _units(record: NominationRecord) -> Iterator[list[str]]:
     """The victims that go together, the highest priority first, whole groups before single pods."""
     found: dict[tuple[str, str], list[Victim]] = {}
-    for uid, victim in record.victims.items():
+    for uid in record.of(Fate.MARKED):
+        victim = record.victims[uid]
         key = ("core", victim.group) if victim.kind is UnitKind.CORE else ("pod", uid)
         found.setdefault(key, []).append(victim)
     for unit in sorted(found.values(), key=_dearest):

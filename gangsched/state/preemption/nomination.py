@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gangsched.model.gang import Placement
+from gangsched.model.gang import Placement, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import Preemption, Victim
 from gangsched.model.protocol import NominatedMember
-from gangsched.model.snapshot import Nomination, Snapshot
+from gangsched.model.resources import ResourceVector
+from gangsched.model.snapshot import Nomination
 
 
 class Stage(StrEnum):
@@ -58,11 +59,11 @@ class Seat:
         """The member on its node."""
         return Placement(self.pod, self.node)
 
-    def promise(self, group: str) -> Nomination:
-        """The room as others see it."""
+    def promise(self, group: str, freed: ResourceVector = ()) -> Nomination:
+        """The room as others see it; `freed` of it is still in use by those who leave for it."""
         pod = self.pod
         stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
-        return Nomination(self.node, stand_in, group)
+        return Nomination(self.node, stand_in, group, freed)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -70,13 +71,14 @@ class NominationRecord:
     """The nomination of one group. Times are monotonic seconds.
 
     `seats` are by uid of the member, `victims` and `fates` by uid of the victim. `awaited` are pods that were leaving
-    anyway when it was decided (V4). `unwritten` counts orders to nominate that are not answered. `lost` is why it
-    cannot succeed, "" while it can; it ends when the group is refused after that. `seen` is the snapshot on which it
-    was looked at last.
+    anyway when it was decided (V4). `unwritten` counts orders to nominate that are not answered, `inherited` are
+    victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; it ends when the group
+    is refused after that. `told` is what is told of it, and `due_s` when it must be looked at even if nothing changes.
     """
 
     id: str
     group: str
+    serial: int
     decision: Preemption
     seats: dict[str, Seat]
     victims: dict[str, Victim]
@@ -88,12 +90,19 @@ class NominationRecord:
     unwritten: int = 0
     lost: str = ""
     expired: bool = False
-    seen: Snapshot | None = None
+    inherited: list[Victim] = field(default_factory=list)
+    told: Refusal | None = None
+    due_s: float = 0.0
 
     @property
     def lowest_priority(self) -> int:
         """That of the member for which the most other nominations count."""
         return min((seat.pod.priority for seat in self.seats.values()), default=0)
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether other nodes than its own may matter to it."""
+        return any(seat.pod.claims or seat.pod.shape.inter_pod is not None for seat in self.seats.values())
 
     @property
     def placements(self) -> list[Placement]:

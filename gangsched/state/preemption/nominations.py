@@ -6,13 +6,13 @@ nomination ends: the group starts, the room is lost, or the deadline passes. Wha
 
 from __future__ import annotations
 
-from collections.abc import ValuesView
+import math
+from collections.abc import Iterable, Set, ValuesView
 from dataclasses import replace
 from itertools import count
 
 from gangsched.core.preemption.sentences import nominated as nominated_to
 from gangsched.model.gang import Refusal
-from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import STUCK_S, Preemption, UnitKind, Victim
 from gangsched.model.protocol import (
@@ -31,12 +31,11 @@ from gangsched.model.reasons import Reason
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.members import State
 from gangsched.state.preemption import last_look, seats, telling
 from gangsched.state.preemption.back_off import BackOff
 from gangsched.state.preemption.journal import Journal
 from gangsched.state.preemption.nomination import Fate, NominationRecord, Result, Seat, Stage, nominated
-from gangsched.state.preemption.room import Room
+from gangsched.state.preemption.promised import Promised
 from gangsched.state.preemption.taken import TakenGroups
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
@@ -45,7 +44,10 @@ CHANGED = "the group is not the one any more that room was made for"
 
 
 class Nominations:
-    """The nominations by group. Changes promises in `cluster`, groups in `registry` and the queue."""
+    """The nominations by group. Changes promises in `cluster`, groups in `registry` and the queue.
+
+    `looks` counts how often one was looked at, for tests.
+    """
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class Nominations:
         *,
         avoid_s: float,
     ) -> None:
+        self.looks = 0
         self.journal = Journal(registry)
         self.back_off = BackOff()
         self.taken = TakenGroups(members, registry, queue)
@@ -69,7 +72,8 @@ class Nominations:
         self._of_group: dict[str, NominationRecord] = {}
         self._of_id: dict[str, NominationRecord] = {}
         self._serial = count(1)
-        self._wall_s = 0.0
+        self._promised = Promised(members, cluster)
+        self._stale: set[str] = set()
         self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
 
     # --- what is asked of them --------------------------------------------------------------------------------------
@@ -84,7 +88,7 @@ class Nominations:
 
     def victims(self) -> frozenset[str]:
         """The uids of all victims."""
-        return frozenset(uid for record in self._of_group.values() for uid in record.victims)
+        return self._promised.victims()
 
     def wants(self, order: Evict) -> bool:
         """Whether an eviction may be sent (again): its nomination lives and still counts on it (V13)."""
@@ -93,42 +97,60 @@ class Nominations:
 
     def told(self) -> dict[str, Refusal]:
         """By group what is told while its nomination is under way (semantics V20)."""
-        return {group_id: self._told(record) for group_id, record in self._of_group.items()}
+        return {id_: record.told or self._told(record) for id_, record in self._of_group.items()}
 
     def next_deadline_s(self) -> float | None:
         """When `look` must be called even if no message comes."""
-        live = [record for record in self._of_group.values() if not record.lost]
-        seated = (seat.vacant_s for record in live for seat in record.seats.values())
-        vacant = (vacant_s + seats.VACANT_S for vacant_s in seated if vacant_s is not None)
-        return min((*(self.deadline_s(record) for record in live), *vacant), default=None)
+        return min((record.due_s for record in self._of_group.values()), default=None)
+
+    def obstacle(self, group: str, decision: Preemption) -> str:
+        """Why the decision would not hold, "" if it does; it is none of those that are under way."""
+        record = self._record(group, decision, 0.0)
+        self._promised.keep(record)
+        try:
+            return self._promised.room().obstacle(record, record.placements)
+        finally:
+            self._promised.drop(record)
+
+    def changed(self, group_id: str) -> None:
+        """The group has changed, so its nomination is looked at."""
+        self._stale.add(group_id)
 
     # --- the life of one --------------------------------------------------------------------------------------------
 
     def begin(self, group: GroupRecord, decision: Preemption, now_s: float) -> list[Action]:
         """A decision is committed: its room is promised, and everything is written that a restart needs (V13)."""
-        record = NominationRecord(
-            id=f"{group.id}@{int(now_s + self._offset_s)}.{next(self._serial)}",
-            group=group.id,
-            decision=decision,
-            seats={},
-            victims={victim.uid: victim for victim in decision.victims},
-            fates={victim.uid: Fate.MARKED for victim in decision.victims},
-            awaited=frozenset(decision.awaited),
-            began_s=now_s,
-            deadline_s=max(decision.deadline_s - self._offset_s, now_s + STUCK_S),
-            unwritten=1,
-        )
+        record = self._record(group.id, decision, now_s)
         self._of_group[group.id] = self._of_id[record.id] = record
-        gangs = (self._members[each.pod.uid].gang for each in decision.placements)
-        kept = (Seat(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
-        self._keep(record, {seat.pod.uid: seat for seat in kept})
+        self._keep(record, record.seats)
         for victim in decision.victims:
             if victim.kind is UnitKind.CORE:
                 self.taken.take(victim.group, victim.uid)
         group.nominated = True
         self._registry.changed(group.id)
-        marked = tuple(PodRef(each.uid, each.namespace, each.name) for each in decision.victims)
-        return [PreparePreemption(record.id, record.members, marked)]
+        return [PreparePreemption(record.id, record.members, _refs(record.victims.values()))]
+
+    def _record(self, group: str, decision: Preemption, now_s: float) -> NominationRecord:
+        """A new one; a victim is that of one nomination, and others only wait for it."""
+        known = self._promised.victims()
+        own = [each for each in decision.victims if each.uid not in known]
+        gangs = (self._members[each.pod.uid].gang for each in decision.placements)
+        kept = (Seat(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
+        serial = next(self._serial)
+        return NominationRecord(
+            id=f"{group}@{int(now_s + self._offset_s)}.{serial}",
+            group=group,
+            serial=serial,
+            decision=decision,
+            seats={seat.pod.uid: seat for seat in kept},
+            victims={victim.uid: victim for victim in own},
+            fates={victim.uid: Fate.MARKED for victim in own},
+            awaited=frozenset((*decision.awaited, *(each.uid for each in decision.victims if each.uid in known))),
+            began_s=now_s,
+            deadline_s=max(decision.deadline_s - self._offset_s, now_s + STUCK_S),
+            unwritten=1,
+            due_s=now_s,
+        )
 
     def prepared(self, answer: PreemptionPrepared) -> None:
         """What a restart needs is written, or not: then nobody is harmed."""
@@ -140,7 +162,7 @@ class Nominations:
             others = [each for each in record.victims.values() if not self._may_name(record, each)]
             self._lose(record, telling.not_nominated(answer.failed, others))
         elif record.stage is Stage.PREPARING and not record.unwritten:
-            record.stage = Stage.PREPARED if record.victims else Stage.EVICTING
+            record.stage = Stage.PREPARED if record.of(Fate.MARKED) else Stage.EVICTING
             self._queue.activate(record.group)
 
     def evicted(self, answer: Evicted, now_s: float) -> tuple[RecordEvent, ...]:
@@ -172,10 +194,16 @@ class Nominations:
         return tuple(self.journal.delayed(group, record.victims[answer.uid], answer.message))
 
     def look(self, now_s: float, wall_s: float) -> list[Action]:
-        """Bring all of them up to date with what was applied; `wall_s` is the present in seconds since the epoch."""
-        self._wall_s, self._offset_s = wall_s, wall_s - now_s
+        """Bring them up to date with what was applied; `wall_s` is the present in seconds since the epoch.
+
+        Those are looked at that rest on what has changed, or whose time has come.
+        """
+        self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()
-        return [action for record in list(self._of_group.values()) for action in self._look_at(record, now_s)]
+        stale, self._stale = self._stale, set()
+        stale |= {record.group for record in self._of_group.values() if record.due_s <= now_s}
+        actions = self._look_at(stale, now_s)
+        return actions + self._look_at(self._promised.stale(self._of_group.values()) - stale, now_s)
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """A verdict on the group is committed: a nomination begins, goes on or ends."""
@@ -192,13 +220,13 @@ class Nominations:
             return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
         return self._evict(record, now_s) if record.stage is Stage.PREPARED else []
 
-    def _was_evicted(self, record: NominationRecord, uid: str) -> bool:
-        """Whether we evicted the victim; the watch may show that it goes before the eviction is answered."""
-        fate = record.fates[uid]
-        is_there = uid in self._members.uids()
-        return fate is Fate.EVICTED or (fate is Fate.ORDERED and is_there and self._members[uid].pod.deleting)
+    def _look_at(self, groups: Set[str], now_s: float) -> list[Action]:
+        """Look at the nominations of these groups, the oldest first."""
+        records = [record for group_id in groups if (record := self._of_group.get(group_id)) is not None]
+        return [action for record in sorted(records, key=_age) for action in self._look_at_one(record, now_s)]
 
-    def _look_at(self, record: NominationRecord, now_s: float) -> list[Action]:
+    def _look_at_one(self, record: NominationRecord, now_s: float) -> list[Action]:
+        self.looks += 1
         group = self._registry.groups.get(record.group)
         if group is None or not seats.waiting(group, self._registry):
             record.lost = record.lost or "its pods are gone"
@@ -207,16 +235,36 @@ class Nominations:
             group.nominated = True
             self._lose(record, CHANGED)
         actions = self._seat(record, group, now_s)
-        snapshot = self._cluster.snapshot()
-        if record.seen is not snapshot:
-            record.seen = snapshot
-            if cause := self._room(record).obstacle():
-                self._lose(record, cause)
-            self._tell_anew(record, group, now_s)
-        if now_s >= self.deadline_s(record):
+        ends_s = self.deadline_s(record)
+        if now_s >= ends_s:
             record.expired = record.expired or not record.lost
             self._lose(record, "what was to be evicted has not ended in time")
+        self._give_way(record)
+        self._tell_anew(record, group, now_s)
+        if record.inherited:
+            inherited, record.inherited = record.inherited, []
+            actions.append(PreparePreemption(record.id, (), _refs(inherited)))
+            record.unwritten += 1
+        vacant = (seat.vacant_s + seats.VACANT_S for seat in record.seats.values() if seat.vacant_s is not None)
+        record.due_s = math.inf if record.lost else min((ends_s, *vacant))
+        if not record.lost and self._has_room(record):
+            self._queue.activate(record.group)
         return actions
+
+    def _give_way(self, record: NominationRecord) -> None:
+        """Where the room of all promises is not enough any more, one after the other is lost."""
+        while not record.lost:
+            places, room = self._promised.unplaced(record), self._promised.room()
+            cause = room.obstacle(record, places)
+            if not cause:
+                return
+            loser = room.gives_way(record, places)
+            assert isinstance(loser, NominationRecord)
+            self._lose(loser, cause)
+
+    def _has_room(self, record: NominationRecord) -> bool:
+        """Whether those who leave for it have left its nodes, so that it may start there (V11)."""
+        return not self._promised.freed(record)
 
     def _seat(self, record: NominationRecord, group: GroupRecord, now_s: float) -> list[Action]:
         """Follow changes of the group's members: who replaces one takes over its node (V12)."""
@@ -237,29 +285,33 @@ class Nominations:
         """The last look, and the evictions (V13, 3 and 4)."""
         if record.unwritten or len(record.placements) < len(record.seats):
             return []
-        room = self._room(record)
-        record.lost = last_look.changed(record, self._registry, self.victims()) or room.obstacle()
+        places, room = self._promised.unplaced(record), self._promised.room()
+        record.lost = last_look.changed(record, self._registry, self.victims()) or room.obstacle(record, places)
+        record.lost = record.lost or room.admits(places)
         if record.lost:
             return self._end(record, Result.LOST, now_s)
-        for uid in last_look.needless(record, self._members, room):
+        for uid in last_look.needless(record, self._members, room, places):
             self.taken.give_back(record.victims[uid].group, uid)
+            self._promised.stays(uid)
             del record.victims[uid], record.fates[uid]
         record.stage = Stage.EVICTING
         self.journal.evicting(record)
-        for uid in record.fates:
+        ordered = record.of(Fate.MARKED)
+        for uid in ordered:
             record.fates[uid] = Fate.ORDERED
         breaks = record.decision.harm is not None and record.decision.harm.budgets_broken > 0
         return [
             Evict(record.id, each.uid, each.namespace, each.name, record.deadline_s, delete=breaks)
-            for each in record.victims.values()
+            for each in map(record.victims.__getitem__, ordered)
         ]
 
     def _end(self, record: NominationRecord, result: Result, now_s: float) -> list[Action]:
         """Give back what it took; evictions that are not sent are not sent any more (V12)."""
         del self._of_group[record.group], self._of_id[record.id]
         members = record.members
-        self._keep(record, {})
-        evicted = {uid for uid in record.victims if self._was_evicted(record, uid)}
+        self._hand_on(record)
+        self._promised.drop(record)
+        evicted = {uid for uid in record.victims if self._promised.was_evicted(record, uid)}
         for uid, victim in record.victims.items():
             if uid not in evicted:
                 self.taken.give_back(victim.group, uid)
@@ -286,15 +338,34 @@ class Nominations:
 
     def _keep(self, record: NominationRecord, kept: dict[str, Seat]) -> None:
         """Promise the room of these seats, and of no others (V10)."""
-        for uid in record.seats.keys() | kept.keys():
-            promise = kept[uid].promise(record.group) if uid in kept else None
-            self._cluster.nominate(f"{record.group} {uid}", promise)
         record.seats = kept
+        self._promised.keep(record)
 
     def _lose(self, record: NominationRecord, cause: str) -> None:
         """It cannot succeed; it ends when the group is refused again, for it may fit elsewhere (V11)."""
-        record.lost = record.lost or cause
+        if not record.lost:
+            record.lost = cause
+            self._hand_on(record)
+            self._promised.changed()
         self._queue.activate(record.group)
+
+    def _hand_on(self, record: NominationRecord) -> None:
+        """Who counts on it that a victim goes has it evicted itself, with all that goes with it."""
+        for uid in record.of(Fate.MARKED) + record.of(Fate.ORDERED):
+            heir = self._promised.heir(record, uid) if uid in record.fates else None
+            if heir is None or self._promised.was_evicted(record, uid):
+                continue
+            of = record.victims[uid]
+            unit = [each for each in record.victims.values() if of.kind is UnitKind.CORE and each.group == of.group]
+            for each in unit or [of]:
+                if not self._promised.was_evicted(record, each.uid):
+                    heir.victims[each.uid], heir.fates[each.uid] = each, Fate.MARKED
+                    heir.inherited.append(each)
+                    del record.victims[each.uid], record.fates[each.uid]
+            heir.awaited -= heir.victims.keys()
+            heir.stage = Stage.PREPARING
+            self._promised.keep(heir)
+            self._stale.add(heir.group)
 
     def _may_name(self, record: NominationRecord, victim: Victim) -> bool:
         """Whether the whole group is in the namespace of the victim (V22)."""
@@ -306,24 +377,6 @@ class Nominations:
         gangs = [self._registry.gangs[gang_id] for gang_id in group.gangs]
         waiting = seats.waiting(group, self._registry)
         return all(not waiting if gang.plain else gang.permit is not None and not gang.incomplete for gang in gangs)
-
-    def _room(self, record: NominationRecord) -> Room:
-        """The cluster once everything has left that is to leave, or is leaving its nodes (V4)."""
-        uids = {*record.victims, *record.awaited}
-        uids.update(uid for seat in record.seats.values() for uid in self._cluster.residents(seat.node))
-        leaving: dict[str, tuple[Pod, str]] = {}
-        for uid in uids:
-            member = self._members.get(uid)
-            if member is None or not member.node or self._is_stuck(member.pod):
-                continue
-            if member.state is State.TERMINATING or uid in record.victims:
-                leaving[uid] = member.pod, member.node
-        unplaced = [each for each in record.placements if not self._members.node_of(each.pod.uid)]
-        return Room(self._cluster.snapshot(), record.group, unplaced, leaving)
-
-    def _is_stuck(self, pod: Pod) -> bool:
-        """Whether a pod should have ended long ago; only `look` at the deadline finds this in a victim."""
-        return bool(pod.deletion_s) and self._wall_s >= pod.deletion_s + STUCK_S
 
     def deadline_s(self, record: NominationRecord) -> float:
         """The monotonic second at which the last victim is stuck (V12)."""
@@ -341,7 +394,16 @@ class Nominations:
 
     def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:
         """The group is told how many it still waits for."""
-        told, verdict = self._told(record), group.verdict
+        record.told = told = self._told(record)
+        verdict = group.verdict
         if verdict is not None and verdict.reason is Reason.PREEMPTING and verdict.told != told:
             group.verdict = replace(verdict, told=told)
             self._reports.note(group.id, now_s)
+
+
+def _refs(victims: Iterable[Victim]) -> tuple[PodRef, ...]:
+    return tuple(PodRef(each.uid, each.namespace, each.name) for each in victims)
+
+
+def _age(record: NominationRecord) -> int:
+    return record.serial

@@ -152,13 +152,14 @@ class Preemptions:
     def changed(self, group_id: str) -> None:
         """The group changed: what was found of it is void."""
         self._known.pop(group_id, None)
+        self.nominations.changed(group_id)
 
     def forget(self, group_ids: set[str]) -> None:
         """These groups are gone."""
         self._blocked -= group_ids
         self._alone -= group_ids
         for group_id in group_ids:
-            self._known.pop(group_id, None)
+            self.changed(group_id)
             self.nominations.back_off.reset(group_id)
             self.holding_back.end(group_id, started=True)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from gangsched.core.queue_sort import group_key
 from gangsched.model.gang import Placement
-from gangsched.model.objects import Phase, Pod
+from gangsched.model.objects import Phase
 from gangsched.model.preemption import STUCK_S, Harm, Preemption, UnitKind, Victim
 from gangsched.model.protocol import Action, CancelPreemption
 from gangsched.state.cluster import Cluster
@@ -23,7 +23,6 @@ from gangsched.state.preemption import seats
 from gangsched.state.preemption.disruption_budgets import Budgets
 from gangsched.state.preemption.nomination import nominated
 from gangsched.state.preemption.nominations import Nominations
-from gangsched.state.preemption.room import Room
 
 
 def restore(
@@ -41,7 +40,7 @@ def restore(
     `breakable` are the PodDisruptionBudgets that may be broken, as the setting `last_resort` says. That a set of
     victims breaks one is stored nowhere. It is so where more of them are left than the budget allows now.
     """
-    left = _Left(members, cluster, registry, wall_s, breakable)
+    left = _Left(nominations, members, cluster, registry, wall_s, breakable)
     groups = [group for group in registry.groups.values() if left.nominated(group)]
     actions: list[Action] = []
     for group in sorted(groups, key=lambda each: group_key(registry.group(each.id, now_s))):
@@ -58,8 +57,15 @@ class _Left:
     """What the API objects say of nominations."""
 
     def __init__(
-        self, members: MemberStore, cluster: Cluster, registry: Registry, wall_s: float, breakable: Budgets
+        self,
+        nominations: Nominations,
+        members: MemberStore,
+        cluster: Cluster,
+        registry: Registry,
+        wall_s: float,
+        breakable: Budgets,
     ) -> None:
+        self._nominations = nominations
         self._members = members
         self._cluster = cluster
         self._registry = registry
@@ -80,17 +86,15 @@ class _Left:
         victims = tuple(self._victims({placement.node for placement in placements}, lowest))
         awaited = self._terminating({placement.node for placement in placements})
         going = [*awaited, *(self._members[victim.uid] for victim in victims)]
-        leaving: dict[str, tuple[Pod, str]] = {member.pod.uid: (member.pod, member.node) for member in going}
-        if Room(self._cluster.snapshot(), group.id, placements, leaving).obstacle():
-            return None
         ends = (each.pod.deletion_s or int(self._wall_s) + each.pod.grace_s for each in going)
-        return Preemption(
+        decision = Preemption(
             placements=tuple(placements),
             victims=victims,
             awaited=tuple(member.pod.uid for member in awaited),
             harm=self._harm(victims),
             deadline_s=max(ends, default=int(self._wall_s)) + STUCK_S,
         )
+        return None if self._nominations.obstacle(group.id, decision) else decision
 
     def _harm(self, victims: Sequence[Victim]) -> Harm | None:
         """Which budgets the victims break; None if they break none. What else was lost was counted before."""

@@ -1,69 +1,167 @@
-"""Whether a nomination's members fit on their nodes once what leaves is gone, and which victims that needs.
+"""All promised room together: who leaves is gone, nominated members are on their nodes (semantics V10, V13).
 
-Law: a ledger of the newest snapshot is asked; nothing outside it changes. Victims and terminating pods count as gone,
-unless they are stuck (semantics V4, V13).
+Law: places count together with the pods that free them, whichever nomination those are victims of; counted alone,
+nominations on one node defeat each other. A ledger of one snapshot is asked, on which only the nodes that somebody asks
+about are filled in; nothing outside it changes. Stuck pods stay (V4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Protocol
 
 from gangsched.core.filter import static_fit
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Snapshot
+from gangsched.model.snapshot import Nomination, Snapshot
+
+Placed = tuple[Pod, str]
+"""A pod and its node."""
+
+
+class Claim(Protocol):
+    """Who is promised room; a higher `serial` is a younger one."""
+
+    serial: int
+
+    @property
+    def lowest_priority(self) -> int:
+        """That of its member for which the most other promises count."""
+
+
+class Claims(Protocol):
+    """Who was promised what, by node."""
+
+    def nodes(self) -> Iterable[str]:
+        """Every node with places or pods that leave for one."""
+
+    def places_on(self, node: str) -> Iterable[tuple[Claim, Placement]]:
+        """The members that are to run there and have no room yet."""
+
+    def leaving(self, node: str) -> Iterable[Placed]:
+        """The pods there that will be gone."""
+
+    def returning(self, claim: Claim) -> Iterable[Placed]:
+        """The pods that stay if this claim is given up."""
 
 
 class Room:
-    """The cluster as it will be for one group: `leaving` pods, by uid with their nodes, are gone, its members there."""
+    """The cluster of one snapshot as all claims together leave it."""
 
-    def __init__(
-        self, snapshot: Snapshot, group: str, placements: Sequence[Placement], leaving: Mapping[str, tuple[Pod, str]]
-    ) -> None:
-        lowest = min((placement.pod.priority for placement in placements), default=0)
-        self._placements = placements
-        self._ledger = ledger = Ledger(snapshot)
-        ledger.respect_nominations(lowest, but=group)
-        for pod, node in leaving.values():
-            ledger.release(pod, node)
-        for placement in placements:
-            _reserve(ledger, placement.pod, placement.node)
+    def __init__(self, snapshot: Snapshot, claims: Claims) -> None:
+        self._ledger = Ledger(snapshot)
+        self._claims = claims
+        self._filled: set[str] = set()
+        self._others: dict[str, list[Nomination]] = {}  # what other schedulers promised (F1)
+        for each in snapshot.nominations:
+            if not each.group:
+                self._others.setdefault(each.node, []).append(each)
 
-    def obstacle(self) -> str:
+    def obstacle(self, claim: Claim, places: Sequence[Placement]) -> str:
         """Why a member does not fit on its node, "" if all do."""
-        for placement in self._placements:
-            if not self._ledger.fits_still(placement.pod, placement.node):
-                return self._why(placement)
-        return ""
+        self._fill(places)
+        return next((self._why(each) for each in places if not self._fits(claim, each)), "")
 
-    def spares(self, pods: Iterable[tuple[Pod, str]]) -> bool:
-        """Whether all members fit even if these pods stay; if so, they do from now on."""
-        there = list(pods)
+    def admits(self, places: Sequence[Placement]) -> str:
+        """Why Filter would not let one of these onto its node now, one after the other; "" if it would."""
+        self._fill(places)
         checkpoint = self._ledger.checkpoint()
-        for pod, node in there:
-            _reserve(self._ledger, pod, node)
-        nodes = {node for _, node in there}
-        if all(self._ledger.fits_still(each.pod, each.node) for each in self._placements if each.node in nodes):
+        self._move(places, -1)
+        try:
+            for each in places:
+                if not self._ledger.takes(each.pod, each.node):
+                    return self._why(each)
+                self._move((each,), 1)
+            return ""
+        finally:
+            self._ledger.rollback(checkpoint)
+
+    def gives_way(self, claim: Claim, places: Sequence[Placement]) -> Claim:
+        """Who is to give its places up, now that those of `claim` do not all fit; they are free from then on.
+
+        The first in turn with whom the rest fits, of the lowest priority and then the youngest: it is not enough to be
+        the youngest if its victims would come back.
+        """
+        in_the_way = [each for each in places if not self._fits(claim, each)]
+        if any(not self._is_open(each) for each in in_the_way):
+            self._take_out(claim)
+            return claim
+        nodes = {each.node for each in in_the_way}
+        there = {id(each): each for node in nodes for each, _ in self._claims.places_on(node)} or {id(claim): claim}
+        in_turn = sorted(there.values(), key=lambda each: (each.lowest_priority, -each.serial))
+        for each in in_turn:
+            checkpoint = self._ledger.checkpoint()
+            self._take_out(each)
+            if all(self._fits(*left) for node in nodes for left in self._claims.places_on(node) if left[0] is not each):
+                return each
+            self._ledger.rollback(checkpoint)
+        self._take_out(in_turn[0])
+        return in_turn[0]
+
+    def spares(self, claim: Claim, places: Sequence[Placement], pods: Sequence[Placed]) -> bool:
+        """Whether all promises can be kept if these pods stay; if so, they do from now on.
+
+        The members of `claim` pass the filters anew, for spread and affinity may need it that others are gone.
+        """
+        self._fill([*places, *(Placement(pod, node) for pod, node in pods)])
+        checkpoint = self._ledger.checkpoint()
+        self._ledger.move(pods, 1)
+        there = chain.from_iterable(self._claims.places_on(node) for node in {node for _, node in pods})
+        if all(self._fits(*each) for each in there) and not self.admits(places):
             return True
         self._ledger.rollback(checkpoint)
         return False
 
-    def _why(self, placement: Placement) -> str:
-        table, name = self._ledger.table, placement.node
+    def _fill(self, places: Sequence[Placement]) -> None:
+        """Bring the nodes of these places up to date, and all others if somebody there looks at other nodes."""
+        nodes = {each.node for each in places}
+        if not self._ledger.only_room_counts([each.pod for each in places]):
+            nodes.update(self._claims.nodes())
+        new = (nodes & self._ledger.table.index.keys()) - self._filled
+        self._filled |= new
+        leaving = [each for node in sorted(new) for each in self._claims.leaving(node)]
+        self._ledger.move(leaving, -1)
+        self._move([place for node in sorted(new) for _, place in self._claims.places_on(node)], 1)
+        self._ledger.move(((each.pod, node) for node in new for each in self._others.get(node, ())), 1)
+
+    def _take_out(self, claim: Claim) -> None:
+        self._move(
+            [place for node in self._filled for each, place in self._claims.places_on(node) if each is claim], -1
+        )
+        self._ledger.move(((pod, node) for pod, node in self._claims.returning(claim) if node in self._filled), 1)
+
+    def _fits(self, claim: Claim, place: Placement) -> bool:
+        """Whether the member fits, with what others were promised of its priority and above."""
+        if self._ledger.fits_still(place.pod, place.node):
+            return True
+        lower = [each for each in self._others.get(place.node, ()) if each.pod.priority < claim.lowest_priority]
+        if not lower:
+            return False
+        checkpoint = self._ledger.checkpoint()
+        self._ledger.move(((each.pod, each.node) for each in lower), -1)
+        fits = self._ledger.fits_still(place.pod, place.node)
+        self._ledger.rollback(checkpoint)
+        return fits
+
+    def _move(self, places: Iterable[Placement], sign: int) -> None:
+        self._ledger.move(((each.pod, each.node) for each in places), sign)
+
+    def _is_open(self, place: Placement) -> bool:
+        """Whether the node is there and takes such pods, room aside."""
+        index = self._ledger.table.index.get(place.node)
+        return index is not None and bool(static_fit(place.pod.shape, self._ledger.table).mask[index])
+
+    def _why(self, place: Placement) -> str:
+        table, name = self._ledger.table, place.node
         index = table.index.get(name)
         if index is None:
             return f"node {name} is gone"
         if table.nodes[index].unschedulable:
             return f"node {name} was cordoned"
-        if not static_fit(placement.pod.shape, table).mask[index]:
-            return f"node {name} does not take pod {placement.pod.key} any more"
+        if not self._is_open(place) or all(
+            self._ledger.free[self._ledger.resources[each], index] >= 0 for each, _ in place.pod.shape.requests
+        ):
+            return f"node {name} does not take pod {place.pod.key} any more"
         return f"the room on node {name} was taken"
-
-
-def _reserve(ledger: Ledger, pod: Pod, node: str) -> None:
-    index = ledger.table.index.get(node)
-    if index is not None:
-        ledger.reserve((pod,), np.array([index]), np.array([1]))

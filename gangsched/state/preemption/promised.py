@@ -1,0 +1,187 @@
+"""What nominations rest on, by node: the places they keep, and the pods that leave for them (semantics V10).
+
+Law: a place that is kept is shown to plans with what its own nomination's victims still take there, which comes free
+for it alone. It is known of every node which nominations to look at when something changes there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from gangsched.model.gang import Placement
+from gangsched.model.objects import Pod
+from gangsched.model.preemption import STUCK_S
+from gangsched.model.resources import ResourceVector, covered
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.cluster import Cluster
+from gangsched.state.member_store import MemberStore
+from gangsched.state.members import State
+from gangsched.state.preemption.nomination import Fate, NominationRecord
+from gangsched.state.preemption.room import Claim, Placed, Room
+
+
+class Promised:
+    """Changes the promises in `cluster`; `wall_s` is the present in seconds since the epoch."""
+
+    def __init__(self, members: MemberStore, cluster: Cluster) -> None:
+        self.wall_s = 0.0
+        self._members = members
+        self._cluster = cluster
+        self._resting: defaultdict[str, dict[str, NominationRecord]] = defaultdict(dict)
+        self._nodes_of: dict[str, set[str]] = {}
+        self._kept: defaultdict[str, set[str]] = defaultdict(set)
+        self._victims: dict[str, NominationRecord] = {}
+        self._moved: set[str] = set()  # nodes with other promises than at the last look
+        self._seen: Snapshot | None = None
+        self._room: tuple[Snapshot | None, Room | None] = (None, None)
+
+    # --- what is kept -----------------------------------------------------------------------------------------------
+
+    def keep(self, record: NominationRecord) -> None:
+        """The room of its seats is promised, and no other room of it any more."""
+        freed = self.freed(record)
+        for uid in self._kept[record.group] - record.seats.keys():
+            self._cluster.nominate(f"{record.group} {uid}", None)
+        for uid, seat in record.seats.items():
+            self._cluster.nominate(f"{record.group} {uid}", seat.promise(record.group, freed.get(uid, ())))
+        self._kept[record.group] = set(record.seats)
+        nodes = {seat.node for seat in record.seats.values()}
+        nodes.update(victim.node for victim in record.victims.values())
+        nodes.update(node for uid in record.awaited if (node := self._members.node_of(uid)))
+        self._rest(record, nodes)
+        self._victims.update(dict.fromkeys(record.victims, record))
+        self.changed()
+
+    def drop(self, record: NominationRecord) -> None:
+        """The nomination is over."""
+        for uid in self._kept.pop(record.group, set()):
+            self._cluster.nominate(f"{record.group} {uid}", None)
+        self._rest(record, set())
+        for uid in [uid for uid, each in self._victims.items() if each is record]:
+            del self._victims[uid]
+        self.changed()
+
+    def stays(self, uid: str) -> None:
+        """A pod is no victim any more; the room that is being looked at knows."""
+        self._victims.pop(uid, None)
+
+    def changed(self) -> None:
+        """Who is promised what, or who leaves for it, is not what it was."""
+        self._room = (None, None)
+
+    def victims(self) -> frozenset[str]:
+        """The uids of all victims."""
+        return frozenset(self._victims)
+
+    def _rest(self, record: NominationRecord, nodes: set[str]) -> None:
+        before = self._nodes_of.pop(record.group, set())
+        for node in before - nodes:
+            del self._resting[node][record.group]
+            if not self._resting[node]:
+                del self._resting[node]
+        for node in nodes:
+            self._resting[node][record.group] = record
+        if nodes:
+            self._nodes_of[record.group] = nodes
+        self._moved |= before | nodes
+
+    def freed(self, record: NominationRecord) -> dict[str, ResourceVector]:
+        """By uid of a seat what pods that leave for it still take on its node."""
+        standing: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for uid in {*record.victims, *record.awaited}:
+            member = self._members.get(uid)
+            if member is not None and member.node and not self.is_stuck(member.pod):
+                standing[member.node].update(dict(member.pod.shape.requests))
+        found: dict[str, ResourceVector] = {}
+        for node, there in standing.items():
+            seats = {uid: seat.pod.shape.requests for uid, seat in record.seats.items() if seat.node == node}
+            found.update(zip(seats, covered(list(seats.values()), there), strict=True))
+        return found
+
+    # --- what is to be looked at ------------------------------------------------------------------------------------
+
+    def stale(self, records: Iterable[NominationRecord]) -> set[str]:
+        """The groups whose nominations rest on something that has changed since this was last asked."""
+        snapshot, seen = self._cluster.snapshot(), self._seen
+        moved, self._moved, self._seen = self._moved, set(), snapshot
+        if seen is snapshot and not moved:
+            return set()
+        if seen is None or seen.table is not snapshot.table:
+            return {record.group for record in records}
+        changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
+        moved.update(map(snapshot.table.names.__getitem__, changed))
+        moved.update(node for node, _, _ in {*_of_others(seen)} ^ {*_of_others(snapshot)})
+        stale = {group for node in moved & self._resting.keys() for group in self._resting[node]}
+        if snapshot.pods_by_node.term_owners:
+            return {record.group for record in records}
+        return stale | {each.group for each in records if each.looks_around}
+
+    def room(self) -> Room:
+        """The room of all promises together, on the newest snapshot."""
+        snapshot = self._cluster.snapshot()
+        known, room = self._room
+        if room is None or known is not snapshot:
+            room = Room(snapshot, self)
+            self._room = snapshot, room
+        return room
+
+    def unplaced(self, record: NominationRecord) -> list[Placement]:
+        """The members that have no room of their own yet."""
+        return [each for each in record.placements if not self._members.node_of(each.pod.uid)]
+
+    def is_stuck(self, pod: Pod) -> bool:
+        """Whether a pod should have ended long ago."""
+        return bool(pod.deletion_s) and self.wall_s >= pod.deletion_s + STUCK_S
+
+    def was_evicted(self, record: NominationRecord, uid: str) -> bool:
+        """Whether we evicted the victim; the watch may show that it goes before the eviction is answered."""
+        fate, member = record.fates[uid], self._members.get(uid)
+        return fate is Fate.EVICTED or (fate is Fate.ORDERED and member is not None and member.pod.deleting)
+
+    def heir(self, record: NominationRecord, uid: str) -> NominationRecord | None:
+        """Who counts on it that this victim of `record` goes, and may have it evicted itself."""
+        victim = record.victims[uid]
+        for other in self._resting.get(victim.node, {}).values():
+            mine = other is not record and not other.lost and uid in other.awaited
+            if mine and victim.priority < other.lowest_priority + victim.overdue:
+                return other
+        return None
+
+    # --- what `Room` asks -------------------------------------------------------------------------------------------
+
+    def nodes(self) -> Iterable[str]:
+        """Every node that a nomination rests on."""
+        return list(self._resting)
+
+    def places_on(self, node: str) -> Iterator[tuple[Claim, Placement]]:
+        """The members that are to run there."""
+        for record in self._resting.get(node, {}).values():
+            if not record.lost:
+                yield from ((record, each) for each in self.unplaced(record) if each.node == node)
+
+    def leaving(self, node: str) -> Iterator[Placed]:
+        """The pods there that terminate, or are to."""
+        for uid in self._cluster.residents(node):
+            member, record = self._members.get(uid), self._victims.get(uid)
+            if member is None or self.is_stuck(member.pod):
+                continue
+            goes = record is not None and (not record.lost or self.was_evicted(record, uid) or self.heir(record, uid))
+            if goes or member.state is State.TERMINATING:
+                yield member.pod, node
+
+    def returning(self, claim: Claim) -> Iterator[Placed]:
+        """Its victims that were not evicted and that nobody else counts on."""
+        assert isinstance(claim, NominationRecord)
+        for uid in claim.victims:
+            member = self._members.get(uid)
+            if member is None or not member.node or member.state is State.TERMINATING:
+                continue
+            if not self.was_evicted(claim, uid) and self.heir(claim, uid) is None:
+                yield member.pod, member.node
+
+
+def _of_others(snapshot: Snapshot) -> Iterator[tuple[str, str, int]]:
+    return ((each.node, each.pod.uid, each.pod.priority) for each in snapshot.nominations if not each.group)

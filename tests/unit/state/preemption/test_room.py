@@ -1,0 +1,171 @@
+"""All promised room together: several nominations on one node, and whom the last look spares (semantics V10, V13)."""
+
+from __future__ import annotations
+
+import random
+from itertools import permutations
+
+import pytest
+
+from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
+from gangsched.model.objects import Node, Phase, Pod
+from gangsched.model.preemption import UnitKind
+from gangsched.model.protocol import Evict, PreparePreemption
+from tests.builders import members, node, pod, running, shape
+from tests.unit.state.preemption.decided import DecidedWorld
+
+SEVERAL = 3
+LATE_S = 1_000
+
+
+def full_of_low(*nodes: Node, grace_s: int = LATE_S) -> tuple[DecidedWorld, list[Pod]]:
+    """Nodes full of pods of one GPU and low priority, each of which goes when a test deletes it."""
+    world = DecidedWorld(*nodes, preempts=True)
+    gpus = sum(dict(each.allocatable)["nvidia.com/gpu"] for each in nodes)
+    low = world.create([pod(f"low-{index}", priority=0, grace_s=grace_s) for index in range(gpus)])
+    world.settle()
+    assert len(world.bound()) == gpus
+    return world, low
+
+
+@pytest.mark.parametrize("order", list(permutations(range(SEVERAL))))
+def test_nominations_on_one_node_start_in_whatever_order_their_victims_go(order: tuple[int, ...]) -> None:
+    """V10, V11: each counts the places of the others together with the victims that free them. So none is lost, one
+    pod is evicted for each, and with each that goes one of them starts; nobody else gets that room."""
+    world, low = full_of_low(node("a", SEVERAL))
+    high = world.create([pod(f"high-{index}", priority=1000) for index in range(SEVERAL)])
+    world.settle()
+    assert sorted(world.evicted()) == sorted(each.name for each in low)
+    again = world.create(pod("low-again", priority=0), pod("late", priority=1000))
+    for number, index in enumerate(order, start=1):
+        world.delete(low[index])
+        world.settle()
+        assert len({each.name for each in high} & world.bound().keys()) == number, order
+    assert world.events("NominationLost") == []
+    assert world.pending() == {each.name for each in again}
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_evictions_are_answered_in_whatever_order(order: tuple[int, ...]) -> None:
+    """V13: the last look of one nomination finds the others at any stage."""
+    world, low = full_of_low(node("a", 3), grace_s=0)
+    world.fate = lambda each: "later"
+    high = world.create([pod(f"high-{index}", priority=1000) for index in range(3)])
+    world.settle()
+    for index in order:
+        waiting = [each for each in world.ordered if isinstance(each, PreparePreemption)]
+        let = {waiting[index].id}
+        world.fate = lambda each, let=let: "bound" if getattr(each, "id", "") in let else "later"  # type: ignore[misc]
+        world.settle()
+        world.settle()
+    world.fate = lambda each: "bound"
+    world.advance(1)
+    assert {each.name for each in high} == world.bound().keys()
+    assert world.events("NominationLost") == []
+    assert len(world.evicted()) == len(low)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_gangs_on_the_same_nodes_do_not_defeat_each_other(seed: int) -> None:
+    """V10: two gangs of 3 x 4 GPUs on three nodes full of low pods: both start as soon as the last victim is gone."""
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    world, low = full_of_low(*(node(name, 8) for name in "abc"))
+    longest_s = 0
+    for each in low:
+        grace_s = rng.choice((0, 1, 1, 2))
+        longest_s = max(longest_s, grace_s)
+        world.update(each, grace_s=grace_s)
+    world.create(*(members(f"high-{gang}", 3, gpus=4, priority=1000) for gang in range(2)))
+    world.advance(longest_s)
+    assert len({name for name in world.bound() if name.startswith("high")}) == 6
+    assert world.events("NominationLost") == []
+
+
+def test_who_counts_on_the_victims_of_another_has_them_evicted_itself() -> None:
+    """V10, V12: the first needs one of the eight GPUs that a gang gives up, the second the other seven. When the first
+    is deleted before anybody was evicted, the gang is evicted for the second, whose nomination is not lost."""
+    world = DecidedWorld(node("a", 8), preempts=True)
+    world.create(members("low", 8, min_member=8))
+    world.settle()
+    world.fate = lambda order: "later"
+    (first,) = world.create(pod("first", gpus=1, priority=1000))
+    world.settle()
+    (second,) = world.create(pod("second", gpus=7, priority=1000))
+    world.settle()
+    assert world.evicted() == []
+    world.delete(first)
+    world.settle()
+    world.fate = lambda order: "bound"
+    world.advance(31)
+    assert world.bound() == {"second": "a"}
+    assert len(world.evicted()) == 8
+    assert world.events("NominationLost") == []
+    assert second.name == "second"
+
+
+def test_one_is_lost_when_somebody_else_takes_room_and_the_others_are_kept() -> None:
+    """V12: of several nominations on a node one gives way, the one whose victim is gone already."""
+    world, low = full_of_low(node("a", SEVERAL))
+    world.create([pod(f"high-{index}", priority=1000) for index in range(SEVERAL)])
+    world.settle()
+    world.fate = lambda order: "later"  # or who starts first would be bound at once
+    world.create(running(pod("foreign", scheduler_name="other"), "a"))
+    world.delete(low[2])
+    world.settle()
+    assert len(world.events("NominationLost")) == 1
+    assert len(world.state.preemptions.nominations.all()) == SEVERAL - 1
+
+
+def spread_pod(name: str, gpus: int, priority: int) -> Pod:
+    """A pod labelled `app: p` that keeps within one of its like on every host."""
+    even = Spread(topology_key="kubernetes.io/hostname", max_skew=1, selector=(Requirement("app", "In", ("p",)),))
+    of = shape(gpus, inter_pod=InterPodConstraints(spread=(even,))) if priority == 100 else shape(gpus)
+    return pod(name, of=of, priority=priority, labels={"app": "p"})
+
+
+def test_a_victim_that_spread_needs_is_not_spared() -> None:
+    """V13: one of the three low pods would be room enough, but only without two of them is the spread kept."""
+    world = DecidedWorld(node("a", 10), node("b", 10), preempts=True)
+    world.create(running(spread_pod("high", 9, 1000), "a"))
+    world.create([running(spread_pod(f"low-{index}", 3, 0), "b") for index in range(3)])
+    world.create(spread_pod("medium", 3, 100))
+    world.advance(40)
+    assert len(world.evicted()) == 2
+    assert world.bound()["medium"] == "b"
+
+
+def test_nobody_is_evicted_where_spread_is_lost_meanwhile() -> None:
+    """V13: what nobody's going makes good ends the nomination before anybody goes."""
+    world = DecidedWorld(node("a", 10), node("b", 10), preempts=True)
+    (high,) = world.create(running(spread_pod("high", 9, 1000), "a"))
+    world.create([running(spread_pod(f"low-{index}", 3, 0), "b") for index in range(3)])
+    world.fate = lambda order: "later"
+    world.create(spread_pod("medium", 3, 100))
+    world.settle()
+    assert len(world.prepared()) == 1
+    world.create(running(pod("more", gpus=1, priority=1000, labels={"app": "p"}, scheduler_name="other"), "b"))
+    world.update(high, labels={"app": "q"})
+    world.fate = lambda order: "bound"
+    world.settle()
+    assert world.evicted() == []
+    assert "does not take pod ns/medium" in world.events("NominationLost")[0][2]
+
+
+def test_a_nomination_is_looked_at_when_what_it_rests_on_changes() -> None:
+    """V25: not because something changed elsewhere; but when its group, its nodes or who leaves for it did."""
+    world, _ = full_of_low(node("a", 2), node("b", 2))
+    world.create(pod("high", gpus=1, priority=1000))
+    world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
+    world.settle()
+    (record,) = world.state.preemptions.nominations.all()
+    (there,) = record.seats.values()
+    other = next(name for name in ("a", "b") if name != there.node)
+    looks = world.state.preemptions.nominations.looks
+    world.create(running(pod("small", gpus=0), other))
+    world.settle()
+    assert world.state.preemptions.nominations.looks == looks
+    world.create(pod("foreign", gpus=1, node_name=there.node, scheduler_name="other", phase=Phase.RUNNING))
+    world.settle()
+    assert world.state.preemptions.nominations.looks > looks
+    assert UnitKind.POD in {each.kind for each in record.decision.victims}
