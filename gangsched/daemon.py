@@ -116,7 +116,10 @@ class Daemon:
         self.preemption = PreemptionWriter(
             self._connection_pool, self._sink, may_send=self.state.preemptions.nominations.wants, runtime=runtime
         )
-        self.status = StatusWriter(self._connection_pool, self.binder, limits=rates, runtime=runtime)
+        self.status = StatusWriter(
+            self._connection_pool, self.binder, limits=rates, clears=self.preemption.clears, runtime=runtime
+        )
+        self.preemption.on_cleared(self.status.cleared)
         self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,

@@ -25,6 +25,8 @@ def rules(settings: Settings) -> Rules:
             hold_max_s=settings.hold_max_s,
             match_policy=settings.match_policy,
             expected_runtime_s=settings.default_expected_runtime_s,
+            preempt_delay_s=min(settings.preempt_delay_s, settings.preempt_delay_max_s),
+            preempt_delay_max_s=settings.preempt_delay_max_s,
         ),
         policy=gpu_policy(settings),
         evict_overrun_after_s=settings.backfill_overrun_after_s if evicts else None,

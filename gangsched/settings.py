@@ -253,6 +253,15 @@ class Settings(BaseSettings):
         default=VictimScope.OWN,
         description="Lower-priority pods that may be evicted: own (of gangsched), all (of any scheduler) or off.",
     )
+    preempt_delay_s: int = Field(
+        default=0,
+        ge=0,
+        le=86_400,
+        description="How long a group that states no delay leaves an autoscaler time before it preempts (V28).",
+    )
+    preempt_delay_max_s: int = Field(
+        default=3_600, ge=0, le=86_400, description="Upper limit of the preemption delays that groups state (V28)."
+    )
     preempt_min_run_s: int = Field(
         default=0, ge=0, le=86_400, description="Minimum run time of a pod before it may be evicted, in seconds."
     )

@@ -84,6 +84,7 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
         "topology": keys.TOPOLOGY,
         "GPU product": keys.GPU_PRODUCT,
         "shared GPUs": keys.ALLOW_SHARED_GPUS,
+        "preemption delay": keys.PREEMPTION_DELAY,
     }
     marks = text.split("**I2.", 1)[1].split("**I3.", 1)[0]
     known = {identity.key for identity in keys.IDENTITIES}

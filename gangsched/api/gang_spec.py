@@ -17,6 +17,7 @@ from gangsched.api.values import (
     BadValue,
     parse_allow_shared,
     parse_count,
+    parse_delay,
     parse_gpu_product,
     parse_groups,
     parse_match_policy,
@@ -29,7 +30,17 @@ from gangsched.model.gpu_policy import NO_CONSTRAINTS, PlacementConstraints
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.resources import ResourceVector
 
-__all__ = ["GangDefaults", "GangRef", "GangSpec", "MatchPolicy", "Mode", "Problem", "gang_id", "gang_spec"]
+__all__ = [
+    "GangDefaults",
+    "GangRef",
+    "GangSpec",
+    "MatchPolicy",
+    "Mode",
+    "Problem",
+    "gang_id",
+    "gang_spec",
+    "preemption_delay",
+]
 
 T = TypeVar("T")
 
@@ -47,15 +58,18 @@ class GangRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangDefaults:
-    """What an administrator set for values that nobody states, and `hold_max_s`, the most that a wait time may be.
+    """What an administrator set for values that nobody states, and the most that two of them may be.
 
-    `expected_runtime_s` is the run time of pods that state none (H1), None for unknown.
+    These are `hold_max_s` for a wait time and `preempt_delay_max_s` for a preemption delay. `expected_runtime_s` is the
+    run time of pods that state none (H1), None for unknown.
     """
 
     wait_time_s: float = 600.0
     hold_max_s: float = 3600.0
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     expected_runtime_s: float | None = None
+    preempt_delay_s: float = 0.0
+    preempt_delay_max_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +91,7 @@ class GangSpec:
     match_policy: MatchPolicy
     min_resources: ResourceVector = ()
     constraints: PlacementConstraints = NO_CONSTRAINTS
+    preemption_delay_s: float = 0.0
     waiting_for: str | None = None
     pod_group_missing: bool = False
     group_problem: str | None = None
@@ -122,6 +137,9 @@ _MATCH_POLICY: Final = _Value("match policy", keys.MATCH_POLICY, parse_match_pol
 _SHARED_GPUS: Final = _Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared)
 _GPU_PRODUCT: Final = _Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
 _TOPOLOGY: Final = _Value("topology", keys.TOPOLOGY, parse_topology)
+_PREEMPTION_DELAY: Final = _Value(
+    "preemption delay", keys.PREEMPTION_DELAY, parse_delay, show=lambda seconds: f"{seconds:g}s"
+)
 
 
 def gang_spec(
@@ -146,12 +164,21 @@ def gang_spec(
         match_policy=reader.value_or(_MATCH_POLICY, defaults.match_policy),
         min_resources=reader.min_resources(),
         constraints=_constraints(reader),
+        preemption_delay_s=reader.preemption_delay(defaults),
         waiting_for=_waiting_for(gang, min_member, missing=missing) or reader.unreadable(_TOPOLOGY),
         pod_group_missing=missing,
         group_problem=None if gang in group else _group_problem(gang, group, reader.sources[_GROUP.name]),
         sources=tuple(reader.sources.items()),
         problems=tuple(reader.problems),
     )
+
+
+def preemption_delay(pod: Pod, defaults: GangDefaults) -> tuple[float, list[Problem]]:
+    """The preemption delay of a plain pod, and what is wrong with what it states (semantics V28)."""
+    if not pod.gang_metadata:  # thousands of plain pods state nothing
+        return min(defaults.preempt_delay_s, defaults.preempt_delay_max_s), []
+    reader = _Reader((pod,), None)
+    return reader.preemption_delay(defaults), reader.problems
 
 
 def _constraints(reader: _Reader) -> PlacementConstraints:
@@ -230,15 +257,17 @@ class _Reader:
         taken, source = (default, default_source) if winner is None else (winner.value, winner.source)
         self.sources[asked.name] = source if taken is not None else "none"
         used = "no value" if taken is None else f"{asked.show(taken)} ({source})"
-        found = [*(bad for _, of_pod in read for bad in of_pod), *bad_of_group]
-        for bad in {(each.key, each.text): each for each in reversed(found)}.values():  # once, however many carry it
-            where, pod, _ = bad.origin
-            self._bad.setdefault(asked.name, bad)
-            self.problems.append(bad_value(key=bad.key, value=bad.text, why=bad.why, used=used, where=where, pod=pod))
+        self._report([*(bad for _, of_pod in read for bad in of_pod), *bad_of_group], used, name=asked.name)
         others = [statement for statement in stated if statement is not None and statement.value != taken]
         if others:
             self.problems.append(_disagreement(others, used))
         return taken
+
+    def _report(self, found: Sequence[_Bad], used: str, *, name: str) -> None:
+        for bad in {(each.key, each.text): each for each in reversed(found)}.values():  # once, however many carry it
+            where, pod, _ = bad.origin
+            self._bad.setdefault(name, bad)
+            self.problems.append(bad_value(key=bad.key, value=bad.text, why=bad.why, used=used, where=where, pod=pod))
 
     def value_or(self, asked: _Value[T], default: T, *, spec: T | None = None) -> T:
         """`value`, with a default."""
@@ -279,6 +308,26 @@ class _Reader:
         text = f"wait time {shown} ({source}) is longer than a gang may hold room here; {used} is used instead."
         self.problems.append(Problem(keys.WAIT_TIME[0], quoted(shown), used, text))
         return most_s
+
+    def preemption_delay(self, defaults: GangDefaults) -> float:
+        """How long nobody is preempted for the gang: what its members state, the longest counts; else its PodGroup's.
+
+        At most `preempt_delay_max_s` (V28).
+        """
+        read = [_read(origin, _PREEMPTION_DELAY) for origin in (*self._pods, self._of_group)]
+        stated = [statement for statement, _ in read[:-1] if statement is not None]
+        longest = max(stated, key=lambda each: each.value, default=read[-1][0])
+        delay_s = defaults.preempt_delay_s if longest is None else longest.value
+        source = _DEFAULT if longest is None else longest.source
+        most_s, shown = defaults.preempt_delay_max_s, _PREEMPTION_DELAY.show(delay_s)
+        used_s = min(delay_s, most_s)
+        used = f"{_PREEMPTION_DELAY.show(used_s)} ({source if used_s == delay_s else 'preempt_delay_max_s'})"
+        self._report([bad for _, found in read for bad in found], used, name=_PREEMPTION_DELAY.name)
+        if longest is not None and used_s < delay_s:
+            text = f"preemption delay {shown} ({source}) is longer than groups may wait here; {used} is used instead."
+            self.problems.append(Problem(longest.key, quoted(longest.text), used, text, longest.pod))
+        self.sources[_PREEMPTION_DELAY.name] = source
+        return used_s
 
     def min_resources(self) -> ResourceVector:
         """The PodGroup's minResources."""

@@ -75,6 +75,9 @@ GPU_PRODUCT: Final = ("gangsched.dev/gpu-product",)
 TOPOLOGY: Final = ("gangsched.dev/topology",)
 """Our own: what a gang asks of the GPU policy (docs/placement.md)."""
 
+PREEMPTION_DELAY: Final = ("gangsched.dev/preemption-delay", "kai.scheduler/preemption-delay")
+"""How long a group gives an autoscaler before it preempts (semantics V28); plain pods may state it as well."""
+
 EXPECTED_RUNTIME: Final = "gangsched.dev/expected-runtime"
 SLURM_TIME_LIMIT: Final = "slurmjob.slinky.slurm.net/timelimit"
 KUEUE_MAX_EXEC_TIME: Final = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -83,7 +86,18 @@ DEADLINE: Final = "activeDeadlineSeconds"
 """The field of a pod's spec that the kubelet enforces, beside the keys in `run_time_metadata`."""
 
 VALUE_KEYS: Final = frozenset(
-    (*MIN, *TOTAL, *MODE, *WAIT_TIME, *GROUPS, *MATCH_POLICY, *ALLOW_SHARED_GPUS, *GPU_PRODUCT, *TOPOLOGY)
+    (
+        *MIN,
+        *TOTAL,
+        *MODE,
+        *WAIT_TIME,
+        *GROUPS,
+        *MATCH_POLICY,
+        *ALLOW_SHARED_GPUS,
+        *GPU_PRODUCT,
+        *TOPOLOGY,
+        *PREEMPTION_DELAY,
+    )
 )
 _NAMES_BEFORE_KUEUES: Final = tuple(identity.key for identity in IDENTITIES if identity.key != KUEUE_NAME)
 _POD_GROUP_KEYS: Final = (VALUE_KEYS - {KUEUE_TOTAL}) | {EXPECTED_RUNTIME}

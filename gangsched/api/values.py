@@ -72,6 +72,14 @@ def parse_wait_time(text: str) -> float | None:
     return seconds or None
 
 
+def parse_delay(text: str) -> float:
+    """A delay in seconds; 0 is none."""
+    seconds = parse_duration(text)
+    if seconds < 0:
+        raise BadValue("is negative")
+    return seconds
+
+
 def parse_groups(text: str) -> tuple[str, ...] | None:
     """The gang ids of a JSON list of "namespace/name", sorted, each once; None for an empty list or an empty text.
 

@@ -77,7 +77,8 @@ class Gang:
     members, by name. A `plain` gang is pods that name no gang: each is scheduled alone. An `indivisible` gang has
     no surplus to be preempted (V6); nothing is preempted for one that `never_preempts` (V2). `run_time_s` is how
     long its longest member is expected to run, `math.inf` for unknown (H1). `min_overrides` says which annotation of
-    its pods the minimum comes from, where its PodGroup states another one.
+    its pods the minimum comes from, where its PodGroup states another one. For its first `preemption_delay_s` nobody is
+    preempted (V28).
     """
 
     id: str
@@ -107,6 +108,7 @@ class Gang:
     uninitialised: Refusal | None = None
     run_time_s: float = math.inf
     min_overrides: str = ""
+    preemption_delay_s: float = 0.0
 
     @property
     def free_running(self) -> bool:
@@ -186,6 +188,11 @@ class Group:
     def run_time_s(self) -> float:
         """How long it is expected to run: as long as the longest of its gangs (H1)."""
         return max([gang.run_time_s for gang in self.gangs])
+
+    @property
+    def preemption_delay_s(self) -> float:
+        """How long nobody is preempted for it: the longest of its gangs' (V28)."""
+        return max([gang.preemption_delay_s for gang in self.gangs])
 
     @property
     def wait_time_s(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from gangsched.api.gang_spec import gang_id
+from gangsched.api.gang_spec import gang_id, preemption_delay
 from gangsched.api.run_time import run_time
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Namespace, Node, Pod, PodGroup, stand_in
@@ -208,7 +208,7 @@ class EventHandlers:
         self._overruns.note(pod, gang)
         if member is None:
             self._members.admit(pod, gang)
-            return _bad_run_time(pod) if plain and pod.run_time_metadata else ()
+            return self._bad_values(pod) if plain and (pod.run_time_metadata or pod.gang_metadata) else ()
         old = member.pod if gang is not None and member.gang == gang_id else None
         self._members.see(member, pod, gang)
         return self._rejection(pod, old, gang, now_s) if old is not None and gang is not None else ()
@@ -216,6 +216,15 @@ class EventHandlers:
     def _same(self, old: Pod, new: Pod) -> bool:
         """Whether nothing has changed that is counted or decided on; where our own pods are nominated, we know."""
         return _same(old, new) and (old.nominated_node == new.nominated_node or new.scheduler_name in self._names)
+
+    def _bad_values(self, pod: Pod) -> tuple[RecordEvent, ...]:
+        """What is wrong with what a plain pod states; a gang's condition says it of its members (semantics E4)."""
+        run_times = run_time(pod.run_time_metadata, where=f"pod {pod.key}").problems
+        _, delays = preemption_delay(pod, self._registry.defaults)
+        return tuple(
+            RecordEvent(pod_ref(pod), Reason.INVALID_GANG.value, problem.text, warning=True)
+            for problem in (*run_times, *delays)
+        )
 
     def _gang_id(self, pod: Pod) -> tuple[str, bool]:
         """(the gang a pod is of, whether it is a plain pod's); "" for one that is of none."""
@@ -335,14 +344,6 @@ def _same(old: Pod, new: Pod) -> bool:
         and old.labels == new.labels
         and old.claims == new.claims
         and old.run_time_metadata == new.run_time_metadata
-    )
-
-
-def _bad_run_time(pod: Pod) -> tuple[RecordEvent, ...]:
-    """What is wrong with a plain pod's run time; a gang's condition says it of its members (semantics H1, E4)."""
-    problems = run_time(pod.run_time_metadata, where=f"pod {pod.key}").problems
-    return tuple(
-        RecordEvent(pod_ref(pod), Reason.INVALID_GANG.value, problem.text, warning=True) for problem in problems
     )
 
 

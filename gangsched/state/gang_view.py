@@ -53,6 +53,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         satisfied=permit is not None,
         permitted_min=permit.min_member if permit else 0,
         run_time_s=record.counted_s,
+        preemption_delay_s=record.delay_s,
     )
     return gang if record.plain or record.spec is None else _declared(gang, record.spec, record.pod_group)
 
@@ -69,6 +70,7 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         wait_time_s=spec.wait_time_s,
         min_resources=spec.min_resources,
         constraints=spec.constraints,
+        preemption_delay_s=spec.preemption_delay_s,
         indivisible=pod_group is not None and pod_group.indivisible,
         never_preempts=pod_group is not None and pod_group.never_preempts,
         uninitialised=_uninitialised(spec) or _unsupported(gang, pod_group),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gangsched.api import keys
-from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec
+from gangsched.api.gang_spec import GangDefaults, GangSpec, gang_id, gang_spec, preemption_delay
 from gangsched.api.problem import Problem
 from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy
@@ -28,7 +28,8 @@ class GangRecord:
     """The record of one gang.
 
     `members` are its own, by uid. `spec_of` is what `spec` was made from. `run_time` is its longest
-    member's (H1), made from `run_time_of`; `counted_s` is what of it counts (H11). `ours`: a member is (or, once none
+    member's (H1), made from `run_time_of`; `counted_s` is what of it counts (H11). `delay_s` is the
+    preemption delay of a plain pod (V28); that of a gang is in its spec. `ours`: a member is (or, once none
     is left, was) for us to place; of any other gang nothing is ever told or written. `preempted` is what is told while
     the gang was evicted whole and has not started again (V22), `preemptions` how often that happened.
     """
@@ -42,6 +43,7 @@ class GangRecord:
     run_time: RunTime = UNKNOWN
     run_time_of: object = None
     counted_s: float = UNKNOWN.seconds
+    delay_s: float = 0.0
     native: bool = False
     named_natively: bool = False
     ours: bool = False
@@ -183,6 +185,10 @@ class GangRecord:
         self.counted_s = self.run_time.seconds
         if ignored:
             self.counted_s = longest(run_time(enforced(stated), default_s=default_s) for stated in oldest).seconds
+
+    def read_delay(self, defaults: GangDefaults) -> None:
+        """Bring `delay_s` of a plain pod up to date (V28)."""
+        self.delay_s = max((preemption_delay(pod, defaults)[0] for pod in self.pods), default=0.0)
 
     def _living(self) -> list[Pod]:
         """The pods of members that neither have ended nor are going; of all, where there are no others."""

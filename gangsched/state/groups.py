@@ -72,7 +72,7 @@ class Registry:
         self.group_of: dict[str, str] = {}
         self.pod_group_names = PodGroupNames()
         self._names = names
-        self._defaults = defaults
+        self.defaults = defaults
         self._policy = policy
         self._dirty: set[str] = set()
         self._ignored: frozenset[str] = frozenset()
@@ -181,10 +181,12 @@ class Registry:
                 self._forget(record)
                 forgotten.add(gang_id)
                 continue
-            record.read_run_time(self._defaults.expected_runtime_s, ignored=record.namespace in self._ignored)
+            record.read_run_time(self.defaults.expected_runtime_s, ignored=record.namespace in self._ignored)
+            if record.plain:
+                record.read_delay(self.defaults)
             before = self._siblings(gang_id)
             is_new = gang_id not in self._views
-            if not record.plain and record.read_spec(defaults=self._defaults):
+            if not record.plain and record.read_spec(defaults=self.defaults):
                 self._mention(record, before)
                 regroup |= {gang_id} | before | self._siblings(gang_id)
                 self._later |= self._mentioned_by.get(gang_id, {})

@@ -16,7 +16,8 @@ from control_plane.api import Object
 from gangsched.model.disruption import DISRUPTION_TARGET, VICTIM_MESSAGE
 from tests.scenarios.objects import Maker
 
-DEEDS: Final = ("nominated", "marked", "evicted", "bound")
+DEEDS: Final = ("nominated", "marked", "evicted", "bound", "cleared", "refused")
+"""The last two of pods that were nominated: the nomination was cleared, another reason than Preempting was told."""
 
 
 @dataclass(slots=True)
@@ -35,7 +36,14 @@ class Preempted:
         self._add("nominated", pod, bool(node), node)
         self._add("marked", pod, is_target and target is not None and target["message"] == VICTIM_MESSAGE)
         self._add("evicted", pod, is_target and "deletionTimestamp" in meta)
-        self._add("bound", pod, bool(pod["spec"].get("nodeName")))
+        is_bound = bool(pod["spec"].get("nodeName"))
+        self._add("bound", pod, is_bound)
+        if not is_bound and any(deed == "nominated" and uid == meta["uid"] for deed, uid, _ in self._seen):
+            refusal: Object = next(
+                (each for each in status.get("conditions") or () if each["type"] == "PodScheduled"), {}
+            )
+            self._add("cleared", pod, not node)
+            self._add("refused", pod, refusal.get("reason", "Preempting") != "Preempting")
 
     def _add(self, deed: str, pod: Object, done: bool, node: str = "") -> None:
         meta = pod["metadata"]

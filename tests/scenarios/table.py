@@ -24,7 +24,7 @@ RULES: Final = (
     *(f"T{n}" for n in range(1, 4)),
     "D1",
     *(f"H{n}" for n in (*range(1, 10), *range(11, 15), 16)),
-    *(f"V{n}" for n in (*range(1, 15), *range(16, 23), 24, 27)),
+    *(f"V{n}" for n in (*range(1, 15), *range(16, 23), 24, 27, 28)),
     *(f"E{n}" for n in range(1, 5)),
 )
 VERBS: Final = frozenset(

@@ -14,7 +14,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import required_scopes
 from gangsched.model.preemption import Obstacle
 
-SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Obstacle.NOTHING_LOWER})
+SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.NOTHING_LOWER})
 """Why a group does not preempt now that does so later, when others end or its time has come."""
 
 

@@ -26,7 +26,7 @@ def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
     """The refusal, which ends with why preemption does not help; one that never fits needs no such reason."""
     if told.never and why.why is Obstacle.NOTHING_LOWER:
         return told
-    sentence = f"Preemption: {_sentence(why)}."
+    sentence = f"{_sentence(why)}." if why.why is Obstacle.DELAYED else f"Preemption: {_sentence(why)}."
     return replace(told, now=f"{told.now.rstrip()} {sentence}" if told.now else sentence)
 
 
@@ -51,6 +51,8 @@ def _sentence(why: NotHelpful) -> str:
             return f"{amount} are used by lower-priority pods of other schedulers, which are not preempted"
         case Obstacle.BACK_OFF:
             return f"next attempt in {_duration(why.seconds)}"
+        case Obstacle.DELAYED:
+            return f"The group preempts nobody before {_moment(why.amount)} (preemption-delay {why.name})"
         case Obstacle.FORBIDDEN:
             return f"off, because a right is missing: {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
@@ -70,6 +72,20 @@ def _duration(seconds: int) -> str:
     if hours:
         return f"{hours}h{rest // 60}m{rest % 60}s"
     return f"{rest // 60}m{rest % 60}s" if rest >= 60 else f"{rest}s"
+
+
+def short_duration(seconds: float) -> str:
+    """As users write it: `30s`, `5m`, `1h30m`, without parts that are 0; parts of a second stay."""
+    whole, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(whole), 60)
+    parts = [f"{amount:g}{unit}" for amount, unit in ((hours, "h"), (minutes, "m"), (round(rest, 3), "s")) if amount]
+    return "".join(parts) or "0s"
+
+
+def _moment(epoch_s: int) -> str:
+    """The time of day in UTC, without seconds where they are 0."""
+    clock = _clock(epoch_s)
+    return f"{clock.removesuffix(':00')}Z"
 
 
 def _clock(epoch_s: int) -> str:

@@ -22,6 +22,7 @@ from gangsched.core.preemption.columns import Columns
 from gangsched.core.preemption.holding_back import SOON, wanted
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
 from gangsched.core.queue_sort import group_key
+from gangsched.core.reservations.heads import needed, waiting_since_s
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import standing
 from gangsched.model.gang import Group, Placement, Rank, Refusal
@@ -92,10 +93,10 @@ class Preemptions:
             return {group.id: verdict}
         if group.id in self.given.nominated:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
-        if (overdue := self._overdue(preemptor)) is not None:
+        if (overdue := self._overdue(group, preemptor)) is not None:
             return self._nominated(preemptor, verdict, overdue)
         promises = [each for each in holders if _priority(each) < preemptor.right]
-        found = self._excused(preemptor, promises) or self._attempt(preemptor, promises)
+        found = self._excused(group, preemptor, promises) or self._attempt(preemptor, promises)
         if isinstance(found, NotHelpful):
             found = preemptor.with_weakest(found, group.priority)
             return {group.id: _in_vain(verdict, self._held_back(preemptor, found), preemptor.group)}
@@ -103,12 +104,12 @@ class Preemptions:
             return self._at_once(group, verdict, found)
         return self._nominated(preemptor, verdict, found)
 
-    def _overdue(self, preemptor: Preemptor) -> Found | None:
+    def _overdue(self, group: Group, preemptor: Preemptor) -> Found | None:
         """Room once those are gone that overran what let them onto the group's reserved room (H11)."""
         uids = self.given.overdue.get(preemptor.group.id)
         if not uids or preemptor.never or self.made >= self.given.settings.per_cycle:
             return None
-        if self.given.retry_at_s.get(preemptor.group.id, self.now_s) > self.now_s:
+        if self.given.retry_at_s.get(preemptor.group.id, self.now_s) > self.now_s or self._delayed(group):
             return None
         return Attempt(preemptor, self.columns, self.ledger, self.given.settings, ()).take_overdue(uids)
 
@@ -148,19 +149,30 @@ class Preemptions:
             self._wanted[key] = wanted(preemptor, self.ledger)
         return self._wanted[key]
 
-    def _excused(self, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
+    def _delayed(self, group: Group) -> NotHelpful | None:
+        """Until when the group gives an autoscaler time to bring nodes; None if that is over (V28)."""
+        if not group.preemption_delay_s or not (lacks := needed(group)):
+            return None
+        until_s = ceil(waiting_since_s(lacks) + group.preemption_delay_s)
+        left_s = until_s - self.given.wall_s
+        delay = sentences.short_duration(group.preemption_delay_s)
+        return NotHelpful(why=Obstacle.DELAYED, seconds=left_s, amount=until_s, name=delay) if left_s > 0 else None
+
+    def _excused(self, group: Group, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
         """Why nobody looks for victims; None if somebody should."""
-        given, group = self.given, preemptor.group.id
+        given = self.given
         if preemptor.never:
             return NotHelpful(why=Obstacle.POLICY_NEVER)
         if not promises and self._is_lowest(preemptor.right):
             return NotHelpful(why=Obstacle.NOTHING_LOWER)
         if given.forbidden:
             return NotHelpful(why=Obstacle.FORBIDDEN, name=given.forbidden)
-        wait_s = given.retry_at_s.get(group, self.now_s) - self.now_s
+        if (delayed := self._delayed(group)) is not None:
+            return delayed
+        wait_s = given.retry_at_s.get(group.id, self.now_s) - self.now_s
         if wait_s > 0:
             return NotHelpful(why=Obstacle.BACK_OFF, seconds=ceil(wait_s))
-        known = given.known.get(group)
+        known = given.known.get(group.id)
         if known is not None and known.why is not Obstacle.LATER:
             return known
         return NotHelpful(why=Obstacle.LATER) if self.made >= given.settings.per_cycle else None

@@ -10,7 +10,7 @@ choose, take an eviction back, or know room.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,6 +112,9 @@ class PreemptionWriter:
         self._timeout_s = timeout_s
         self._runtime = runtime
         self._slots = asyncio.Semaphore(connections)
+        self._on_cleared: Callable[[str], None] = lambda uid: None
+        #: Pods whose nomination is to be cleared, and how many orders say so.
+        self._clearing: Counter[str] = Counter()
         self._orders: asyncio.Queue[PreemptionOrder] = asyncio.Queue()
         self._under_way: defaultdict[str, _Preemption] = defaultdict(_Preemption)
         self._turns: dict[str, asyncio.Task[None]] = {}
@@ -120,7 +123,17 @@ class PreemptionWriter:
 
     def order(self, order: PreemptionOrder) -> None:
         """Begin to carry it out."""
+        if isinstance(order, CancelPreemption):
+            self._clearing.update(member.uid for member in order.members)
         self._orders.put_nowait(order)
+
+    def clears(self, uid: str) -> bool:
+        """Whether a pod's nominatedNodeName is still to be cleared; `on_cleared` tells when it is not any more."""
+        return uid in self._clearing
+
+    def on_cleared(self, call: Callable[[str], None]) -> None:
+        """Call this with a pod's uid once its nomination is cleared, or cannot be."""
+        self._on_cleared = call
 
     async def run(self) -> None:
         """Carry out orders until cancelled; a restart finds what was left (semantics V24)."""
@@ -174,6 +187,13 @@ class PreemptionWriter:
             if self._turns.get(member.uid) is task:
                 del self._turns[member.uid]
 
+    def _cleared(self, members: Sequence[NominatedMember]) -> None:
+        for uid in [member.uid for member in members]:
+            self._clearing[uid] -= 1
+            if not self._clearing[uid]:
+                del self._clearing[uid]
+                self._on_cleared(uid)
+
     # --- (1) and (2): before anybody is harmed --------------------------------------------------------------------
 
     async def _prepare(self, order: PreparePreemption) -> None:
@@ -202,9 +222,12 @@ class PreemptionWriter:
         """Take nominations back; what cannot be written is void once its pod is bound, and a restart looks again."""
         never = asyncio.Event()
         status = {"nominatedNodeName": None}
-        await asyncio.gather(
-            *(self._patch(member, status, never, PREPARE_S, may_be_gone=True) for member in order.members)
-        )
+        try:
+            await asyncio.gather(
+                *(self._patch(member, status, never, PREPARE_S, may_be_gone=True) for member in order.members)
+            )
+        finally:
+            self._cleared(order.members)
         self.counts.cancelled += 1
 
     async def _patch(

@@ -7,7 +7,7 @@ bound or was. Pods are only ever written through pods/status. What it does *not*
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.writer import Due, Kind, Level
 from gangsched.model.protocol import MarkTimedOut, Outcome, SetPodCondition, SetPodGroupStatus
+from gangsched.model.reasons import Reason
 from gangsched.model.text import cut
 
 UNCHANGED_FOR_S = 60.0
@@ -53,10 +54,12 @@ class StatusWriter:
         binds: Binds,
         *,
         limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
+        clears: Callable[[str], bool] = lambda uid: False,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
+        """`clears`: whether the nominatedNodeName of a pod is still to be cleared, until `cleared`."""
         budget = Budget(limits, runtime.now)
-        self._pods = PodConditions(client, binds, runtime)
+        self._pods = PodConditions(client, binds, runtime, clears=clears)
         self._statuses = PodGroupStatuses(client, runtime)
         self.conditions: Outbox[SetPodCondition] = Outbox(
             self._pods,
@@ -98,6 +101,10 @@ class StatusWriter:
         """A bind was answered: the orders of its pod need not wait any longer."""
         self.conditions.answered(outcome.uid)
 
+    def cleared(self, uid: str) -> None:
+        """The nomination of a pod is cleared: its refusal need not wait any longer."""
+        self.conditions.answered(uid)
+
     def forget(self, uid: str) -> None:
         """A pod or a PodGroup is gone, and with it what was written into it.
 
@@ -121,9 +128,11 @@ class StatusWriter:
 class PodConditions:
     """Writes PodScheduled=False."""
 
-    def __init__(self, client: RestClient, binds: Binds, runtime: Runtime) -> None:
+    def __init__(self, client: RestClient, binds: Binds, runtime: Runtime, *, clears: Callable[[str], bool]) -> None:
+        """`clears`: whether a pod's nomination is still to be cleared."""
         self._client = client
         self._binds = binds
+        self._clears = clears
         self._runtime = runtime
         self.written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
 
@@ -134,6 +143,8 @@ class PodConditions:
                 return Due.NEVER
             case Fate.PENDING:
                 return Due.AFTER_BIND
+        if order.reason != Reason.PREEMPTING and self._clears(order.uid):
+            return Due.AFTER_BIND  # autoscalers pass over a pod that is refused and nominated
         written, at_s = self.written.get(order.uid) or (None, 0.0)
         is_written = written == hash((order.reason, order.message))
         return Due.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else Due.NOW

@@ -31,6 +31,7 @@ class Due(Enum):
 
     NOW = auto()
     AFTER_BIND = auto()
+    """Once another write about the same object, such as its bind, is answered."""
     NEVER = auto()
 
 

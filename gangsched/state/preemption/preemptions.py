@@ -42,7 +42,7 @@ from gangsched.state.preemption.running import RunningPods
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
-PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.TOO_YOUNG})
+PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.TOO_YOUNG})
 """What is over by itself, so that nothing need change before a group is examined again."""
 ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.FORBIDDEN: "not_allowed", Obstacle.BUDGET: "pdb"}
 YOUNG_AGAIN_S = 5.0
@@ -194,6 +194,8 @@ class Preemptions:
             self._queue.activate(group_id)
         elif found.why is Obstacle.TOO_YOUNG:
             self._queue.wake_at(group_id, now_s + min(YOUNG_AGAIN_S, self._settings.min_run_s))
+        elif found.why is Obstacle.DELAYED:
+            self._queue.wake_at(group_id, now_s + found.seconds)
         elif found.why is Obstacle.BACK_OFF:
             retry_at_s = self.nominations.back_off.retry_at_s()
             self._queue.wake_at(group_id, retry_at_s.get(group_id, now_s))

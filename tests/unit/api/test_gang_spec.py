@@ -13,6 +13,7 @@ from gangsched.api.values import (
     BadValue,
     parse_allow_shared,
     parse_count,
+    parse_delay,
     parse_gpu_product,
     parse_groups,
     parse_match_policy,
@@ -136,8 +137,22 @@ def test_defaults_of_a_bare_gang() -> None:
         ("shared GPUs", "none"),
         ("GPU product", "none"),
         ("topology", "none"),
+        ("preemption delay", "default"),
     )
     assert spec.problems == ()
+
+
+def test_the_longest_preemption_delay_of_the_members_counts() -> None:
+    """V28: whoever is older; else the PodGroup's, else the setting; a longer one than is allowed is cut."""
+    ours, kais = keys.PREEMPTION_DELAY
+    two = [pod("a", gang_metadata={ours: "1m"}), pod("b", gang_metadata={ours: "5m"})]
+    assert spec_of(*two, group=pod_group({ours: "10m"})).preemption_delay_s == 300
+    assert spec_of(pod(gang_metadata={kais: "2m"}), group=pod_group({ours: "10m"})).preemption_delay_s == 120
+    assert spec_of(pod(gang_metadata={ours: "5", kais: "2m"})).preemption_delay_s == 120
+    assert spec_of(pod(), group=pod_group({kais: "10m"})).preemption_delay_s == 600
+    assert spec_of(*two).problems == ()
+    cut = spec_of(pod(gang_metadata={ours: "48h"}))
+    assert (cut.preemption_delay_s, [problem.key for problem in cut.problems]) == (3600, [ours])
 
 
 def test_zero_is_a_minimum() -> None:
@@ -350,6 +365,7 @@ PARSERS = {
     keys.ALLOW_SHARED_GPUS: parse_allow_shared,
     keys.GPU_PRODUCT: parse_gpu_product,
     keys.TOPOLOGY: parse_topology,
+    keys.PREEMPTION_DELAY: parse_delay,
 }
 
 
@@ -377,7 +393,7 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     unreadable = any(is_bad(keys.TOPOLOGY[0], text) for text in texts if text is not None)
     waits = spec.min_member is None or spec.pod_group_missing or unreadable
     assert (spec.waiting_for is not None) == waits
-    assert len(spec.sources) == 10
+    assert len(spec.sources) == 11
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 

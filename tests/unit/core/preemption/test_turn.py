@@ -349,3 +349,29 @@ def test_nobody_goes_in_vain() -> None:
     assert obstacle(cluster, high("ns/head", gpus=4, priority=5), overdue=part)[0] is Obstacle.NOTHING_LOWER
     cluster.budget("ns/keep", 0, [each.pod for each in cluster.pods if each.pod.name == "p"])
     assert obstacle(cluster, one, overdue=overdue)[0] is Obstacle.NOTHING_LOWER
+
+
+def test_nobody_is_preempted_before_the_delay_is_over() -> None:
+    """V28: it is counted from the youngest needed pod; nothing is nominated, not even where pods leave anyway."""
+    for delay_s, is_over in ((301.0, False), (300.0, True)):
+        cluster = RunningCluster([node("a")])
+        cluster.run("low", "a", gpus=8, priority=1, leaving=delay_s == 301.0)
+        wants = high(number=1, gpus=8, creation_s=WALL_S - 300)
+        wants = replace(wants, gangs=(replace(wants.gangs[0], preemption_delay_s=delay_s),))
+        (verdict,) = cluster.verdicts(wants).values()
+        if is_over:
+            assert victims(verdict) == ["low"]
+            continue
+        assert isinstance(verdict.preemption, NotHelpful)
+        assert (verdict.reason, verdict.preemption.why) == (Reason.UNSCHEDULABLE, Obstacle.DELAYED)
+        assert verdict.told.now.endswith("The group preempts nobody before 13:46:41Z (preemption-delay 5m1s).")
+
+
+def test_overruns_stay_while_the_delay_of_the_head_lasts() -> None:
+    """V28, H11: within the delay nobody is evicted for the group, whatever the reason."""
+    cluster = RunningCluster([node("a")])
+    over = cluster.run("over", "a", gpus=8, priority=1000)
+    wants = high(number=1, gpus=8, creation_s=WALL_S)
+    wants = replace(wants, gangs=(replace(wants.gangs[0], preemption_delay_s=60.0),))
+    (verdict,) = cluster.verdicts(wants, overdue={wants.id: frozenset({over.uid})}).values()
+    assert isinstance(verdict.preemption, NotHelpful)

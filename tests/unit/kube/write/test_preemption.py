@@ -11,6 +11,7 @@ import pytest
 from gangsched.kube.http.faults import ApiFault, Cause, Fenced, Unreachable
 from gangsched.kube.http.permissions import PATH as REVIEWS
 from gangsched.kube.write.preemption import PreemptionWriter
+from gangsched.kube.write.status import StatusWriter
 from gangsched.model.protocol import (
     CancelPreemption,
     Evict,
@@ -22,8 +23,9 @@ from gangsched.model.protocol import (
     PodRef,
     PreemptionPrepared,
     PreparePreemption,
+    SetPodCondition,
 )
-from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
+from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
 
 MEMBERS = (NominatedMember("m0", "ns", "high-0", "n0"), NominatedMember("m1", "ns", "high-1", "n1"))
 VICTIMS = (PodRef("v0", "ns", "low-0"), PodRef("v1", "ns", "low-1"))
@@ -294,6 +296,45 @@ async def test_a_cancelled_preemption_sends_nothing_more_and_takes_nominations_b
         assert [type(told) for told in desk.told] == [EvictionDelayed]
         cleared = desk.api.of("PATCH")
         assert [sent.body["status"] for sent in cleared] == [{"nominatedNodeName": None}] * 2
+
+
+async def test_it_is_told_when_a_nomination_is_cleared() -> None:
+    """V12: also if it cannot be, and not before the last of several orders about the same pod is carried out."""
+    async with at_work() as desk:
+        cleared: list[str] = []
+        desk.writer.on_cleared(cleared.append)
+        desk.api.blocked = asyncio.Event()
+        desk.writer.order(CancelPreemption("1", MEMBERS))
+        desk.writer.order(CancelPreemption("1/left", MEMBERS[:1]))
+        await settle()
+        assert [desk.writer.clears(uid) for uid in ("m0", "m1", "other")] == [True, True, False]
+        desk.api.blocked.set()
+        await settle()
+        assert sorted(cleared) == ["m0", "m1"]
+        assert not desk.writer.clears("m0")
+    async with at_work(lambda sent: Unreachable("The API server is away.")) as desk:
+        desk.writer.order(CancelPreemption("1", MEMBERS))
+        await desk.time.advance(60.0)
+        assert not desk.writer.clears("m0")
+
+
+async def test_refusal_is_written_once_the_nomination_is_cleared() -> None:
+    """V12: autoscalers pass over a pod with a nomination, so nobody sees a pod that is refused and has one."""
+    async with at_work() as desk:
+        runtime = desk.time.runtime()
+        status = StatusWriter(desk.api, FakeBinds(desk.time), clears=desk.writer.clears, runtime=runtime)
+        desk.writer.on_cleared(status.cleared)
+        writing = asyncio.create_task(status.run())
+        desk.api.blocked = asyncio.Event()
+        desk.writer.order(CancelPreemption("1", MEMBERS[:1]))
+        status.put(SetPodCondition("m0", "ns", "high-0", "Unschedulable", "no room"))
+        await desk.time.advance(5.0)
+        assert [sent.body["status"] for sent in desk.api.sent] == [{"nominatedNodeName": None}]
+        desk.api.blocked.set()
+        await desk.time.advance(1.0)
+        assert [list(sent.body["status"]) for sent in desk.api.sent] == [["nominatedNodeName"], ["conditions"]]
+        writing.cancel()
+        await asyncio.wait({writing})
 
 
 async def test_writes_about_a_member_keep_their_order() -> None:
