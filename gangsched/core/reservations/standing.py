@@ -196,6 +196,8 @@ class Standing:
         self._ledger.respect_nominations(head.group.lowest_priority, but=head.group.id)
         each_once = {each.head.group.id: each.head for each in self._reservations} | {head.group.id: head}
         order = sorted(each_once.values(), key=lambda each: rank(each, self._first))
+        checkpoint = self._ledger.checkpoint()
+        self._ledger.leave_for_promises()  # the timeline has their ends, and what they free is promised
         with self._ledger.nothing_kept():
             self._reservations, others = make_reservations(
                 order,
@@ -207,6 +209,7 @@ class Standing:
                 standing=known,
                 anew={head.group.id},
             )
+        self._ledger.rollback(checkpoint)
         self._not_reserved |= others
         self._lost(others)
         self._backfill = self._bind()
