@@ -54,7 +54,9 @@ class RunningCluster:
 
         Members are created one second after the other.
         """
-        of_gang = {key: rest.pop(key) for key in ("succeeded", "indivisible", "binding") if key in rest}
+        of_gang = {
+            key: rest.pop(key) for key in ("succeeded", "indivisible", "disrupted_singly", "binding") if key in rest
+        }
         namespace, _, name = gang_id.partition("/")
         members = [
             self.run(

@@ -42,6 +42,7 @@ class PodGroupSpec(_Model):
     schedule_timeout_seconds: Count | None = None
     min_resources: dict[str, Any] | None = None
     indivisible: ClassVar[bool] = False
+    disrupted_singly: ClassVar[bool] = False
     never_preempts: ClassVar[bool] = False
     unsupported: ClassVar[tuple[str, ...]] = ()
     priority: ClassVar[int] = 0
@@ -92,6 +93,15 @@ class NativePodGroupSpec(_Model):
         """Whether all pods are disrupted together (KEP-5710): "PodGroup" in Kubernetes 1.36, `all` later."""
         mode = self.disruption_mode
         return mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
+
+    @property
+    def disrupted_singly(self) -> bool:
+        """Whether each pod may be disrupted by itself: "Pod" in Kubernetes 1.36, `single` later.
+
+        Where nothing is stated Kubernetes 1.37 stores `single`.
+        """
+        mode = self.disruption_mode
+        return mode == "Pod" or (isinstance(mode, dict) and "single" in mode)
 
     @property
     def never_preempts(self) -> bool:
@@ -218,6 +228,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
         min_resources=reader.resources(spec.min_resources or {}),
         schedule_timeout_s=spec.schedule_timeout_seconds or None,
         indivisible=spec.indivisible,
+        disrupted_singly=spec.disrupted_singly,
         never_preempts=spec.never_preempts,
         unsupported=spec.unsupported,
         priority=spec.priority or 0,

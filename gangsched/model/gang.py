@@ -68,17 +68,17 @@ class Refusal:
 class Gang:
     """One gang. Counts are of live members; `pending` is in placing order (semantics Q5).
 
-    `pending` pods are ours, unbound, ungated, not terminating, not held and not in `retry`; `retry` are members
-    that passed Permit and whose bind failed (semantics B3): they are scheduled as plain pods whatever the match
-    policy. `kept` are such members that still have their room, and are tried again there. `bound` counts bound and
-    being-bound members that are not terminating, `present` all live ungated members of ours or bound (the P1
-    count), `succeeded` members count only where P1 says so. `uninitialised` is why the gang has no settings yet.
-    `permitted_min` is the minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes of bound
-    members, by name. A `plain` gang is pods that name no gang: each is scheduled alone. An `indivisible` gang has
-    no surplus to be preempted (V6); nothing is preempted for one that `never_preempts` (V2). `run_time_s` is how
-    long its longest member is expected to run, `math.inf` for unknown (H1). `min_overrides` says which annotation of
-    its pods the minimum comes from, where its PodGroup states another one. For its first `preemption_delay_s` nobody is
-    preempted (V28).
+    `pending` pods are ours, unbound, ungated, not terminating, not held and not in `retry`; `retry` are members that
+    passed Permit and whose bind failed (semantics B3): they are scheduled as plain pods whatever the match policy.
+    `kept` are such members that still have their room, and are tried again there. `bound` counts bound and being-bound
+    members that are not terminating, `present` all live ungated members of ours or bound (the P1 count), `succeeded`
+    members count only where P1 says so. `uninitialised` is why the gang has no settings yet. `permitted_min` is the
+    minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes of bound members, by name. A `plain`
+    gang is pods that name no gang: each is scheduled alone. An `indivisible` gang has no surplus to be preempted, of a
+    gang that is `disrupted_singly` each member goes by itself (V6); nothing is preempted for one that `never_preempts`
+    (V2). `run_time_s` is how long its longest member is expected to run, `math.inf` for unknown (H1). `min_overrides`
+    says which annotation of its pods the minimum comes from, where its PodGroup states another one. For its first
+    `preemption_delay_s` nobody is preempted (V28).
     """
 
     id: str
@@ -104,6 +104,7 @@ class Gang:
     plain: bool = False
     constraints: PlacementConstraints = NO_CONSTRAINTS
     indivisible: bool = False
+    disrupted_singly: bool = False
     never_preempts: bool = False
     uninitialised: Refusal | None = None
     run_time_s: float = math.inf

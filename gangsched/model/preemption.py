@@ -77,7 +77,8 @@ class RunningGang:
     """A gang with bound members; `group` is its group's id, `uids` are those of bound members that are not leaving.
 
     `succeeded` members count towards `min_member` where P1 counts them. An `indivisible` gang has no surplus (native
-    disruptionMode `all`). While members are `binding`, no core is taken that has this gang.
+    disruptionMode `all`), and the members of one that is `disrupted_singly` go one by one (`single`). While members are
+    `binding`, no core is taken that has this gang.
     """
 
     id: str
@@ -86,6 +87,7 @@ class RunningGang:
     uids: tuple[str, ...]
     succeeded: int = 0
     indivisible: bool = False
+    disrupted_singly: bool = False
     binding: bool = False
 
 

@@ -72,6 +72,7 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         constraints=spec.constraints,
         preemption_delay_s=spec.preemption_delay_s,
         indivisible=pod_group is not None and pod_group.indivisible,
+        disrupted_singly=pod_group is not None and pod_group.disrupted_singly,
         never_preempts=pod_group is not None and pod_group.never_preempts,
         uninitialised=_uninitialised(spec) or _unsupported(gang, pod_group),
         min_overrides=_min_overrides(spec, pod_group),

@@ -51,7 +51,7 @@ def choice(units: Sequence[int], of: Units) -> Choice:
     harm = Harm(
         budgets_broken=len(columns.budgets.broken(pods)),
         highest_priority=int(columns.priority[pods].max()) if pods else 0,
-        gangs_stopped=int(of.cores.stops[[~unit for unit in kept if unit < 0]].sum()),
+        gangs_stopped=int(of.cores.stops[[~unit for unit in kept if unit < 0]].sum()) + len(of.stopped_singly(kept)),
         work_lost=int(columns.work[pods].sum()),
         victims=len(pods),
         started_s=-int(columns.start[pods].sum()),

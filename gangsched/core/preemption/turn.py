@@ -294,7 +294,8 @@ class Preemptions:
         for i in found.choice.pods:
             pod, g = columns.pod(i), int(columns.gang[i])
             gang = columns.gangs[g] if g >= 0 else None
-            kind = UnitKind.POD if gang is None else UnitKind.CORE if i in with_core else UnitKind.SURPLUS
+            alone = gang is None or gang.disrupted_singly
+            kind = UnitKind.POD if alone else UnitKind.CORE if i in with_core else UnitKind.SURPLUS
             group = gang.group if gang else ""
             of = gang.id if gang else ""
             node, is_overdue = columns.running[i].node, pod.uid in overdue

@@ -1,13 +1,15 @@
 """What may be taken from whom: units, each whole or not at all (V5, V6).
 
 Law: a gang above its minimum has a surplus, whose members go one by one; below it, its whole group goes, in every
-namespace. A unit's priority is its highest, and is below the right of the group that it makes room for.
+namespace. Of a gang that is disrupted singly all members go one by one, and none with its group. A unit's priority is
+its highest, and is below the right of the group that it makes room for.
 
 A unit is a number: that of a pod which goes by itself, or `~c` for core `c`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -71,10 +73,12 @@ class Units:
         least = _ints(each.min_member for each in gangs)
         theirs = _bools(each.group != preemptor.group.id for each in gangs)
         divisible = _bools(not each.indivisible for each in gangs)
-        surplus = np.where(theirs & divisible, np.maximum(running - least, 0), 0)
+        singly = _bools(each.disrupted_singly for each in gangs)
+        surplus = np.where(theirs & divisible, np.maximum(running - np.where(singly, 0, least), 0), 0)
         elastic = np.append(surplus > 0, (False, True))[gang]  # the last two are for gangs not known, and plain pods
         single = eligible & elastic
-        cores = _cores(columns, eligible, staying, theirs, (least >= 2) & (running >= least))
+        together = staying & ~np.append(singly, (False, False))[gang]
+        cores = _cores(columns, eligible, together, theirs, (least >= 2) & (running >= least) & ~singly)
         return cls(columns, single, running, surplus, _by_age(columns, np.flatnonzero(single & (gang >= 0))), cores)
 
     def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
@@ -122,14 +126,25 @@ class Units:
         return [unit] if unit >= 0 else self.cores.members(~unit).tolist()
 
     def stopped(self, units: Iterable[int]) -> list[str]:
-        """The gangs that the cores among these units stop."""
-        gone = {~unit for unit in units if unit < 0}
+        """The gangs that fall below their minimum without these units."""
+        gone, singly = {~unit for unit in units if unit < 0}, self.stopped_singly(units)
         gangs = zip(self.columns.gangs, self.cores.group_of.tolist(), self.running.tolist(), strict=True)
         return sorted(
             gang.id
             for gang, core, number in gangs
-            if core in gone and gang.min_member >= 2 and number >= gang.min_member
+            if gang.id in singly
+            or (core in gone and not gang.disrupted_singly and gang.min_member >= 2 and number >= gang.min_member)
         )
+
+    def stopped_singly(self, units: Iterable[int]) -> set[str]:
+        """The gangs among them that lose pods one by one and fall below their minimum."""
+        taken = Counter(self.columns.gang[[unit for unit in units if unit >= 0]].tolist())
+        gangs = ((self.columns.gangs[g], int(self.running[g]), number) for g, number in taken.items() if g >= 0)
+        return {
+            gang.id
+            for gang, running, number in gangs
+            if gang.disrupted_singly and gang.min_member >= 2 and running - number < gang.min_member <= running
+        }
 
     def name(self, unit: int) -> str:
         """What a unit is called from one plan to the next."""

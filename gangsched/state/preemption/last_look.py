@@ -22,7 +22,8 @@ def changed(record: NominationRecord, registry: Registry, victims: frozenset[str
         return "a pod that was to be preempted is not of lower priority"
     cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
     for group_id in cores & registry.groups.keys():
-        gangs = (registry.gangs[gang_id] for gang_id in registry.groups[group_id].gangs)
+        together = (each for each in registry.groups[group_id].gangs if not registry.view(each).disrupted_singly)
+        gangs = (registry.gangs[gang_id] for gang_id in together)
         if any(member.pod.uid not in victims for gang in gangs for member in gang.of(*STARTED)):
             return "a gang that was to be preempted has other members now"
     for gang_id in {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}:

@@ -139,16 +139,22 @@ class _Left:
         record = self._registry.gangs.get(member.gang)
         if record is None or record.plain or not group_id:
             return UnitKind.POD
+        view = self._registry.view(record.id)
+        if view.disrupted_singly:
+            return UnitKind.POD
         if all(map(self._is_marked, self._started(group_id))):
             return UnitKind.CORE
-        view = self._registry.view(record.id)
         staying = sum(not self._is_marked(each) for each in record.of(*STARTED))
         done = view.succeeded if view.free_running else 0
         return UnitKind.SURPLUS if staying + done >= max(1, view.min_member) else None
 
     def _started(self, group_id: str) -> list[Member]:
-        gangs = (self._registry.gangs[gang_id] for gang_id in self._registry.groups[group_id].gangs)
-        return [member for gang in gangs for member in gang.of(*STARTED)]
+        """The members that go together: not those of gangs that are disrupted singly (V6)."""
+        together = [each for each in self._registry.groups[group_id].gangs if not self._singly(each)]
+        return [member for gang_id in together for member in self._registry.gangs[gang_id].of(*STARTED)]
+
+    def _singly(self, gang_id: str) -> bool:
+        return self._registry.view(gang_id).disrupted_singly
 
     def _is_marked(self, member: Member) -> bool:
         return member.pod.disruption_target and member.state is State.BOUND

@@ -109,6 +109,7 @@ class RunningPods:
             uids=tuple(bound),
             succeeded=view.succeeded if view.free_running else 0,
             indivisible=view.indivisible,
+            disrupted_singly=view.disrupted_singly,
             binding=bool(record.of(*UNDER_WAY)),
         )
         self._gangs[gang_id] = view, running

@@ -66,16 +66,23 @@ def test_native_policy_is_a_minimum(policy: object, min_member: int | None, vers
 
 
 @pytest.mark.parametrize(
-    ("mode", "indivisible"),
-    [("PodGroup", True), ({"all": {}}, True), ("Pod", False), ({"single": {}}, False), (None, False)],
+    ("mode", "indivisible", "singly"),
+    [
+        ("PodGroup", True, False),
+        ({"all": {}}, True, False),
+        ("Pod", False, True),
+        ({"single": {}}, False, True),
+        (None, False, False),
+    ],
 )
-def test_native_disruption_mode_and_preemption_policy_count(mode: object, indivisible: bool) -> None:
+def test_native_disruption_mode_and_preemption_policy_count(mode: object, indivisible: bool, singly: bool) -> None:
     """V2, V6: the mode is a word in Kubernetes 1.36 and an object later; other PodGroups have neither."""
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": mode, "preemptionPolicy": "Never"}
     group = parse_pod_group(body(spec, f"{NATIVE}/v1alpha2"))
-    assert (group.indivisible, group.never_preempts, group.problems) == (indivisible, True, ())
+    assert (group.indivisible, group.disrupted_singly) == (indivisible, singly)
+    assert (group.never_preempts, group.problems) == (True, ())
     other = parse_pod_group(body({"minMember": 2, **spec}))
-    assert (other.indivisible, other.never_preempts) == (False, False)
+    assert (other.indivisible, other.disrupted_singly, other.never_preempts) == (False, False, False)
 
 
 @pytest.mark.parametrize(

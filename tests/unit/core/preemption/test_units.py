@@ -91,6 +91,27 @@ def test_where_the_surplus_is_not_enough_the_whole_group_goes() -> None:
     assert len(victims(cluster.verdicts(high(gpus=6))["ns/high"])) == 8
 
 
+def test_members_of_a_gang_that_is_disrupted_singly_go_one_by_one() -> None:
+    """V6, V8: native disruptionMode `single`; it counts as a gang that is stopped once it falls below its minimum."""
+    cluster = RunningCluster([node("a")])
+    cluster.gang("ns/low", 8, "a a a a a a a a", priority=1, disrupted_singly=True)
+    verdict = cluster.verdicts(high(gpus=2))["ns/high"]
+    assert victims(verdict) == ["low-6", "low-7"]
+    assert isinstance(verdict.preemption, Preemption)
+    assert verdict.preemption.stopped == ("ns/low",)
+    assert {victim.kind for victim in verdict.preemption.victims} == {UnitKind.POD}
+    assert verdict.preemption.harm is not None
+    assert verdict.preemption.harm.gangs_stopped == 1
+
+
+def test_siblings_of_a_gang_that_is_disrupted_singly_go_without_it() -> None:
+    """V6, I4: the others are stopped together, and its own pods stay."""
+    cluster = RunningCluster([node("a"), node("b", gpus=1)])
+    cluster.gang("a/x", 2, "a a", gpus=4, priority=1, group="a/x")
+    cluster.gang("b/y", 1, "b", gpus=1, priority=1, group="a/x", disrupted_singly=True)
+    assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == ["x-0", "x-1"]
+
+
 def test_siblings_go_together() -> None:
     """V6, I4: a gang of another namespace that started with the victim cannot go on without it."""
     cluster = RunningCluster([node("a"), node("b")])
