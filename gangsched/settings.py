@@ -282,10 +282,10 @@ class Settings(BaseSettings):
         description="Run time beyond which a victim's work counts as saved in the preemption cost, in seconds.",
     )
     preempt_per_cycle: int = Field(
-        default=4, ge=1, le=1_000, description="Maximum number of groups that preempt per scheduling cycle."
+        default=100, ge=1, le=1_000, description="Maximum number of groups that preempt per scheduling cycle."
     )
     preempt_max_pods: int = Field(
-        default=500, ge=1, le=100_000, description="Maximum number of pods evicted for one group at a time."
+        default=50_000, ge=1, le=100_000, description="Maximum number of pods evicted for one group at a time."
     )
     leader_elect: bool = Field(
         default=False, description="Elect a leader among several replicas by a Lease; only the leader schedules."

@@ -90,6 +90,8 @@ def plan(
         # The rest is looked at in the next plan, so that no group is refused for lack of a search.
         if ledger.search_steps >= limits.search_steps or len(verdicts) >= limits.groups or tried >= limits.pods:
             break
+        if preemptions is not None and preemptions.is_full:
+            break
         if group.id in verdicts:
             continue  # it gave up its holds for one before it
         # 2.-5. group by group
@@ -100,6 +102,8 @@ def plan(
         # 6. Preemption, before those behind it see the room
         if preemptions is not None and group.strict:
             verdicts |= preemptions.turn(group, verdict, post_filter.still_holding(holders, verdicts))
+        if snapshot.nominations and verdicts[group.id].binds:
+            ledger.starts(group.id, {each.pod.uid for each in verdicts[group.id].binds})
         if ledger.last_ends is not None:
             ledger.last_ends.take(verdicts[group.id].binds, group)
         # 7. Its reservation, before those behind it are tried

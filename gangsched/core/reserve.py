@@ -8,7 +8,7 @@ remembered and brought up to date only on the nodes that changed since it was la
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -99,6 +99,7 @@ class Ledger:
         self._respected = 0  # nominations, from the highest priority on
         self._in_use: Ints | None = None  # promised room that is not taken twice, for who leaves for it is still there
         self._spared = ""  # the group whose nominations among them are not
+        self._started: set[str] = set()  # groups that have the room that they were promised
         self._usual: dict[str, dict[str, int]] = {}
         self._packed_by: dict[Shape, tuple[str, int]] = {}
 
@@ -230,9 +231,18 @@ class Ledger:
             return
         self._promise(self._within(self._spared), 1)
         first, last = sorted((self._respected, respected))
-        self._promise(nominations[first:last], 1 if respected > self._respected else -1)
+        moved = [each for each in nominations[first:last] if each.group not in self._started]
+        self._promise(moved, 1 if respected > self._respected else -1)
         self._respected, self._spared = respected, spared
         self._promise(self._within(spared), -1)
+
+    def starts(self, group: str, uids: Set[str]) -> None:
+        """These pods of a group have room now: if they are all that it was nominated for, no more is kept for it."""
+        positions = self._nominated.get(group, ())
+        if positions and all(self._snapshot.nominations[index].pod.uid in uids for index in positions):
+            if group != self._spared:
+                self._promise(self._within(group), -1)
+            self._started.add(group)
 
     @cached_property
     def _nominated(self) -> Mapping[str, Sequence[int]]:
@@ -245,7 +255,7 @@ class Ledger:
 
     def _within(self, group: str) -> Sequence[Nomination]:
         """The nominations of a group among those respected now."""
-        positions = self._nominated.get(group, ())
+        positions = self._nominated.get(group, ()) if group not in self._started else ()
         return [self._snapshot.nominations[index] for index in positions if index < self._respected]
 
     def _promise(self, nominations: Sequence[Nomination], sign: int) -> None:

@@ -49,8 +49,8 @@ class PreemptionSettings:
     budgets: BudgetRule = BudgetRule.RESPECT
     min_run_s: int = 0
     work_cap_s: int = 3_600
-    per_cycle: int = 4
-    max_pods: int = 500
+    per_cycle: int = 100
+    max_pods: int = 50_000
     hold_back_s: int = 60
     names: frozenset[str] = frozenset({"gangsched"})
 

@@ -57,6 +57,7 @@ class Cluster:
         self._term_owners: dict[TermOwner, int] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._nominations: dict[str, Nomination] = {}
+        self._unpromised: tuple[Snapshot, int, Snapshot] | None = None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -173,8 +174,11 @@ class Cluster:
         if node in self._nodes:
             self._touched.add(node)
 
-    def nominate(self, uid: str, nomination: Nomination | None) -> None:
-        """Room on a node is promised to a pod, by us (V10) or another scheduler (F1); or it is not any more."""
+    def nominate(self, uid: str, nomination: Nomination | None, *, grows: bool = True) -> None:
+        """Room on a node is promised to a pod, by us (V10) or another scheduler (F1); or it is not any more.
+
+        That others have more room then is so unless the pod has it: `grows`.
+        """
         old = self._nominations.get(uid)
         if old == nomination:
             return
@@ -183,7 +187,7 @@ class Cluster:
         else:
             del self._nominations[uid]
         self._snapshot = None
-        if old is not None and (nomination is None or nomination[:3] != old[:3]):
+        if grows and old is not None and (nomination is None or nomination[:3] != old[:3]):
             self._grown.add(old.node)
         if nomination is not None and not nomination.group:
             self._grown.add(nomination.node)  # members that are held there may be held no more
@@ -279,6 +283,24 @@ class Cluster:
         elif self._snapshot.storage is not storage:
             self._snapshot = replace(self._snapshot, storage=storage)
         return self._snapshot
+
+    def without_promised(self, priority: int) -> Snapshot:
+        """The snapshot less the room that is promised to pods of at least that priority; the same one without any."""
+        snapshot = self.snapshot()
+        if not snapshot.nominations or snapshot.nominations[0].pod.priority < priority:
+            return snapshot
+        if self._unpromised is None or self._unpromised[:2] != (snapshot, priority):
+            free = snapshot.free.copy()
+            for each in snapshot.nominations:
+                index = snapshot.table.index.get(each.node)
+                if index is None or each.pod.priority < priority:
+                    continue
+                freed = dict(each.freed)
+                for name, amount in each.pod.shape.requests:
+                    if name in snapshot.resources:
+                        free[snapshot.resources[name], index] -= amount - freed.get(name, 0)
+            self._unpromised = snapshot, priority, replace(snapshot, free=free)
+        return self._unpromised[2]
 
     def _pods_by_node(self) -> PodsByNode:
         versions = self._versions.copy()

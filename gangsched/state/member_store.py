@@ -69,6 +69,11 @@ class MemberStore:
         """The lowest priority of any pod that waits for a node; None if none does."""
         return min(self._waiting, default=None)
 
+    @property
+    def highest_waiting(self) -> int | None:
+        """The highest priority of any pod that waits for a node; None if none does."""
+        return max(self._waiting, default=None)
+
     def take_changed(self) -> set[str] | None:
         """The uids of members that changed since last asked; None at first, when anything may have.
 

@@ -214,6 +214,7 @@ class SchedulingState:
         self.reservations.changed(refreshed.changed)
         self.reservations.gone(refreshed.gone)
         self.preemptions.holding_back.look(now_s)
+        self.preemptions.nominations.follow()
         grown, stirred = self.cluster.take_grown(), self.cluster.take_stirred()
         if grown or (stirred and self.queue.minds_pods()):
             heads = frozenset(each.group for each in self.reservations.standing)
@@ -245,8 +246,10 @@ class SchedulingState:
         return {group_id for group_id in groups if not _waits(self.registry.group(group_id, now_s))}
 
     def _without_holds(self) -> Snapshot:
-        """The cluster as if nobody held anything: holds may yield to a group that is woken (D1)."""
-        snapshot = self.cluster.snapshot()
+        """The cluster for those that are woken: as if nobody held anything, since holds may yield to them (D1), and
+        without the room that is promised to others of the highest priority that waits (V10)."""
+        highest = self.members.highest_waiting
+        snapshot = self.cluster.without_promised(highest if highest is not None else 0)
         if not self._clocked:
             return snapshot
         free = snapshot.free.copy()

@@ -87,10 +87,25 @@ class Regions:
             for by_node in (False, True):
                 if (found := part.cheapest(level, by_node=by_node, breaking=breaking)) is not None:
                     yield found
+                    if self._is_least(found, level):
+                        return
             for node in _single_nodes(part, level):
                 single = part.within(_only(node, part.mask))
                 if (found := single.cheapest(level, breaking=breaking, outer=part)) is not None:
                     yield found
+
+    def _is_least(self, found: Choice, level: int) -> bool:
+        """Whether no choice can be better: it has the fewest pods that may do, and those with which least is lost."""
+        harm, number = found.harm, self.least_victims()
+        if harm.gangs_stopped or harm.budgets_broken or harm.victims != number or not number:
+            return False
+        units, columns = self.parts[0].units, self.parts[0].units.columns
+        inside = np.logical_or.reduce([units.inside(part.mask) for part in self.parts])
+        could = np.flatnonzero(units.could_go(level) & inside)
+        if harm.highest_priority > int(np.sort(columns.priority[could])[:number].max()):
+            return False
+        first = could[np.lexsort((-columns.start[could], columns.work[could]))[:number]]
+        return (harm.work_lost, harm.started_s) == (int(columns.work[first].sum()), -int(columns.start[first].sum()))
 
     def _by_chance(self, level: int) -> Iterator[Choice]:
         """Choices made as if there were no budgets, which break none all the same."""

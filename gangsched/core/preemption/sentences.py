@@ -56,7 +56,7 @@ def _sentence(why: NotHelpful) -> str:
         case Obstacle.FORBIDDEN:
             return f"off, because a right is missing: {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
-            return f"{counted(why.pods, 'pod')} would have to go, and at most {why.needed} may"
+            return f"{counted(why.pods, 'pod')} would have to go, and preempt_max_pods allows {why.needed}"
         case Obstacle.LATER:
             return "still being looked for"
     assert_never(why.why)

@@ -42,6 +42,8 @@ from gangsched.model.snapshot import Nomination
 
 PODS_A_STEP = 4
 """Running pods that are looked at in what counts as a step of the plan's search."""
+ATTEMPT_STEPS = 300
+"""What an attempt counts however few pods run, so that a plan makes about 15 small ones."""
 ROUND_STEPS = 20
 """What a round counts."""
 
@@ -104,10 +106,15 @@ class Preemptions:
             return self._at_once(group, verdict, found)
         return self._nominated(preemptor, verdict, found)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether as many groups preempt in this plan as may."""
+        return self.made >= self.given.settings.per_cycle
+
     def _overdue(self, group: Group, preemptor: Preemptor) -> Found | None:
         """Room once those are gone that overran what let them onto the group's reserved room (H11)."""
         uids = self.given.overdue.get(preemptor.group.id)
-        if not uids or preemptor.never or self.made >= self.given.settings.per_cycle:
+        if not uids or preemptor.never or self.is_full:
             return None
         if self.given.retry_at_s.get(preemptor.group.id, self.now_s) > self.now_s or self._delayed(group):
             return None
@@ -175,7 +182,7 @@ class Preemptions:
         known = given.known.get(group.id)
         if known is not None and known.why is not Obstacle.LATER:
             return known
-        return NotHelpful(why=Obstacle.LATER) if self.made >= given.settings.per_cycle else None
+        return NotHelpful(why=Obstacle.LATER) if self.is_full else None
 
     def _is_lowest(self, priority: int) -> bool:
         """Whether nothing that runs is of lower priority; known without asking what runs (V25)."""
@@ -192,7 +199,7 @@ class Preemptions:
             preemptor, columns, self.ledger, given.settings, promises, given.known.get(preemptor.group.id)
         )
         found = attempt.make_room()
-        self.ledger.search_steps += len(columns) // PODS_A_STEP + ROUND_STEPS * attempt.rounds
+        self.ledger.search_steps += ATTEMPT_STEPS + len(columns) // PODS_A_STEP + ROUND_STEPS * attempt.rounds
         if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, found)
         return found

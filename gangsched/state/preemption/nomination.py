@@ -73,7 +73,8 @@ class NominationRecord:
     `seats` are by uid of the member, `victims` and `fates` by uid of the victim. `awaited` are pods that were leaving
     anyway when it was decided (V4). `unwritten` counts orders to nominate that are not answered, `inherited` are
     victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; it ends when the group
-    is refused after that. `told` is what is told of it, and `due_s` when it must be looked at even if nothing changes.
+    is refused after that. `told` is what is told of it, `waiting` are the
+    members that waited when it was looked at, and `due_s` is when it must be looked at even if nothing changes.
     """
 
     id: str
@@ -92,6 +93,7 @@ class NominationRecord:
     expired: bool = False
     inherited: list[Victim] = field(default_factory=list)
     told: Refusal | None = None
+    waiting: frozenset[str] = frozenset()
     due_s: float = 0.0
 
     @property

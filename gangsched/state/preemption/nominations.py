@@ -7,7 +7,7 @@ nomination ends: the group starts, the room is lost, or the deadline passes. Wha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Set, ValuesView
+from collections.abc import Iterable, ValuesView
 from dataclasses import replace
 from itertools import count
 
@@ -116,12 +116,24 @@ class Nominations:
         """The group has changed, so its nomination is looked at."""
         self._stale.add(group_id)
 
+    def follow(self) -> None:
+        """Bring what of promised room is in use up to date, before others are woken for what is free."""
+        self._promised.follow()
+
+    def waits(self, group: GroupRecord) -> bool:
+        """Whether the group need not be planned for what has changed of it: the same pods wait for room."""
+        record = self._of_group.get(group.id)
+        if record is None or record.lost or group.verdict is None:
+            return False
+        return record.waiting == seats.waiting(group, self._registry).keys()
+
     # --- the life of one --------------------------------------------------------------------------------------------
 
     def begin(self, group: GroupRecord, decision: Preemption, now_s: float) -> list[Action]:
         """A decision is committed: its room is promised, and everything is written that a restart needs (V13)."""
         record = self._record(group.id, decision, now_s)
         self._of_group[group.id] = self._of_id[record.id] = record
+        record.waiting = frozenset(seats.waiting(group, self._registry))
         self._keep(record, record.seats)
         for victim in decision.victims:
             if victim.kind is UnitKind.CORE:
@@ -200,10 +212,13 @@ class Nominations:
         """
         self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()
-        stale, self._stale = self._stale, set()
+        stale, self._stale = self._stale | self._promised.stale(self._of_group.values()), set()
         stale |= {record.group for record in self._of_group.values() if record.due_s <= now_s}
-        actions = self._look_at(stale, now_s)
-        return actions + self._look_at(self._promised.stale(self._of_group.values()) - stale, now_s)
+        found = (self._of_group.get(group_id) for group_id in stale)
+        records = sorted((record for record in found if record is not None), key=_age)
+        # One after the other, since each step asks what all have come to in the one before it.
+        actions = [action for record in records for action in self._follow(record, now_s)]
+        return actions + [action for record in records for action in self._look_at(record, now_s)]
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """A verdict on the group is committed: a nomination begins, goes on or ends."""
@@ -220,13 +235,8 @@ class Nominations:
             return self._end(record, Result.EXPIRED if record.expired else Result.LOST, now_s)
         return self._evict(record, now_s) if record.stage is Stage.PREPARED else []
 
-    def _look_at(self, groups: Set[str], now_s: float) -> list[Action]:
-        """Look at the nominations of these groups, the oldest first."""
-        records = [record for group_id in groups if (record := self._of_group.get(group_id)) is not None]
-        return [action for record in sorted(records, key=_age) for action in self._look_at_one(record, now_s)]
-
-    def _look_at_one(self, record: NominationRecord, now_s: float) -> list[Action]:
-        self.looks += 1
+    def _follow(self, record: NominationRecord, now_s: float) -> list[Action]:
+        """Follow changes of the group, and those who left for it."""
         group = self._registry.groups.get(record.group)
         if group is None or not seats.waiting(group, self._registry):
             record.lost = record.lost or "its pods are gone"
@@ -234,22 +244,29 @@ class Nominations:
         if not group.nominated:  # it was formed anew, of other gangs
             group.nominated = True
             self._lose(record, CHANGED)
-        actions = self._seat(record, group, now_s)
+        return self._seat(record, group, now_s)
+
+    def _look_at(self, record: NominationRecord, now_s: float) -> list[Action]:
+        """See whether it can go on, and when to look again."""
+        self.looks += 1
+        group = self._registry.groups.get(record.group)
+        if group is None or self._of_group.get(record.group) is not record:
+            return []
         ends_s = self.deadline_s(record)
         if now_s >= ends_s:
             record.expired = record.expired or not record.lost
             self._lose(record, "what was to be evicted has not ended in time")
         self._give_way(record)
         self._tell_anew(record, group, now_s)
-        if record.inherited:
-            inherited, record.inherited = record.inherited, []
-            actions.append(PreparePreemption(record.id, (), _refs(inherited)))
-            record.unwritten += 1
         vacant = (seat.vacant_s + seats.VACANT_S for seat in record.seats.values() if seat.vacant_s is not None)
         record.due_s = math.inf if record.lost else min((ends_s, *vacant))
         if not record.lost and self._has_room(record):
             self._queue.activate(record.group)
-        return actions
+        if not record.inherited:
+            return []
+        inherited, record.inherited = record.inherited, []
+        record.unwritten += 1
+        return [PreparePreemption(record.id, (), _refs(inherited))]
 
     def _give_way(self, record: NominationRecord) -> None:
         """Where the room of all promises is not enough any more, one after the other is lost."""
@@ -273,6 +290,9 @@ class Nominations:
         if not after or seats.is_short(after, group, self._registry, now_s):
             self._lose(record, CHANGED)
         there = seats.waiting(group, self._registry)
+        if before.keys() != after.keys():
+            self._queue.activate(group.id)
+        record.waiting = frozenset(there)
         left = [nominated(before[uid].placement) for uid in before.keys() - after.keys() if uid in there]
         new = [nominated(after[uid].placement) for uid in after.keys() - before.keys()]
         actions: list[Action] = [CancelPreemption(f"{record.id}/left", tuple(left))] if left else []
@@ -365,6 +385,7 @@ class Nominations:
             heir.awaited -= heir.victims.keys()
             heir.stage = Stage.PREPARING
             self._promised.keep(heir)
+            self._promised.changed()
             self._stale.add(heir.group)
 
     def _may_name(self, record: NominationRecord, victim: Victim) -> bool:

@@ -53,12 +53,13 @@ class Promised:
         nodes.update(node for uid in record.awaited if (node := self._members.node_of(uid)))
         self._rest(record, nodes)
         self._victims.update(dict.fromkeys(record.victims, record))
-        self.changed()
 
     def drop(self, record: NominationRecord) -> None:
         """The nomination is over."""
         for uid in self._kept.pop(record.group, set()):
-            self._cluster.nominate(f"{record.group} {uid}", None)
+            seat = record.seats.get(uid)
+            taken = seat is not None and self._members.node_of(uid) == seat.node
+            self._cluster.nominate(f"{record.group} {uid}", None, grows=not taken)
         self._rest(record, set())
         for uid in [uid for uid, each in self._victims.items() if each is record]:
             del self._victims[uid]
@@ -86,7 +87,8 @@ class Promised:
             self._resting[node][record.group] = record
         if nodes:
             self._nodes_of[record.group] = nodes
-        self._moved |= before | nodes
+        if before != nodes:
+            self._moved |= before | nodes
 
     def freed(self, record: NominationRecord) -> dict[str, ResourceVector]:
         """By uid of a seat what pods that leave for it still take on its node."""
@@ -102,6 +104,21 @@ class Promised:
         return found
 
     # --- what is to be looked at ------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Show anew what of the places is still in use, where pods came or went since the last look."""
+        seen = self._seen
+        if not self._resting or seen is None:
+            return
+        snapshot = self._cluster.snapshot()
+        if seen is snapshot or seen.table is not snapshot.table:
+            return
+        changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
+        nodes = self._resting.keys() & set(map(snapshot.table.names.__getitem__, changed))
+        for record in {id(each): each for node in nodes for each in self._resting[node].values()}.values():
+            freed = self.freed(record)
+            for uid, seat in record.seats.items():
+                self._cluster.nominate(f"{record.group} {uid}", seat.promise(record.group, freed.get(uid, ())))
 
     def stale(self, records: Iterable[NominationRecord]) -> set[str]:
         """The groups whose nominations rest on something that has changed since this was last asked."""

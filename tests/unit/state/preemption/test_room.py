@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from itertools import permutations
 
 import pytest
@@ -169,3 +170,17 @@ def test_a_nomination_is_looked_at_when_what_it_rests_on_changes() -> None:
     world.settle()
     assert world.state.preemptions.nominations.looks > looks
     assert UnitKind.POD in {each.kind for each in record.decision.victims}
+
+
+def test_each_of_a_wave_is_planned_for_three_times() -> None:
+    """V25: when it is nominated, for the last look, and when it starts, on one node all together; and those that come
+    back in the place of victims once, and once more because what they were told of free room has changed (E1)."""
+    world, low = full_of_low(node("a", 4), node("b", 4), grace_s=1)
+    high = world.create([pod(f"high-{index}", priority=1000) for index in range(8)])
+    world.settle()
+    world.create([pod(f"again-{index}", priority=0) for index in range(len(low))])
+    world.advance(1)
+    assert {each.name for each in high} == world.bound().keys()
+    planned = Counter(verdict.group for plan in world.plans for verdict in plan.verdicts)
+    assert {planned[f"pod:ns/{each.name}"] for each in high} == {3}
+    assert max(planned[f"pod:ns/again-{index}"] for index in range(len(low))) <= 2
