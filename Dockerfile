@@ -1,7 +1,7 @@
 # The daemon's image: the locked dependencies and the package in one virtual environment, no compiler, no uv, no root.
 #
-# A tag may be another image tomorrow, so a release gives BASE by digest: `make image` takes nothing else. The default is for
-# a build to try something out.
+# A tag may be another image tomorrow, so a release gives BASE by digest: `make image-multiarch` takes nothing else. A tag, as
+# the default, is for a base that is here already, or for a build to try something out.
 ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
@@ -20,6 +20,9 @@ RUN uv sync --frozen --no-dev --extra uvloop --no-install-project
 COPY README.md LICENSE ./
 COPY gangsched gangsched
 RUN uv sync --frozen --no-dev --extra uvloop --no-editable
+# What is never loaded: more than half of the environment's size. What is left must start.
+COPY hack/image/trim.py ./
+RUN python trim.py /opt/gangsched && /opt/gangsched/bin/gangsched version
 
 # The same base as above: the environment's interpreter is a link to this one's.
 FROM ${BASE}

@@ -14,6 +14,7 @@ MINUTES ?= 600
 OUT ?= docs/performance
 SBOM ?= dist/gangsched.cdx.json
 IMAGE ?= gangsched
+BUILD ?= docker build
 # What gangsched is measured on: the image and distributions build Python with profile-guided optimization, as kube-scheduler
 # is built optimized; pyenv and the like do not, and are about 15 % slower.
 BENCH_PYTHON ?= $(shell /usr/bin/python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo /usr/bin/python3 || echo $(PYTHON))
@@ -116,9 +117,9 @@ kills: install control-plane ## kill -9 at every API call of scheduling gangs; O
 leader-trials: install control-plane ## Kill, stop and end the leader of two replicas under load, N times each
 	@LEADER_TRIALS=$(if $(filter command line,$(origin N)),$(N),20) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/test_leader.py
 
-real-node: install control-plane ## Play on three real nodes: install, rollouts, lost nodes, kubelets, Helm; LONG=1 renews tokens, too
+real-node: install control-plane ## Play on three real nodes: install, rollouts, lost nodes, kubelets, Helm; LONG=1 renews tokens, TRIALS=20 Jobs
 	@$(PYTHON) hack/control-plane/build.py kubelet kube-proxy
-	@REAL_NODE_LONG=$(LONG) $(RUN)pytest -q -s -x -m real_node -o faulthandler_timeout=0 tests/real_node
+	@REAL_NODE_LONG=$(LONG) REAL_NODE_TRIALS=$(TRIALS) $(RUN)pytest -q -s -x -m real_node -o faulthandler_timeout=0 tests/real_node
 
 test: lint types imports unit e2e real-node ## All checks and all tests; exactly what CI runs
 
@@ -235,15 +236,16 @@ bench-fgd: install ## The packing experiment of FGD (ATC'23) on the trace in OPE
 
 sbom: $(UV) ## Write what is in the image as CycloneDX 1.5; SBOM=dist/gangsched.cdx.json
 	@mkdir -p '$(dir $(SBOM))'
-	@$(UV) export --quiet --frozen --no-dev --extra uvloop --format cyclonedx1.5 --output-file '$(SBOM)' >/dev/null
+	@$(UV) export --quiet --frozen --no-dev --extra uvloop --format cyclonedx1.5 --output-file '$(SBOM)' \
+		--no-emit-package pygments --no-emit-package markdown-it-py --no-emit-package mdurl >/dev/null
 
 audit: $(UV) ## Look the dependencies of the image up among known vulnerabilities (asks pypi.org)
 	@hack/audit.sh $(UV)
 
-image: ## Build the image from a base by digest: BASE=docker.io/library/python@sha256:… IMAGE=name:tag; needs Docker
-	@grep -Eq '^[^@[:space:]]+@sha256:[0-9a-f]{64}$$' <<<'$(BASE)' || \
-		{ echo 'make image takes its base by digest: BASE=docker.io/library/python@sha256:…' >&2; exit 2; }
-	docker build --build-arg 'BASE=$(BASE)' --tag '$(IMAGE)' .
+image: ## Build the image: BASE=docker.io/library/python@sha256:… or the tag of a base that is here, IMAGE=name:tag; needs Docker
+	@grep -Eq '^[^@[:space:]]+(@sha256:[0-9a-f]{64}|:[^:/@[:space:]]+)$$' <<<'$(BASE)' || \
+		{ echo 'make image takes its base by digest, BASE=docker.io/library/python@sha256:…, or by tag' >&2; exit 2; }
+	$(BUILD) --build-arg 'BASE=$(BASE)' --tag '$(IMAGE)' .
 
 image-multiarch: ## The same for linux/amd64 and linux/arm64 with buildx; PUSH=1 pushes it, with provenance and SBOM
 	@grep -Eq '^[^@[:space:]]+@sha256:[0-9a-f]{64}$$' <<<'$(BASE)' || \

@@ -32,7 +32,7 @@ def test_security_names_what_is_there() -> None:
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"`make ([a-z-]+)", page))
-    assert {"audit", "sbom", "image", "bench-memory"} <= targets
+    assert {"audit", "sbom", "image-multiarch", "bench-memory"} <= targets
     assert [target for target in sorted(targets) if f"\n{target}: " not in makefile] == []
 
 
@@ -130,20 +130,31 @@ def program(folder: Path, name: str, script: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("base", ["", "python:3.13-slim", "python@sha256:abc", DIGEST + " x"])
-def test_an_image_is_built_from_a_digest_only(tmp_path: Path, base: str) -> None:
-    """A tag may be another image tomorrow."""
+@pytest.mark.parametrize(
+    ("target", "base"),
+    [
+        ("image", ""),
+        ("image", "python"),
+        ("image", "python@sha256:abc"),
+        ("image", "registry:5000/python"),
+        ("image", DIGEST + " x"),
+        ("image-multiarch", "python:3.13-slim"),
+    ],
+)
+def test_an_image_that_is_pushed_is_built_from_a_digest_only(tmp_path: Path, target: str, base: str) -> None:
+    """A tag may be another image tomorrow, and no tag at all is whatever was newest."""
     program(tmp_path, "docker", "echo built")
-    done = make("image", f"BASE={base}", path=str(tmp_path))
+    done = make(target, f"BASE={base}", path=str(tmp_path))
     assert (done.returncode, "built" in done.stdout) == (2, False)
     assert "by digest" in done.stderr
 
 
-def test_both_stages_of_the_image_have_the_base_that_is_given(tmp_path: Path) -> None:
-    """The digest reaches the build, and no stage names an image of its own."""
+@pytest.mark.parametrize("base", [DIGEST, "python:3.13-slim", "registry:5000/team/python:3.13"])
+def test_both_stages_of_the_image_have_the_base_that_is_given(tmp_path: Path, base: str) -> None:
+    """A digest, or the tag of a base that is there, reaches the build, and no stage names an image of its own."""
     program(tmp_path, "docker", 'echo "$@"')
-    done = make("image", f"BASE={DIGEST}", "IMAGE=gangsched:test", path=str(tmp_path))
-    assert f"build --build-arg BASE={DIGEST} --tag gangsched:test ." in done.stdout
+    done = make("image", f"BASE={base}", "IMAGE=gangsched:test", path=str(tmp_path))
+    assert f"build --build-arg BASE={base} --tag gangsched:test ." in done.stdout
     froms = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert froms == ["${BASE}", "${BASE}"]
 

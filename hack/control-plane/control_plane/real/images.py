@@ -17,6 +17,8 @@ from control_plane.real.host import run
 
 ROOT = Path(__file__).resolve().parents[4]
 CACHE = ROOT / ".cache" / "real-node"
+#: What is built is no business of the machine's own store of images.
+STORE = ("--root", CACHE / "storage", "--runroot", CACHE / "run", "--storage-driver", "overlay")
 SUITE = "trixie"
 PAUSE = "registry.k8s.io/pause:3.10"
 BASE = "docker.io/library/python:3.13-slim"
@@ -78,6 +80,7 @@ def _sources() -> Iterator[Path]:
     """The files that the Dockerfile copies, and itself."""
     for name in ("Dockerfile", ".dockerignore", "pyproject.toml", "uv.lock", "README.md", "LICENSE"):
         yield ROOT / name
+    yield ROOT / "hack" / "image" / "trim.py"
     yield from sorted(path for path in (ROOT / "gangsched").rglob("*") if path.suffix != ".pyc" and path.is_file())
 
 
@@ -88,9 +91,8 @@ def _text(path: Path) -> str:
 
 
 def _buildah(*words: str | Path, within_s: float = 900.0) -> str:
-    """buildah with a store of our own: what it builds is no business of the machine's."""
-    store = ("--root", CACHE / "storage", "--runroot", CACHE / "run", "--storage-driver", "overlay")
-    return run("buildah", *store, *words, within_s=within_s, BUILDAH_ISOLATION="chroot", STORAGE_DRIVER="overlay")
+    """buildah with a store of our own."""
+    return run("buildah", *STORE, *words, within_s=within_s, BUILDAH_ISOLATION="chroot")
 
 
 def _pause() -> None:
@@ -118,17 +120,21 @@ def _go() -> str:
 def _python() -> None:
     """Debian's Python where an image from Docker has its own, and pip, which the Dockerfile begins with."""
     root = CACHE / SUITE
-    if not (root / "usr/bin/python3").exists():
-        shutil.rmtree(root, ignore_errors=True)
+    if not root.exists():
+        partial = root.with_suffix(".partial")
+        _detach(partial)  # of a run that was killed
+        shutil.rmtree(partial, ignore_errors=True)
         run(
             "debootstrap",
             "--variant=minbase",
             "--include=python3,python3-venv,ca-certificates",
             SUITE,
-            root,
+            partial,
             *_mirror(),
             within_s=900,
         )
+        _detach(partial)
+        partial.rename(root)
     for name in ("python", "python3"):
         link = root / "usr/local/bin" / name
         link.unlink(missing_ok=True)
@@ -152,6 +158,13 @@ def _python() -> None:
     _buildah("commit", "-q", "--rm", container, BASE)
 
 
+def _detach(root: Path) -> None:
+    """Unmount what debootstrap mounts for maintainer scripts; it cannot itself while anybody else reads there."""
+    for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
+        if line.split()[4].startswith(f"{root}/"):
+            run("umount", "-l", line.split()[4])
+
+
 def _mirror() -> tuple[str, ...]:
     """The Debian mirror that this machine's apt uses; nothing for debootstrap's own choice."""
     sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
@@ -164,6 +177,8 @@ def _mirror() -> tuple[str, ...]:
 
 
 def _gangsched() -> None:
-    """The project's own Dockerfile, as it is."""
-    flags = ("--network", "host", "--isolation", "chroot", "--pull=never", "--layers=false")
-    _buildah("bud", "-q", *flags, "-t", GANGSCHED, ROOT)
+    """The project's own Dockerfile, as it is, by `make image` from a base by its tag."""
+    flags = ("-q", "--network", "host", "--isolation", "chroot", "--pull=never", "--layers=false")
+    builder = " ".join(map(str, ("buildah", *STORE, "bud", *flags)))
+    words = ("image", f"BUILD={builder}", f"BASE={BASE}", f"IMAGE={GANGSCHED}")
+    run("make", "-C", ROOT, *words, within_s=900.0, MAKEFLAGS="", BUILDAH_ISOLATION="chroot")
