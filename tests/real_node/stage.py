@@ -66,6 +66,7 @@ class Stage:
         """Wait until it holds; its value. Fails with what was waited for and how the pods are."""
         deadline_s = time.monotonic() + within_s
         while True:
+            self.cluster.check()
             try:
                 if found := holds():
                     return found

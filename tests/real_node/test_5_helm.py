@@ -19,15 +19,8 @@ def test_helm(stage: Stage) -> None:
     """Pods that wait over the change of the installation are placed by the new one."""
     with step("uninstall what kubectl installed"):
         stage.cluster.kubectl("delete", "apiservice", "v1alpha1.visibility.gangsched.dev", "--ignore-not-found")
-        words = ("delete", "-f", ROOT / "manifests/install.yaml", "-l", "app.kubernetes.io/component!=definition")
-        stage.cluster.kubectl(*words)
-        leftovers = ("clusterrole,clusterrolebinding", "-l", "app.kubernetes.io/name=gangsched", "--ignore-not-found")
-        stage.cluster.kubectl("delete", *leftovers)
-        for kind in ("clusterrole", "clusterrolebinding"):
-            for name in ("gangsched-visibility", "gangsched-gangs-view"):
-                stage.cluster.kubectl("delete", kind, name, "--ignore-not-found")
-        auth_reader = ("rolebinding", "gangsched-visibility-auth-reader", "--ignore-not-found")
-        stage.cluster.kubectl("-n", "kube-system", "delete", *auth_reader)
+        spared = ("-l", "app.kubernetes.io/component!=definition")
+        stage.cluster.kubectl("delete", "-k", ROOT / "overlays/visibility", "--ignore-not-found", *spared)
         stage.apply(*gang("between", 2))
     with step("helm upgrade --install --wait"):
         stage.cluster.helm(*INSTALL, *WAIT, within_s=150.0)

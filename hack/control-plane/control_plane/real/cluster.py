@@ -108,6 +108,11 @@ class RealCluster:
         """The log of a component: `kubelet-node-1`, `kube-apiserver`."""
         return (STATE / "log" / f"{name}.log").read_text(errors="replace")
 
+    def check(self) -> None:
+        """Raise ControlPlaneError with the end of its log if a component has ended by itself."""
+        for name, code in self._running().dead().items():
+            raise ControlPlaneError(f"{name} ended with {code}: {self.log_of(name)[-600:]}")
+
     def kill_node(self, name: str) -> None:
         """SIGKILL its kubelet, containerd, shims and containers: the machine lost its power."""
         keeping = self._running()
@@ -138,6 +143,7 @@ class RealCluster:
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        host.make_state()
         for folder in ("log", "pki"):
             (STATE / folder).mkdir(parents=True)
         host.save_parameters(STATE / "parameters")
@@ -271,8 +277,8 @@ class RealCluster:
     def _start_containerd(self, name: str) -> None:
         self._run_as(f"containerd-{name}", "/usr/bin/containerd", "--config", STATE / name / "containerd.toml")
         socket = self._socket(name)
-        answers = ("ctr", "-a", socket, "version")
-        self._await(lambda: bool(run(*answers, quiet=True)), f"the containerd of {name}")
+        asks = ("ctr", "-a", socket, "version")  # prints its own version, too, with or without an answer
+        self._await(lambda: "Server:" in run(*asks, quiet=True), f"the containerd of {name}")
 
     def _start_kubelet(self, name: str) -> None:
         folder = STATE / name
@@ -320,10 +326,7 @@ class RealCluster:
     def _await(self, holds: Callable[[], bool], what: str) -> None:
         deadline_s = time.monotonic() + WITHIN_S
         while True:
-            dead = self._running().dead()
-            if dead:
-                name = next(iter(dead))
-                raise ControlPlaneError(f"{name} ended with {dead[name]}: {self.log_of(name)[-600:]}")
+            self.check()
             try:
                 if holds():
                     return
