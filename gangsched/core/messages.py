@@ -129,7 +129,8 @@ def no_room_for_all(
 
 def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Refusal:
     """`short` has entries like `3 nvidia.com/gpu`; `never`: not even the empty nodes offer enough (semantics P4)."""
-    text = f"gang {gang.id} needs its minResources free at once on the nodes that its members may use"
+    asked = ", ".join(_amount(name, amount) for name, amount in gang.min_resources)
+    text = f"gang {gang.id} needs its minResources ({asked}) free at once on the nodes that its members may use"
     if never:
         text += ", and never starts: these nodes offer less even when they are empty"
     return Refusal(Reason.UNSCHEDULABLE, text, f"{', '.join(short)} missing.", never=never)

@@ -10,7 +10,7 @@ from control_plane import objects as make
 from control_plane.api import Api, Object
 from control_plane.daemon import Daemon
 from control_plane.following import Following
-from control_plane.pods import nodes_of
+from control_plane.pods import nodes_of, refusal
 
 from tests.e2e.conftest import PODS
 
@@ -20,7 +20,15 @@ NATIVE = "/apis/scheduling.k8s.io/v1alpha2/podgroups"
 X_K8S = "/apis/scheduling.x-k8s.io/v1alpha1/podgroups"
 EVENTS = "/apis/events.k8s.io/v1/events"
 WITHIN_S = 20.0
-PLANE = {"feature_gates": {"GenericWorkload": True}, "runtime_config": ["scheduling.k8s.io/v1alpha2=true"]}
+#: All that decides which fields a native PodGroup of Kubernetes 1.36 may have.
+GATES = (
+    "GenericWorkload",
+    "GangScheduling",
+    "TopologyAwareWorkloadScheduling",
+    "DRAWorkloadResourceClaims",
+    "WorkloadAwarePreemption",
+)
+PLANE = {"feature_gates": dict.fromkeys(GATES, True), "runtime_config": ["scheduling.k8s.io/v1alpha2=true"]}
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +96,44 @@ def test_a_native_gang_that_does_not_fit_says_why(plane: ControlPlane, api: Api)
         make.create_all(api, [make.pod("after", gpus=8)])
         pods.wait_for(lambda items: len(nodes_of(items, "after")) == 1, within_s=WITHIN_S, what="a pod that fits")
         assert len(nodes_of(pods.objects(), "toobig-")) == 0
+
+
+def test_a_native_gang_that_asks_for_what_is_not_honoured_waits(plane: ControlPlane, api: Api) -> None:
+    """Its pods and its condition name the field, for each field of 1.36; a gang without these starts beside it.
+
+    The fourth field, parentCompositePodGroupName, comes with Kubernetes 1.37: tests/unit/state/test_gang_view.py.
+    """
+    urgent = {"metadata": {"name": "urgent"}, "value": 1000}
+    api.post("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
+    asked: dict[str, tuple[str, Object]] = {
+        "rack": ("schedulingConstraints", {"schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}}),
+        "claim": ("resourceClaims", {"resourceClaims": [{"name": "nic", "resourceClaimName": "nic"}]}),
+        "first": ("priority", {"priorityClassName": "urgent"}),
+    }
+    with Daemon(plane), Following(api, PODS) as pods, Following(api, NATIVE) as groups:
+        for name, (_, fields) in asked.items():
+            group, *members = native_gang(name, members=2, gpus=1, policy={"gang": {"minCount": 2}})
+            make.create_all(api, [group | {"spec": {**group["spec"], **fields}}, *members])
+        make.create_all(api, native_gang("plain", members=2, gpus=1, policy={"gang": {"minCount": 2}}))
+        pods.wait_for(
+            lambda items: len(nodes_of(items, "plain-")) == 2, within_s=WITHIN_S, what="a gang that may start"
+        )
+        for name, (field, _) in asked.items():
+            said = groups.wait_for(
+                lambda items, name=name: condition(items, name, "False"),  # type: ignore[misc]
+                within_s=WITHIN_S,
+                what=f"a reason for {name}",
+            )
+            waiting = pods.wait_for(
+                lambda items, name=name: [  # type: ignore[misc]
+                    pod for pod in items.values() if pod["metadata"]["name"].startswith(f"{name}-") and refusal(pod)[0]
+                ],
+                within_s=WITHIN_S,
+                what=f"a reason for the pods of {name}",
+            )
+            for reason, message in ((said["reason"], said["message"]), *map(refusal, waiting)):
+                assert (reason, f"spec.{field} " in message) == ("Unsupported", True), (name, reason, message)
+        assert set(nodes_of(pods.objects())) == {"plain-0", "plain-1"}
 
 
 def test_basic_policy_schedules_every_member_alone(plane: ControlPlane, api: Api) -> None:

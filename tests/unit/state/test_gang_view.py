@@ -70,16 +70,17 @@ def test_ten_thousand_bad_run_times_are_a_few_problems() -> None:
     assert (record.problems, record.run_time.seconds) == ((), 3600)
 
 
-def test_a_native_podgroup_that_asks_for_more_than_can_be_honoured_waits() -> None:
+@pytest.mark.parametrize("field", ["schedulingConstraints", "resourceClaims", "parentCompositePodGroupName"])
+def test_a_native_podgroup_that_asks_for_more_than_can_be_honoured_waits(field: str) -> None:
     """Nothing a user writes is ignored: the gang waits and names the field, and starts when it is taken out."""
     world = World(node("a", 8))
-    asks = pod_group("g", 2, api_group=keys.NATIVE, version="v1alpha2", unsupported=("schedulingConstraints",))
+    asks = pod_group("g", 2, api_group=keys.NATIVE, version="v1alpha2", unsupported=(field,))
     world.declare(asks)
     pods = world.create([pod(f"g-{number}", native_group="g") for number in range(2)])
     world.told()
     assert not world.bound()
     reason, message = world.condition(pods[0])
-    assert (reason, message.partition(" of ")[0]) == ("Unsupported", "spec.schedulingConstraints")
+    assert (reason, message.partition(" of ")[0]) == ("Unsupported", f"spec.{field}")
     world.declare(msgspec.structs.replace(asks, unsupported=(), resource_version="2"))
     assert set(world.settle().bound()) == {"g-0", "g-1"}
 
