@@ -70,7 +70,7 @@ class Stage:
             try:
                 if found := holds():
                     return found
-            except (ApiError, OSError):  # an API that is rolled, or an object that is not there yet
+            except (ApiError, OSError, ControlPlaneError):  # an API that is rolled, an object that is not there yet
                 found = None
             assert time.monotonic() < deadline_s, f"not within {within_s:g} s: {what}\n{self.told()}"
             time.sleep(0.2)

@@ -12,35 +12,46 @@ from tests.real_node.stage import GANGS, LABEL, NAMESPACE, Stage, container_id, 
 
 pytestmark = pytest.mark.real_node
 
-POLL_EVERY_S = 0.1
+USERS, POLL_EVERY_S = 4, 0.2
+#: At least so many, and all of two rollouts.
 POLLS = 300
 #: Less than a replica requests.
 LEFT_MILLI = 100
 
 
 class Poller:
-    """Asks for the gangs ten times a second, through the API server, until the block ends."""
+    """Asks for the gangs through the API server until the block ends, as several users at once.
+
+    The API server keeps its connections to replicas, so one user alone notices a replica that goes only where his goes.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._api = stage.cluster.api()
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.answers, self.failures = 0, list[str]()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(USERS)]
+        self._answers, self.failures = list[None](), list[str]()
+
+    @property
+    def answers(self) -> int:
+        """How many requests were answered."""
+        return len(self._answers)
 
     def __enter__(self) -> Poller:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ends.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self._api.close()
 
     def _run(self) -> None:
         while not self._ends.wait(POLL_EVERY_S):
             try:
                 self._api.get(GANGS)
-                self.answers += 1
+                self._answers.append(None)
             except Exception as error:
                 self.failures.append(f"{time.strftime('%H:%M:%S')} {error}")
 
