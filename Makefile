@@ -215,6 +215,10 @@ bench-fight: install control-plane ## Three priorities fight for room, beside ku
 	@$(RUN)python -m bench.fight $(if $(LOAD),--load $(LOAD)) --minutes $(if $(filter command line,$(origin MINUTES)),$(MINUTES),10) \
 		--seed $(SEED) $(if $(VIRTUAL),--virtual) $(if $(OUT_JSON),--out '$(OUT_JSON)')
 
+.PHONY: bench-waves
+bench-waves: install control-plane ## Hundreds of groups preempt at once; CASES='singles-4 hero-256' BESIDE=1 OUT_JSON=
+	@$(RUN)python -m bench.waves $(CASES) $(if $(BESIDE),--beside) $(if $(OUT_JSON),--out '$(OUT_JSON)')
+
 .PHONY: attacks
 attacks: install control-plane ## Attack the API of gangs, and time what bystanders notice: ATTACK_S=60, KIND=regex
 	@ATTACK_S=$(or $(ATTACK_S),60) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/visibility/test_attacks.py $(if $(KIND),-k '$(KIND)')

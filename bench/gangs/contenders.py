@@ -131,13 +131,18 @@ class Running:
         """The longest stall of gangsched's event loop by its own metric; None for the others."""
         if self._contender.dialect is not Dialect.GANGSCHED:
             return None
+        return self.samples()["gangsched_loop_stall_max_seconds"] * 1e3
+
+    def samples(self) -> dict[str, float]:
+        """What gangsched's metrics say, by name and labels."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5.0)
         try:
             connection.request("GET", "/metrics")
             lines = connection.getresponse().read().decode().splitlines()
         finally:
             connection.close()
-        return next(float(line.split()[1]) for line in lines if line.startswith("gangsched_loop_stall_max")) * 1e3
+        found = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in found}
 
     def _command_line(self) -> list[str]:
         plane = self._plane

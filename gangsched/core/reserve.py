@@ -276,6 +276,12 @@ class Ledger:
             rows, nodes, amounts = np.array(found, dtype=np.int64).T
             self._count_once(rows, nodes, sign * amounts)
 
+    def in_use(self, node: int) -> Mapping[str, int]:
+        """What of promised room on a node is still in use by those who leave for it."""
+        if self._in_use is None:
+            return {}
+        return {name: int(self._in_use[row, node]) for name, row in self.resources.items() if self._in_use[row, node]}
+
     def leave_for_promises(self) -> None:
         """Those who leave for promised room are about to be taken off the ledger: nothing of it is in use by them."""
         if self._in_use is not None:

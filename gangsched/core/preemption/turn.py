@@ -288,6 +288,7 @@ class Preemptions:
             there[int(columns.node[i])].update(dict(columns.pod(i).shape.requests))
         for node, placed in groupby(sorted(found.placements, key=_node), key=_node):
             pods = [each.pod for each in placed]
+            there[index[node]].subtract(self.ledger.in_use(index[node]))  # others count on that
             for pod, freed in zip(pods, covered([pod.shape.requests for pod in pods], there[index[node]]), strict=True):
                 yield Nomination(node, pod, freed=freed)
 

@@ -260,7 +260,7 @@ class Nominations:
         self._tell_anew(record, group, now_s)
         vacant = (seat.vacant_s + seats.VACANT_S for seat in record.seats.values() if seat.vacant_s is not None)
         record.due_s = math.inf if record.lost else min((ends_s, *vacant))
-        if not record.lost and self._has_room(record):
+        if not record.lost and self._promised.has_room(record):
             self._queue.activate(record.group)
         if not record.inherited:
             return []
@@ -278,10 +278,6 @@ class Nominations:
             loser = room.gives_way(record, places)
             assert isinstance(loser, NominationRecord)
             self._lose(loser, cause)
-
-    def _has_room(self, record: NominationRecord) -> bool:
-        """Whether those who leave for it have left its nodes, so that it may start there (V11)."""
-        return not self._promised.freed(record)
 
     def _seat(self, record: NominationRecord, group: GroupRecord, now_s: float) -> list[Action]:
         """Follow changes of the group's members: who replaces one takes over its node (V12)."""

@@ -7,15 +7,15 @@ for it alone. It is known of every node which nominations to look at when someth
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 
 import numpy as np
 
 from gangsched.model.gang import Placement
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import STUCK_S
-from gangsched.model.resources import ResourceVector, covered
-from gangsched.model.snapshot import Snapshot
+from gangsched.model.resources import from_dict
+from gangsched.model.snapshot import Nomination, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
@@ -34,6 +34,7 @@ class Promised:
         self._nodes_of: dict[str, set[str]] = {}
         self._kept: defaultdict[str, set[str]] = defaultdict(set)
         self._victims: dict[str, NominationRecord] = {}
+        self._in_use: set[str] = set()  # places where those are still who leave for them
         self._moved: set[str] = set()  # nodes with other promises than at the last look
         self._seen: Snapshot | None = None
         self._room: tuple[Snapshot | None, Room | None] = (None, None)
@@ -42,27 +43,28 @@ class Promised:
 
     def keep(self, record: NominationRecord) -> None:
         """The room of its seats is promised, and no other room of it any more."""
-        freed = self.freed(record)
         for uid in self._kept[record.group] - record.seats.keys():
-            self._cluster.nominate(f"{record.group} {uid}", None)
-        for uid, seat in record.seats.items():
-            self._cluster.nominate(f"{record.group} {uid}", seat.promise(record.group, freed.get(uid, ())))
+            self._show(f"{record.group} {uid}", None)
         self._kept[record.group] = set(record.seats)
         nodes = {seat.node for seat in record.seats.values()}
         nodes.update(victim.node for victim in record.victims.values())
         nodes.update(node for uid in record.awaited if (node := self._members.node_of(uid)))
+        before = self._nodes_of.get(record.group, set())
         self._rest(record, nodes)
         self._victims.update(dict.fromkeys(record.victims, record))
+        self._share_out(before | nodes)
 
     def drop(self, record: NominationRecord) -> None:
         """The nomination is over."""
         for uid in self._kept.pop(record.group, set()):
             seat = record.seats.get(uid)
             taken = seat is not None and self._members.node_of(uid) == seat.node
-            self._cluster.nominate(f"{record.group} {uid}", None, grows=not taken)
+            self._show(f"{record.group} {uid}", None, grows=not taken)
+        nodes = self._nodes_of.get(record.group, set())
         self._rest(record, set())
         for uid in [uid for uid, each in self._victims.items() if each is record]:
             del self._victims[uid]
+        self._share_out(nodes)
         self.changed()
 
     def stays(self, uid: str) -> None:
@@ -90,18 +92,40 @@ class Promised:
         if before != nodes:
             self._moved |= before | nodes
 
-    def freed(self, record: NominationRecord) -> dict[str, ResourceVector]:
-        """By uid of a seat what pods that leave for it still take on its node."""
-        standing: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for uid in {*record.victims, *record.awaited}:
-            member = self._members.get(uid)
-            if member is not None and member.node and not self.is_stuck(member.pod):
-                standing[member.node].update(dict(member.pod.shape.requests))
-        found: dict[str, ResourceVector] = {}
-        for node, there in standing.items():
-            seats = {uid: seat.pod.shape.requests for uid, seat in record.seats.items() if seat.node == node}
-            found.update(zip(seats, covered(list(seats.values()), there), strict=True))
-        return found
+    def has_room(self, record: NominationRecord) -> bool:
+        """Whether nobody who leaves for it is left on its places."""
+        return not any(f"{record.group} {uid}" in self._in_use for uid in record.seats)
+
+    def _share_out(self, nodes: Set[str]) -> None:
+        """Show the places there with what of each is still in use by pods that leave for it.
+
+        A victim stands in for the places of its own nomination, and what it takes beyond these for those of others who
+        wait for it. No room is counted twice: it would be open to everybody as soon as part of it comes free.
+        """
+        for node in nodes & self._resting.keys():
+            there: defaultdict[str, Counter[str]] = defaultdict(Counter)
+            for uid in self._cluster.residents(node):
+                member, owner = self._members.get(uid), self._victims.get(uid)
+                goes = member is not None and (owner is not None or member.state is State.TERMINATING)
+                if member is not None and goes and not self.is_stuck(member.pod):
+                    there[owner.group if owner is not None else ""].update(dict(member.pod.shape.requests))
+            records = sorted(self._resting[node].values(), key=_age)
+            places = [(each, uid, seat) for each in records for uid, seat in each.seats.items() if seat.node == node]
+            parts = [_take(there[record.group], dict(seat.pod.shape.requests)) for record, _, seat in places]
+            rest: Counter[str] = sum(there.values(), Counter())
+            for (record, uid, seat), part in zip(places, parts, strict=True):
+                if record.awaited:
+                    lacks = Counter(dict(seat.pod.shape.requests))
+                    lacks.subtract(part)
+                    part.update(_take(rest, lacks))
+                self._show(f"{record.group} {uid}", seat.promise(record.group, from_dict(part)))
+
+    def _show(self, key: str, promise: Nomination | None, *, grows: bool = True) -> None:
+        if promise is not None and promise.freed:
+            self._in_use.add(key)
+        else:
+            self._in_use.discard(key)
+        self._cluster.nominate(key, promise, grows=grows)
 
     # --- what is to be looked at ------------------------------------------------------------------------------------
 
@@ -114,11 +138,7 @@ class Promised:
         if seen is snapshot or seen.table is not snapshot.table:
             return
         changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
-        nodes = self._resting.keys() & set(map(snapshot.table.names.__getitem__, changed))
-        for record in {id(each): each for node in nodes for each in self._resting[node].values()}.values():
-            freed = self.freed(record)
-            for uid, seat in record.seats.items():
-                self._cluster.nominate(f"{record.group} {uid}", seat.promise(record.group, freed.get(uid, ())))
+        self._share_out(self._resting.keys() & set(map(snapshot.table.names.__getitem__, changed)))
 
     def stale(self, records: Iterable[NominationRecord]) -> set[str]:
         """The groups whose nominations rest on something that has changed since this was last asked."""
@@ -202,3 +222,14 @@ class Promised:
 
 def _of_others(snapshot: Snapshot) -> Iterator[tuple[str, str, int]]:
     return ((each.node, each.pod.uid, each.pod.priority) for each in snapshot.nominations if not each.group)
+
+
+def _take(there: Counter[str], asked: Mapping[str, int]) -> Counter[str]:
+    """As much of what is asked as is there, which is less by it."""
+    part = Counter({name: min(amount, there[name]) for name, amount in asked.items() if amount > 0 and there[name] > 0})
+    there.subtract(part)
+    return part
+
+
+def _age(record: NominationRecord) -> int:
+    return record.serial

@@ -8,6 +8,7 @@ from itertools import permutations
 
 import pytest
 
+from gangsched.core.reserve import Ledger
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.preemption import UnitKind
@@ -184,3 +185,24 @@ def test_each_of_a_wave_is_planned_for_three_times() -> None:
     planned = Counter(verdict.group for plan in world.plans for verdict in plan.verdicts)
     assert {planned[f"pod:ns/{each.name}"] for each in high} == {3}
     assert max(planned[f"pod:ns/again-{index}"] for index in range(len(low))) <= 2
+
+
+def test_room_that_comes_free_for_one_is_not_open_to_others_while_victims_of_others_are_left() -> None:
+    """V10: a victim stands in for one place. The first starts a moment later than its victim is gone, and nobody of
+    equal or lower priority gets there before it."""
+    world, low = full_of_low(node("a", 2))
+    high = world.create([pod(f"high-{index}", priority=1000) for index in range(2)])
+    world.settle()
+    world.delete(low[0])
+    world.state.refresh(world.now_s)
+    world.state.preemptions.due(world.now_s, world.wall_s())
+    ledger = Ledger(world.state.snapshot())
+    ledger.respect_nominations(1000)
+    assert ledger.room(high[0].shape).tolist() == [0]
+    nominations = world.state.preemptions.nominations
+    rooms = {}
+    for record in nominations.all():
+        ledger.respect_nominations(1000, but=record.group)
+        (victim,) = record.victims
+        rooms[victim] = ledger.room(high[0].shape).tolist()
+    assert rooms == {low[0].uid: [1], low[1].uid: [0]}
