@@ -11,6 +11,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.objects import Pod
 from gangsched.model.plan import RoundOutcome
 from gangsched.state.cluster import Cluster
+from gangsched.state.groups import POD_GROUP_WAIT_S
 from gangsched.state.members import State
 from tests.builders import OURS
 from tests.properties.histories import History
@@ -110,8 +111,11 @@ def waiting(world: World) -> list[Pod]:
 
 
 def everyone_was_told(world: World) -> None:
-    """Every pending pod of ours carries a reason and a sentence, within a second."""
+    """Every pending pod of ours carries a reason and a sentence, a second after its wait for a PodGroup (I2)."""
     world.advance(0.6)
+    registry = world.state.registry
+    if any(map(registry.awaits_pod_group, registry.groups)):
+        world.advance(POD_GROUP_WAIT_S)
     for pod in waiting(world):
         reason, message = world.condition(pod)
         assert reason, f"{pod.key} was told nothing"
