@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from gangsched.core.cycle import Limits, plan
+from gangsched.core.cycle import Limits
 from gangsched.core.scopes import look_ahead
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan
@@ -33,6 +33,7 @@ from gangsched.model.protocol import (
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
+from gangsched.turn import plan_and_commit, prepare
 
 MESSAGES_PER_TURN = 1_000
 TURN_EVERY_S = 0.01
@@ -140,13 +141,10 @@ class Loop:
         if not self._leads():
             self._state.refresh(now_s)
             return False
-        self._carry_out(self._state.claims_due(now_s))
-        wall_s = self._ports.clock.wall_s()
-        overruns = self._state.overruns.due(now_s, wall_s)
-        self._metrics.reservations.overruns.inc(sum(each.reason is EventReason.OVERRUN for each in overruns))
-        self._state.refresh(now_s)
-        self._carry_out(self._state.preemptions.due(now_s, wall_s))
-        self._carry_out(overruns)
+        prepared = prepare(self._state, now_s, self._ports.clock.wall_s())
+        told = sum(each.reason is EventReason.OVERRUN for each in prepared.overruns)
+        self._metrics.reservations.overruns.inc(told)
+        self._carry_out(prepared.actions)
         planned = self._plan(now_s)
         for start in self._state.waits.take_started():
             self._metrics.gangs.started(start)
@@ -188,26 +186,17 @@ class Loop:
 
     def _plan(self, now_s: float) -> bool:
         """Plan and commit what is ready; False when nothing was."""
-        given = self._state.plan_input(now_s, self._ports.clock.wall_s())
-        if given is None:
-            return False
-        started_s = self._ports.clock.now_s()
-        proposal = plan(
-            given.snapshot,
-            given.queue,
-            now_s=now_s,
-            limits=self._limits,
-            policy=self._policy,
-            reserving=given.reserving,
-            preempting=given.preempting,
-            crowded=given.crowded,
+        clock = self._ports.clock
+        made = plan_and_commit(
+            self._state, now_s, clock.wall_s(), limits=self._limits, policy=self._policy, clock=clock.now_s
         )
-        planned_s = self._ports.clock.now_s() - started_s
-        actions = self._state.commit(proposal, given.snapshot, now_s=now_s)
-        self._carry_out(actions)
-        self._count(proposal, planned_s)
-        wall_s = self._ports.clock.wall_s()
-        self._metrics.reservations.planned(proposal, given.queue, given.snapshot, wall_s=wall_s, policy=self._policy)
+        if made is None:
+            return False
+        self._carry_out(made.actions)
+        self._count(made.plan, made.took_s)
+        self._metrics.reservations.planned(
+            made.plan, made.given.queue, made.given.snapshot, wall_s=clock.wall_s(), policy=self._policy
+        )
         return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:

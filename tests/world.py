@@ -1,7 +1,7 @@
 """A simulation around `SchedulingState`: the API server's pods, a virtual clock, answers to binds.
 
-Law: it does what `loop.Loop` does in a turn, in the same order, without asyncio, and what the API server does with the
-actions (bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when. Evicted
+Law: its turns are those of the daemon's loop (`gangsched.turn`), and it does what the API server does with the actions
+(bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when. Evicted
 pods are gone after their grace period.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gangsched.core.cycle import Limits, plan
+from gangsched.core.cycle import Limits
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Node, Phase, Pod, PodGroup, ScheduledCondition
 from gangsched.model.plan import Plan, Verdict
@@ -48,6 +48,7 @@ from gangsched.model.storage import ClaimRef, Volume
 from gangsched.state.members import State
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.state.validate import validate
+from gangsched.turn import plan_and_commit, prepare
 
 WALL = "2030-01-01T00:00:00Z"
 EPOCH_S = 1_893_456_000 - 1_000
@@ -163,27 +164,14 @@ class World:
 
     def turn(self) -> Plan | None:
         """One turn of the loop; returns the plan, if there was something to plan."""
-        self._do(self.state.claims_due(self.now_s))
-        self.state.refresh(self.now_s)
-        self._do(self.state.preemptions.due(self.now_s, self.wall_s()))
-        self._do(self.state.overruns.due(self.now_s, self.wall_s()))
-        given = self.state.plan_input(self.now_s, self.wall_s())
-        proposal = None
-        if given is not None:
-            proposal = plan(
-                given.snapshot,
-                given.queue,
-                now_s=self.now_s,
-                limits=self.limits,
-                reserving=given.reserving,
-                preempting=given.preempting,
-                crowded=given.crowded,
-            )
-            self.plans.append(proposal)
-            self._do(self.state.commit(proposal, given.snapshot, now_s=self.now_s))
+        self._do(prepare(self.state, self.now_s, self.wall_s()).actions)
+        made = plan_and_commit(self.state, self.now_s, self.wall_s(), limits=self.limits, policy=self.rules.policy)
+        if made is not None:
+            self.plans.append(made.plan)
+            self._do(made.actions)
         self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
         self.check()
-        return proposal
+        return made.plan if made is not None else None
 
     def check(self) -> None:
         """What the state keeps of its members is what they are."""

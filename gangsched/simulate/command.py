@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gangsched.model.text import counted
 from gangsched.settings import Settings
 from gangsched.simulate import figures, report
 from gangsched.simulate.simulator import Run, Simulator
@@ -41,6 +42,11 @@ def simulate(
         missed = figures.late_s(late)
         told = f"{len(late)} jobs at the head of the queue were told a latest start; {len(missed)} started later"
         console.print(f"{told}, by {max(missed) / figures.HOUR_S:.2f} h at most." if missed else f"{told}.")
+    if preempted := [run for run in runs if run.preempted]:
+        lost, ran = (each / figures.HOUR_S for each in figures.lost_gpu_s(runs))
+        who = "1 job was" if len(preempted) == 1 else f"{len(preempted)} jobs were"
+        times = counted(sum(run.preempted for run in preempted), "time")
+        console.print(f"{who} preempted, {times} in all; {lost:.1f} of {ran:.1f} GPU-hours were lost.")
     never = sum(run.started_s is None for run in runs)
     if never:
         console.print(f"{never} jobs never started: they ask for more than the empty cluster can give.")

@@ -73,11 +73,20 @@ def allocated_share(runs: Iterable[Run], gpus: int) -> float:
     if not gpus or end_s <= begin_s:
         return 0.0
     used = math.fsum(
-        run.job.gpus * (min(run.started_s + run.job.run_s, end_s) - run.started_s)
+        run.job.gpus * (min(ended_s, end_s) - started_s)
         for run in runs
-        if run.started_s is not None and run.started_s < end_s
+        for started_s, ended_s in run.spans
+        if started_s < end_s
     )
     return used / (gpus * (end_s - begin_s))
+
+
+def lost_gpu_s(runs: Iterable[Run]) -> tuple[float, float]:
+    """GPU-seconds that ran and were lost to preemption, and all that ran."""
+    runs = list(runs)
+    ran = math.fsum(run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans)
+    lost = math.fsum(run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans[: run.preempted])
+    return lost, ran
 
 
 def promise_errors_s(told_s: Mapping[str, float], runs: Iterable[Run]) -> list[float]:

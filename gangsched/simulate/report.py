@@ -15,7 +15,18 @@ from gangsched.simulate.figures import HOUR_S, SIZES, Waits, size_of
 from gangsched.simulate.simulator import Run
 from gangsched.simulate.tables import InputError
 
-COLUMNS = ("name", "namespace", "priority", "gpus", "pods", "submitted", "started", "wait_seconds", "run_seconds")
+COLUMNS = (
+    "name",
+    "namespace",
+    "priority",
+    "gpus",
+    "pods",
+    "submitted",
+    "started",
+    "wait_seconds",
+    "run_seconds",
+    "preempted",
+)
 
 
 def waits_table(title: str, rows: Iterable[tuple[str, Waits]]) -> Table:
@@ -39,7 +50,7 @@ def write_csv(file: Path, runs: Iterable[Run]) -> None:
                 job = run.job
                 started = ("", "") if run.started_s is None else (f"{run.started_s:.3f}", f"{run.wait_s:.3f}")
                 whose = (job.name, job.namespace, job.priority, job.gpus, len(job.pods))
-                out.writerow((*whose, f"{job.submit_s:.3f}", *started, f"{job.run_s:.3f}"))
+                out.writerow((*whose, f"{job.submit_s:.3f}", *started, f"{job.run_s:.3f}", run.preempted))
     except OSError as error:
         raise InputError(f"The file {file} cannot be written: {error.strerror}.") from error
 

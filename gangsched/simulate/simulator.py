@@ -1,39 +1,64 @@
 """The simulation: jobs arrive, are planned, run for their time and end, on a clock that jumps from event to event.
 
-Law: it does what `loop.Loop` does in a turn, in the same order, with every bind answered at once; the same nodes, jobs
-and settings give the same result. Between two events nothing changes, so nothing is planned.
+Law: its turns are those of the daemon's loop (`gangsched.turn`), with every bind and every write of a preemption
+answered at once; the same nodes, jobs and settings give the same result. Between two events nothing is planned.
+Evicted pods are gone after their grace period. A job that loses pods so begins again from the start, as a controller
+without checkpoints has it.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any, Final
 
 from msgspec import structs
 
 from gangsched import parameters
-from gangsched.core.cycle import plan
+from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Node, Phase, Pod
-from gangsched.model.protocol import Applied, Bind, Bound, Gone, Replaced
+from gangsched.model.protocol import (
+    Action,
+    Applied,
+    Bind,
+    Bound,
+    CancelPreemption,
+    Evict,
+    Evicted,
+    EvictionResult,
+    Gone,
+    PreemptionPrepared,
+    PreparePreemption,
+    Replaced,
+)
 from gangsched.settings import Settings
 from gangsched.simulate.promises import Promises
 from gangsched.simulate.workload import Job
 from gangsched.state.scheduling import SchedulingState
+from gangsched.turn import plan_and_commit, prepare
+
+IDLE_S: Final = 600.0
+"""How long deadlines are still followed once nothing runs, for groups that are held back."""
 
 
 @dataclass(slots=True)
 class Run:
-    """What became of a job: `started_s` is when its last pod was bound, None if it never was."""
+    """What became of a job: `started_s` is when its last pod was first bound, None if it never was.
+
+    `spans` are the times from start to end of all that ran, of which `preempted` ended by an eviction.
+    """
 
     job: Job
     started_s: float | None = None
     unbound: int = 0
+    preempted: int = 0
+    spans: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def wait_s(self) -> float:
-        """Seconds from submission to start; infinite for a job that never started."""
+        """Seconds from submission to the first start; infinite for a job that never started."""
         return float("inf") if self.started_s is None else self.started_s - self.job.submit_s
 
 
@@ -51,21 +76,36 @@ class Simulator:
         self._state = SchedulingState(replace(parameters.rules(settings), unattended=True))
         self._now_s = 0.0
         self._pods: dict[str, tuple[Pod, Run]] = {}
-        self._ends: list[tuple[float, int, Run]] = []
+        self._began_s: dict[str, float] = {}  # of jobs that run, by key
+        self._ends: list[tuple[float, int, Run, int]] = []  # with how often it was preempted by then
+        self._leaving: list[tuple[float, int, str]] = []  # pods that are evicted, by uid
         self._ticket = count()
+        self._again_s: dict[str, float] = {}  # when a preempted job was created again, by key
+        self._idle_until_s = IDLE_S
         self._state.apply(Replaced(Node, tuple(nodes)), now_s=0.0)
+        self._state.apply(Replaced(PodDisruptionBudget, ()), now_s=0.0)
 
     def run(self, progress: Callable[[int], None] = lambda _: None) -> list[Run]:
         """Play to the end of the last job that starts; `progress` is told how many jobs have arrived."""
         arrived = 0
-        while arrived < len(self.runs) or self._ends:
+        while True:
             arrival_s = self.runs[arrived].job.submit_s if arrived < len(self.runs) else float("inf")
-            end_s = self._ends[0][0] if self._ends else float("inf")
-            due_s = self._state.reservations.next_deadline_s()
-            self._now_s = min(arrival_s, end_s, max(self._now_s, due_s) if due_s is not None else float("inf"))
+            end_s, leaves_s = (heap[0][0] if heap else float("inf") for heap in (self._ends, self._leaving))
+            event_s = min(arrival_s, end_s, leaves_s)
+            due_s = self._state.next_deadline_s(self._now_s, reporting=False)
+            due_s = max(self._now_s, due_s) if due_s is not None else float("inf")
+            if min(event_s, due_s) == float("inf") or (event_s == float("inf") and due_s > self._idle_until_s):
+                break
+            self._now_s = min(event_s, due_s)
+            if event_s < float("inf"):
+                self._idle_until_s = self._now_s + IDLE_S
             self.promises.pass_to(self._now_s)
             while self._ends and self._ends[0][0] <= self._now_s:
-                self._end(heapq.heappop(self._ends)[2])
+                _, _, run, preempted = heapq.heappop(self._ends)
+                if run.preempted == preempted:
+                    self._end(run)
+            while self._leaving and self._leaving[0][0] <= self._now_s:
+                self._leave(heapq.heappop(self._leaving)[2])
             while arrived < len(self.runs) and self.runs[arrived].job.submit_s <= self._now_s:
                 self._arrive(self.runs[arrived])
                 arrived += 1
@@ -74,45 +114,100 @@ class Simulator:
         return self.runs
 
     def _arrive(self, run: Run) -> None:
-        for pod in run.job.make_pods(self._scheduler_name):
-            self._pods[pod.uid] = pod, run
-            self._state.apply(Applied(pod), now_s=self._now_s)
+        for pod in self._pods_of(run):
+            self._see(pod, run)
+
+    def _pods_of(self, run: Run) -> list[Pod]:
+        """The pods of a job as its controller makes them, anew after each preemption."""
+        made = run.job.make_pods(self._scheduler_name)
+        if not run.preempted:
+            return made
+        return [
+            structs.replace(pod, uid=f"{pod.uid}/{run.preempted}", creation_s=int(self._again_s[run.job.key]))
+            for pod in made
+        ]
+
+    def _see(self, pod: Pod, run: Run) -> None:
+        self._pods[pod.uid] = pod, run
+        self._state.apply(Applied(pod), now_s=self._now_s)
+
+    def _change(self, uid: str, **changes: Any) -> None:
+        """What the API server shows of a pod after a write of ours."""
+        pod, run = self._pods[uid]
+        self._see(structs.replace(pod, **changes), run)
 
     def _end(self, run: Run) -> None:
-        for pod in run.job.make_pods(self._scheduler_name):
+        for pod in self._pods_of(run):
             del self._pods[pod.uid]
             self._state.apply(Gone(Pod, pod.uid), now_s=self._now_s)
+        run.spans.append((self._began_s.pop(run.job.key), self._now_s))
+
+    def _leave(self, uid: str) -> None:
+        """An evicted pod is gone, and so is the work of its job: members of a Strict gang are evicted together."""
+        if uid not in self._pods:
+            return  # its job ended within the grace period, or went with another of its pods
+        _, run = self._pods[uid]
+        self._end(run)
+        run.preempted += 1
+        run.unbound = len(run.job.pods)
+        self._again_s[run.job.key] = self._now_s
+        self._arrive(run)
 
     def _settle(self) -> None:
-        """Plan until there is nothing left to decide at this moment."""
+        """Take turns until there is nothing left to plan_and_commit at this moment."""
         stands = None
         while True:
-            self._state.refresh(self._now_s)
-            given = self._state.plan_input(self._now_s, self._now_s)
-            if given is None:
+            answered = self._carry_out(prepare(self._state, self._now_s, self._now_s).actions)
+            made = plan_and_commit(self._state, self._now_s, self._now_s, limits=self._limits, policy=self._policy)
+            if made is not None:
+                self._carry_out(made.actions)
+                stands = made.plan.reservations
+            elif not answered:
                 break
-            proposal = plan(
-                given.snapshot,
-                given.queue,
-                now_s=self._now_s,
-                limits=self._limits,
-                policy=self._policy,
-                reserving=given.reserving,
-                crowded=given.crowded,
-            )
-            for action in self._state.commit(proposal, given.snapshot, now_s=self._now_s):
-                if isinstance(action, Bind):
-                    self._bind(action)
-            stands = proposal.reservations
         if stands is not None:
             self.promises.look(stands.standing, self._state.snapshot())
 
+    def _carry_out(self, actions: Iterable[Action]) -> bool:
+        """What the API server does with these; whether it has answered any."""
+        answered = False
+        for action in actions:
+            match action:
+                case Bind():
+                    self._bind(action)
+                case PreparePreemption():
+                    self._nominate({member.uid: member.node for member in action.members})
+                    for victim in action.victims:
+                        self._change(victim.uid, disruption_target=True)
+                    self._state.apply(PreemptionPrepared(action.id), now_s=self._now_s)
+                case Evict():
+                    self._evict(action)
+                case CancelPreemption():
+                    self._nominate({member.uid: "" for member in action.members})
+                case _:
+                    continue
+            answered = True
+        return answered
+
+    def _nominate(self, nodes: dict[str, str]) -> None:
+        for uid, node in nodes.items():
+            if uid in self._pods and not self._pods[uid][0].node_name:
+                self._change(uid, nominated_node=node)
+
+    def _evict(self, order: Evict) -> None:
+        pod, _ = self._pods[order.uid]
+        if not pod.deleting:
+            gone_s = self._now_s + pod.grace_s
+            self._change(pod.uid, deleting=True, deletion_s=int(gone_s))
+            heapq.heappush(self._leaving, (gone_s, next(self._ticket), pod.uid))
+        self._state.apply(Evicted(order.id, order.uid, EvictionResult.DONE), now_s=self._now_s)
+
     def _bind(self, bind: Bind) -> None:
-        pod, run = self._pods[bind.uid]
-        bound = structs.replace(pod, node_name=bind.node, phase=Phase.RUNNING, start_s=int(self._now_s))
-        self._state.apply(Applied(bound), now_s=self._now_s)
+        _, run = self._pods[bind.uid]
+        changes = {"node_name": bind.node, "phase": Phase.RUNNING, "start_s": int(self._now_s), "nominated_node": ""}
+        self._change(bind.uid, **changes)
         self._state.apply(Bound(bind.uid, bind.node), now_s=self._now_s)
         run.unbound -= 1
         if not run.unbound:
-            run.started_s = self._now_s
-            heapq.heappush(self._ends, (self._now_s + run.job.run_s, next(self._ticket), run))
+            run.started_s = self._now_s if run.started_s is None else run.started_s
+            self._began_s[run.job.key] = self._now_s
+            heapq.heappush(self._ends, (self._now_s + run.job.run_s, next(self._ticket), run, run.preempted))

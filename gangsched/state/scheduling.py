@@ -395,8 +395,8 @@ class SchedulingState:
 
     # --- time, and what is told -------------------------------------------------------------------------------------
 
-    def next_deadline_s(self, now_s: float) -> float | None:
-        """When a turn is due even if no message comes."""
+    def next_deadline_s(self, now_s: float, *, reporting: bool = True) -> float | None:
+        """When a turn is due even if no message comes; without `reporting` not for the sake of reports."""
         if self.registry.is_behind:
             return now_s
         clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)
@@ -408,7 +408,7 @@ class SchedulingState:
         parts = (
             self.registry,
             self.queue,
-            self.reports,
+            *((self.reports,) if reporting else ()),
             self.claims,
             self.preemptions,
             self.reservations,

@@ -17,7 +17,6 @@ from gangsched import parameters
 from gangsched.api.podgroup import parse_pod_group, scheduled_condition, stored_conditions
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.configuration import load
-from gangsched.core.cycle import plan
 from gangsched.kubectl.session import DONE, CannotAnswer
 from gangsched.kubectl.snapshot import file
 from gangsched.kubectl.snapshot.take import POD_GROUPS, all_resources
@@ -29,6 +28,7 @@ from gangsched.model.text import counted
 from gangsched.settings import Settings, SettingsError
 from gangsched.state.debug_view import list_gangs
 from gangsched.state.scheduling import SchedulingState
+from gangsched.turn import plan_and_commit
 
 MOST_TURNS = 10_000
 
@@ -130,20 +130,10 @@ def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[s
     limits, policy = parameters.limits(settings), parameters.gpu_policy(settings)
     starts: dict[str, str] = {}
     for _ in range(MOST_TURNS):
-        given = state.plan_input(0.0, wall_s)
-        if given is None:
+        made = plan_and_commit(state, 0.0, wall_s, limits=limits, policy=policy)
+        if made is None:
             break
-        proposal = plan(
-            given.snapshot,
-            given.queue,
-            now_s=0.0,
-            limits=limits,
-            policy=policy,
-            reserving=given.reserving,
-            preempting=given.preempting,
-            crowded=given.crowded,
-        )
-        for action in state.commit(proposal, given.snapshot, now_s=0.0):
+        for action in made.actions:
             if isinstance(action, Bind | BindClaims):
                 starts[action.uid] = action.node
         state.refresh(0.0)

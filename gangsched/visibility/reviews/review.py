@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.core.cycle import Limits, plan
+from gangsched.core.cycle import Limits
 from gangsched.model.gang import Group, Placement
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod, Taint
@@ -24,6 +24,7 @@ from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted
 from gangsched.state.hypothetical import Hypothetical, Wanted, hypothetical
 from gangsched.state.scheduling import SchedulingState
+from gangsched.turn import plan_of
 from gangsched.visibility.ports import Calls, Clocks, Json
 from gangsched.visibility.reviews.request import KIND, GangSettings, PodSet, Review, mode_of
 from gangsched.visibility.reviews.rights import Priorities
@@ -96,15 +97,8 @@ class Reviewer:
         now_s, wall_s = self._clocks.now_s(), self._clocks.wall_s()
         given = self._state.glance_input(group, now_s, wall_s)
         snapshot = change(given.snapshot) if change is not None else given.snapshot
-        made = plan(
-            snapshot,
-            given.queue,
-            now_s=now_s,
-            limits=self._planning.limits,
-            policy=self._planning.policy,
-            reserving=given.reserving,
-            preempting=given.preempting,
-        )
+        changed = replace(given, snapshot=snapshot)
+        made = plan_of(changed, now_s, limits=self._planning.limits, policy=self._planning.policy)
         verdicts = [each for each in made.verdicts if each.group == group.id]
         if not verdicts:
             raise Refused(503, f"{len(made.verdicts)} groups are looked at before it; ask again", retry_after_s=1)

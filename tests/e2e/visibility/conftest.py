@@ -65,7 +65,9 @@ def serving(plane: ControlPlane, port: int, **environment: str) -> Daemon:
         "GANGSCHED_VISIBILITY_HOST": "127.0.0.1",
         "GANGSCHED_VISIBILITY_DRAIN_S": "0",  # nothing routes to it once it is told to stop
     }
-    return Daemon(plane, environment={**settings, **environment}, log_path=plane.logs / f"gangsched-{port}.log")
+    log_path = plane.logs / f"gangsched-{port}.log"
+    # With a Lease it is ready once it has waited for the Lease's duration.
+    return Daemon(plane, environment={**settings, **environment}, log_path=log_path, ready_timeout_s=90.0)
 
 
 def await_available(api: Api, *, within_s: float = 30.0) -> None:

@@ -33,18 +33,20 @@ def call(*arguments: str) -> Result:
 
 
 def test_tables_and_csv(files: tuple[str, ...], tmp_path: Path) -> None:
-    """Waits by size and by priority, the share in use, who never started; every job in the CSV."""
+    """Waits by size and by priority, the share in use, who never started or was preempted; every job in the CSV."""
     out = tmp_path / "out.csv"
     done = call(*files, "--out", str(out))
     assert done.exit_code == 0, done.output
     lines = [line.split() for line in done.output.replace("│", " ").splitlines()]
-    assert ["1-4", "GPUs", "1", "1", "1.00", "1.00", "1.00", "1.00"] in lines
-    assert ["priority", "5", "1", "1", "1.00", "1.00", "1.00", "1.00"] in lines
+    assert ["1-4", "GPUs", "1", "1", "0.01", "0.01", "0.01", "0.01"] in lines
+    assert ["priority", "5", "1", "1", "0.01", "0.01", "0.01", "0.01"] in lines
     assert "1 nodes, 8 GPUs; 100.0% of the GPUs allocated while jobs arrived." in done.output
     assert "1 jobs never started" in done.output
+    assert "1 job was preempted, 1 time in all; 8.1 of 28.1 GPU-hours were lost" in done.output
     with out.open(newline="") as text:
         found = {row["name"]: row for row in csv.DictReader(text)}
-    assert (found["second"]["started"], found["second"]["wait_seconds"]) == ("7200.000", "3600.000")
+    assert (found["second"]["started"], found["second"]["wait_seconds"]) == ("3630.000", "30.000")
+    assert [found[name]["preempted"] for name in ("first", "second", "gang")] == ["1", "0", "0"]
     assert (found["gang"]["started"], found["gang"]["pods"], found["gang"]["gpus"]) == ("", "2", "16")
 
 
@@ -98,6 +100,7 @@ def test_what_owners_state_is_an_option(files: tuple[str, ...], word: str) -> No
     done = call(*files, "--stated", word)
     assert done.exit_code == 0, done.output
     assert "1 jobs never started" in done.output
+    assert "1 job was preempted, 1 time in all; 8.1 of 28.1 GPU-hours were lost" in done.output
 
 
 def test_an_unknown_statement_costs_one_sentence(files: tuple[str, ...]) -> None:

@@ -14,7 +14,8 @@ def run(gpus: int, submit_s: float, started_s: float | None, run_s: float = 10.0
     """What became of a job."""
     pods = (make_shape(((GPU, gpus),) if gpus else ()),)
     name = f"{gpus}-{submit_s}"
-    return Run(Job(name=name, submit_s=submit_s, run_s=run_s, pods=pods, priority=priority), started_s)
+    spans = [] if started_s is None else [(started_s, started_s + run_s)]
+    return Run(Job(name=name, submit_s=submit_s, run_s=run_s, pods=pods, priority=priority), started_s, spans=spans)
 
 
 def test_waits_by_size() -> None:

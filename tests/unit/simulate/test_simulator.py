@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 
 from gangsched.api.keys import EXPECTED_RUNTIME
-from gangsched.model.objects import Node
+from gangsched.model.objects import Node, Pod
+from gangsched.model.preemption import VictimScope
 from gangsched.model.resources import PODS
 from gangsched.settings import Settings
 from gangsched.simulate.simulator import Run, Simulator
 from gangsched.simulate.traces import make_shape
 from gangsched.simulate.workload import GPU, Job
+from tests.world import World
 
 
 def nodes(count: int, gpus: int = 8) -> list[Node]:
@@ -50,6 +52,60 @@ def test_priority_goes_first() -> None:
     """Of two that wait for the same room, the one of higher priority gets it (Q1)."""
     jobs = [job("first", 0, 10, 8), job("low", 1, 10, 8), job("high", 2, 10, 8, priority=5)]
     assert starts(Simulator(nodes(1), jobs).run()) == {"first": 0, "high": 10, "low": 20}
+
+
+def test_a_higher_priority_starts_when_the_daemon_would_start_it() -> None:
+    """V13: the low job is evicted at once and goes after its grace period, and begins again when the high one ends."""
+    runs = Simulator(nodes(1), [job("low", 0, 10_000, 8), job("high", 60, 100, 8, priority=1_000)]).run()
+    by_name = {run.job.name: run for run in runs}
+    world = World(*nodes(1), preempts=True)
+    low, high = (pod_of_job(name, priority) for name, priority in (("low", 0), ("high", 1_000)))
+    began_s = world.now_s
+    world.create(low)
+    world.advance(60)
+    world.create(high)
+    while high.name not in world.bound():
+        world.advance(1)
+    assert by_name["high"].started_s == world.now_s - began_s == 60 + low.grace_s
+    assert (by_name["low"].preempted, by_name["high"].preempted) == (1, 0)
+    assert by_name["low"].started_s == 0
+    assert by_name["low"].spans == [(0, 90), (190, 10_190)]
+
+
+def pod_of_job(name: str, priority: int) -> Pod:
+    """The pod that the simulation makes of a job of 8 GPUs."""
+    (pod,) = job(name, 0, 1, 8, priority=priority).make_pods("gangsched")
+    return pod
+
+
+def test_nobody_is_preempted_where_that_is_off() -> None:
+    """`preemption: off`: the high job waits for the end of the low one."""
+    jobs = [job("low", 0, 1_000, 8), job("high", 60, 100, 8, priority=1_000)]
+    assert starts(Simulator(nodes(1), jobs, Settings(preemption=VictimScope.OFF)).run()) == {"low": 0, "high": 1_000}
+
+
+def test_a_gang_is_preempted_whole_and_begins_again() -> None:
+    """Each job ends with a whole span of its run time, whatever was lost before; nothing is over-committed (seed 7)."""
+    dice = random.Random(7)
+    shapes = [(1,), (8,), (4, 4), (8, 8)]
+    jobs = [
+        job(
+            f"j{n}",
+            dice.uniform(0, 4_000),
+            dice.uniform(100, 2_000),
+            *dice.choice(shapes),
+            priority=dice.choice([0, 0, 5, 10]),
+        )
+        for n in range(60)
+    ]
+    runs = Simulator(nodes(2), jobs).run()
+    assert sum(run.preempted for run in runs) > 5
+    for run in runs:
+        assert len(run.spans) == run.preempted + 1
+        assert run.spans[-1][1] - run.spans[-1][0] == pytest.approx(run.job.run_s)
+        assert all(end - start < run.job.run_s for start, end in run.spans[:-1])
+    spans = [(run.job.gpus, *span) for run in runs for span in run.spans]
+    assert all(sum(gpus for gpus, start, end in spans if start <= at < end) <= 16 for _, at, _ in spans)
 
 
 def test_what_can_never_fit_never_starts_and_stops_nobody() -> None:
