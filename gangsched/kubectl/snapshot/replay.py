@@ -31,6 +31,7 @@ from gangsched.state.scheduling import SchedulingState
 from gangsched.turn import plan_and_commit
 
 MOST_TURNS = 10_000
+KNOWN_FOR_S = 60.0
 
 
 @dataclass(slots=True)
@@ -94,8 +95,10 @@ def decide(taken: file.Snapshot, settings: Settings) -> list[Verdict]:
     if wall_s is None:
         raise CannotAnswer(f"The snapshot's time is none: {taken.taken_at}.")
     state = SchedulingState(parameters.rules(settings))
+    # Everything has been known for a while: nothing waits for a PodGroup that may still arrive.
     for message in messages(taken):
-        state.apply(message, now_s=0.0)
+        state.apply(message, now_s=-KNOWN_FOR_S)
+    state.refresh(-KNOWN_FOR_S)
     state.refresh(0.0)
     starts = _settle(state, settings, float(wall_s))
     told = state.take_reports(now_s=0.0, wall=taken.taken_at, everything=True)
