@@ -212,6 +212,7 @@ class Nominations:
         """
         self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()
+        self._promised.follow()
         stale, self._stale = self._stale | self._promised.stale(self._of_group.values()), set()
         stale |= {record.group for record in self._of_group.values() if record.due_s <= now_s}
         found = (self._of_group.get(group_id) for group_id in stale)
@@ -282,7 +283,8 @@ class Nominations:
     def _seat(self, record: NominationRecord, group: GroupRecord, now_s: float) -> list[Action]:
         """Follow changes of the group's members: who replaces one takes over its node (V12)."""
         before, after = record.seats, seats.settled(record.seats, group, self._registry, now_s)
-        self._keep(record, after)
+        if after != before:
+            self._keep(record, after)
         if not after or seats.is_short(after, group, self._registry, now_s):
             self._lose(record, CHANGED)
         there = seats.waiting(group, self._registry)
