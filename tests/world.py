@@ -164,8 +164,9 @@ class World:
 
     def turn(self) -> Plan | None:
         """One turn of the loop; returns the plan, if there was something to plan."""
-        self._do(prepare(self.state, self.now_s, self.wall_s()).actions)
-        made = plan_and_commit(self.state, self.now_s, self.wall_s(), limits=self.limits, policy=self.rules.policy)
+        wall_s = EPOCH_S + self.now_s
+        self._do(prepare(self.state, self.now_s, wall_s).actions)
+        made = plan_and_commit(self.state, self.now_s, wall_s, limits=self.limits, policy=self.rules.policy)
         if made is not None:
             self.plans.append(made.plan)
             self._do(made.actions)

@@ -117,10 +117,9 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tup
         alike=len(counts) == 1,
         nodes=messages.why_no_node(first, group, ledger, filled=True),
     )
-    # A NonStrict group collects room bit by bit, so any of it is worth a look; a Strict one needs it all at once.
-    if len(counts) == 1:
-        return refusal, (Need(shape, needed if group.strict else 1),)
-    return refusal, least_needs((gang,)) if group.strict else tuple(Need(each, 0) for each in counts)
+    if not group.strict:  # nodes that are full may help as well: what is too small is the empty cluster
+        return refusal, tuple(Need(each, 0) for each in counts)
+    return refusal, (Need(shape, needed),) if len(counts) == 1 else least_needs((gang,))
 
 
 def least_needs(gangs: Sequence[Gang]) -> tuple[Need, ...]:

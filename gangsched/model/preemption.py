@@ -208,9 +208,10 @@ class NotHelpful:
     Of NOTHING_LOWER `name` is the member whose priority, `amount`, is the right of a group that has higher ones (V2).
     Of TOO_LITTLE `pods` is how many are of lower priority, and there is `room` for that many of the `needed` without
     them; of BUDGET `allowed` of `needed` evictions; of TOO_YOUNG `pods` counts gangs and plain pods, `seconds` is the
-    setting; of OTHER_SCHEDULERS `amount` of `name` is in use; of BACK_OFF and DELAYED `seconds` are left, of DELAYED
-    until the epoch second `amount`, for the delay `name` (V28); of TOO_MANY `pods` would have to go, and `needed` are
-    allowed. Of LATER, `resume` and `tested` let the next plan go on from there.
+    setting, and age alone helps no earlier than at `until_s`; of OTHER_SCHEDULERS `amount` of `name` is in use; of
+    BACK_OFF and DELAYED `seconds` are left, of DELAYED until the epoch second `amount`, for the delay `name` (V28); of
+    TOO_MANY `pods` would have to go, and `needed` are allowed. Of LATER, `resume` and `tested` let the next plan go on
+    from there.
 
     `wanted` are the nodes that the members may use, if the group could start were nothing else on them: groups of a
     priority below `right` are held back there (V27).
@@ -223,6 +224,7 @@ class NotHelpful:
     allowed: int = 0
     amount: int = 0
     seconds: int = 0
+    until_s: int = 0
     name: str = ""
     resume: tuple[str, ...] = ()
     tested: int = 0

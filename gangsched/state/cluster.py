@@ -47,6 +47,7 @@ class Cluster:
         self._offers_more: dict[str, set[str]] = {}
         self._stirred = False
         self._touched: set[str] = set()
+        self._moved: set[str] = set()
         self._residents: dict[str, dict[str, Pod]] = {}
         self._unshown: set[str] = set()  # nodes whose residents no snapshot shows, so that they may be changed in place
         self._rows: list[Residents] = []
@@ -76,7 +77,7 @@ class Cluster:
         self._snapshot = None
         self._grown.add(node.name)
         if old is None:
-            self._touched.add(node.name)
+            self._touch(node.name)
             for pod in self.residents(node.name).values():
                 self._count_terms(pod, +1)
         if old is None or any(name not in self._resources for name, _ in node.allocatable):
@@ -96,6 +97,7 @@ class Cluster:
         """Forget a node; its pods are remembered until they are deleted."""
         if self._nodes.pop(name, None) is not None:
             self._touched.discard(name)
+            self._moved.add(name)
             self._offers_more.pop(name, None)
             for pod in self.residents(name).values():
                 self._count_terms(pod, -1)
@@ -172,7 +174,7 @@ class Cluster:
     def touch(self, node: str) -> None:
         """Something that is known of a node's pods has changed."""
         if node in self._nodes:
-            self._touched.add(node)
+            self._touch(node)
 
     def nominate(self, uid: str, nomination: Nomination | None, *, grows: bool = True) -> None:
         """Room on a node is promised to a pod, by us (V10) or another scheduler (F1); or it is not any more.
@@ -311,6 +313,15 @@ class Cluster:
             self._memo.new_age()
         return PodsByNode(tuple(self._rows), versions, tuple(self._term_owners), self._namespaces, self._memo)
 
+    def take_moved(self) -> set[str]:
+        """Nodes on which a pod came, went or changed since last asked, and those that are gone (semantics V25)."""
+        moved, self._moved = self._moved, set()
+        return moved
+
+    def _touch(self, node: str) -> None:
+        self._touched.add(node)
+        self._moved.add(node)
+
     def _set_namespaces(self, namespaces: dict[str, Mapping[str, str]]) -> None:
         self._namespaces = namespaces
         self._snapshot = None
@@ -328,7 +339,7 @@ class Cluster:
             return
         self._snapshot = None
         self._stirred = True
-        self._touched.add(node)
+        self._touch(node)
         self._count_terms(pod, sign)
         index = None if self._stale_columns else self._table.index.get(node)
         if index is None:

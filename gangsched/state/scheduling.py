@@ -36,7 +36,7 @@ from gangsched.state.committer import Committer
 from gangsched.state.event_handlers import EventHandlers
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.members import State
+from gangsched.state.members import STARTED, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.queue import Queue
@@ -224,11 +224,23 @@ class SchedulingState:
             self.queue.wake_ripe(self._without_holds())
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
+        self._look_at_preemptors(grown, refreshed.changed, now_s)
         if grown or stirred:
             self.reservations.cluster_changed(grown, self._without_holds(), now_s, evicting=self.overdue.heads)
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
             self.queue.review(self.cluster.snapshot(), now_s)
+
+    def _look_at_preemptors(self, grown: set[str], changed: set[str], now_s: float) -> None:
+        """Groups that wait beside what they may preempt are planned anew where that changed (semantics V25)."""
+        preemptors, moved = self.queue.preemptors, grown | self.cluster.take_moved()
+        # A gang that changed may be taken now, or more of it, on whatever nodes it runs.
+        gangs = (self.registry.gangs[gang] for group_id in changed for gang in self.registry.groups[group_id].gangs)
+        moved.update(member.node for gang in gangs for member in gang.of(*STARTED))
+        if moved:
+            preemptors.note(moved)
+        for group_id in preemptors.look(self.cluster.snapshot, self.members.lowest_priority, now_s):
+            self.queue.activate(group_id)
 
     def _release_kept(self, now_s: float) -> None:
         """Give back the room of failed binds when its time is over, or their gang is whole or not started (B3)."""

@@ -93,7 +93,7 @@ MUTANTS = (
         "safety net is gone",
         "Q3",
         "state/queueing/queue.py",
-        "overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s, self._parked_s.items())",
+        "overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s / 2, self._parked_s.items())",
         "overdue = takewhile(lambda each: each[1] == -math.inf, self._parked_s.items())",
         STATE,
     ),

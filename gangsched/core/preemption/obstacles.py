@@ -13,6 +13,9 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import NotHelpful, Obstacle, PreemptionSettings
 from gangsched.model.snapshot import Bools
 
+BISECTIONS = 4
+"""Looks for the moment at which young pods are old enough; what is found is never too late, and seldom too early."""
+
 
 def obstacle(
     preemptor: Preemptor, sums: Sums, columns: Columns, ledger: Ledger, settings: PreemptionSettings
@@ -23,8 +26,9 @@ def obstacle(
     """
     if columns.young.any():
         units = Units.of(preemptor, columns, ~columns.foreign)
-        if Regions.of(preemptor, sums, units, ledger).lowest_level() is not None:
-            return _young(units, sums, settings)
+        young = columns.young & ~columns.foreign & ~columns.spared
+        if young.any() and Regions.of(preemptor, sums, units, ledger).lowest_level() is not None:
+            return _young(preemptor, units, sums, ledger, settings)
     if columns.foreign.any():
         units = Units.of(preemptor, columns, np.ones_like(columns.foreign))
         if Regions.of(preemptor, sums, units, ledger).lowest_level() is not None:
@@ -41,10 +45,23 @@ def obstacle(
     )
 
 
-def _young(units: Units, sums: Sums, settings: PreemptionSettings) -> NotHelpful:
-    """Counts gangs once, and plain pods."""
-    number = _gangs(units, units.columns.young & units.inside(sums.mask))
-    return NotHelpful(why=Obstacle.TOO_YOUNG, pods=number, seconds=settings.min_run_s)
+def _young(preemptor: Preemptor, units: Units, sums: Sums, ledger: Ledger, settings: PreemptionSettings) -> NotHelpful:
+    """Counts gangs once, and plain pods; finds out when enough of them have run for long enough, by bisection."""
+    columns = units.columns
+    number = _gangs(units, columns.young & units.inside(sums.mask))
+    starts = np.unique(columns.start[columns.young & ~columns.foreign & ~columns.spared])
+    low, high = 0, len(starts) - 1  # that all but the last may go is not known to be enough
+    for _ in range(BISECTIONS):
+        if low == high:
+            break
+        middle = (low + high) // 2
+        old = Units.of(preemptor, columns, (columns.start <= starts[middle]) & ~columns.foreign)
+        if Regions.of(preemptor, sums, old, ledger).lowest_level() is not None:
+            high = middle
+        else:
+            low = middle + 1
+    until_s = int(starts[low]) + settings.min_run_s if len(starts) else 0
+    return NotHelpful(why=Obstacle.TOO_YOUNG, pods=number, seconds=settings.min_run_s, until_s=until_s)
 
 
 def _gangs(units: Units, pods: Bools) -> int:

@@ -397,6 +397,10 @@ class Nominations:
         waiting = seats.waiting(group, self._registry)
         return all(not waiting if gang.plain else gang.permit is not None and not gang.incomplete for gang in gangs)
 
+    def monotonic_s(self, wall_s: float) -> float:
+        """The monotonic second of one since the epoch, as of the last `look`."""
+        return wall_s - self._offset_s
+
     def deadline_s(self, record: NominationRecord) -> float:
         """The monotonic second at which the last victim is stuck (V12)."""
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))

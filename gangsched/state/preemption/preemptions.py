@@ -44,9 +44,9 @@ from gangsched.state.reporting.reports import Reports
 
 PASSING = frozenset({Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.TOO_YOUNG})
 """What is over by itself, so that nothing need change before a group is examined again."""
+ROUNDING_S = 0.001
+"""A moment of the wall clock may come this much before its second, and is asked for again then."""
 ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.FORBIDDEN: "not_allowed", Obstacle.BUDGET: "pdb"}
-YOUNG_AGAIN_S = 5.0
-"""How soon a group is looked at again whose victims have not run for long enough."""
 
 
 class Preemptions:
@@ -75,8 +75,7 @@ class Preemptions:
         self._budgets = budgets
         self._settings = settings
         self._known: dict[str, NotHelpful] = {}
-        self._known_on: tuple[Snapshot, Budgets] | None = None
-        self._blocked: set[str] = set()  # groups that a PodDisruptionBudget stopped
+        self._known_on: tuple[Snapshot, Budgets, int] | None = None
         self._alone: set[str] = set()  # groups that waited when nothing of lower priority ran or waited (V27)
         self._lowest_waiting: int | None = None
         self._is_restored = False
@@ -85,9 +84,7 @@ class Preemptions:
         """Bring nominations up to date before a plan, at first with what an earlier process left (V24)."""
         actions = self.nominations.look(now_s, wall_s)
         if self._budgets.take_changed():
-            for group_id in self._blocked & self._registry.groups.keys():
-                self._queue.activate(group_id)
-            self._blocked.clear()
+            self._queue.preemptors.note((), anywhere=True)
         self._look_who_waits()
         if not self._is_restored:
             self._is_restored = True
@@ -126,8 +123,9 @@ class Preemptions:
         if self._settings.scope is VictimScope.OFF or (budgets is None and not self.forbidden):
             return None
         budgets = budgets if budgets is not None else {}
-        known_on = self._cluster.snapshot(), budgets
-        if self._known_on is None or any(a is not b for a, b in zip(known_on, self._known_on, strict=True)):
+        known_on = self._cluster.snapshot(), budgets, self._queue.preemptors.version
+        snapshot, seen, version = self._known_on or (None, None, 0)
+        if snapshot is not known_on[0] or seen is not known_on[1] or version != known_on[2]:
             unfinished = {group: found for group, found in self._known.items() if found.why is Obstacle.LATER}
             self._known_on, self._known = known_on, unfinished  # `core` sees for itself whether it may go on from there
 
@@ -156,7 +154,6 @@ class Preemptions:
 
     def forget(self, group_ids: set[str]) -> None:
         """These groups are gone."""
-        self._blocked -= group_ids
         self._alone -= group_ids
         for group_id in group_ids:
             self.changed(group_id)
@@ -171,8 +168,12 @@ class Preemptions:
         elif found is not None and self._known.get(group.id) is not found:
             self._note(group.id, found, now_s)
         self._alone.discard(group.id)
+        waits = self._registry.group(group.id, now_s)
+        if isinstance(found, NotHelpful):
+            self._queue.preemptors.put(waits, found)
+        else:
+            self._queue.preemptors.left(group.id)
         if isinstance(found, NotHelpful) and found.wanted:
-            waits = self._registry.group(group.id, now_s)
             where = HeldBack(group.id, found.right, found.wanted, group_key(waits))
             self.holding_back.wait(waits.namespaces, where, now_s)
         else:
@@ -188,12 +189,10 @@ class Preemptions:
             self._known[group_id] = found
         if found.why not in PASSING | {Obstacle.LATER}:
             self.nominations.journal.attempt(ATTEMPTS.get(found.why, "not_helpful"))
-        if found.why is Obstacle.BUDGET:
-            self._blocked.add(group_id)
-        elif found.why is Obstacle.LATER:
+        if found.why is Obstacle.LATER:
             self._queue.activate(group_id)
         elif found.why is Obstacle.TOO_YOUNG:
-            self._queue.wake_at(group_id, now_s + min(YOUNG_AGAIN_S, self._settings.min_run_s))
+            self._queue.wake_at(group_id, max(self.nominations.monotonic_s(found.until_s), now_s + ROUNDING_S))
         elif found.why is Obstacle.DELAYED:
             self._queue.wake_at(group_id, now_s + found.seconds)
         elif found.why is Obstacle.BACK_OFF:

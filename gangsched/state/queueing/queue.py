@@ -15,6 +15,7 @@ from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.queueing.parked import Parked, Rank, Stay
+from gangsched.state.queueing.preemptors import Preemptors
 
 SAFETY_NET_S = 60.0
 SWEPT_AT_ONCE = 100
@@ -42,6 +43,7 @@ class Queue:
         self._sweep_every_s = math.inf if unattended else SAFETY_NET_S
         self._active: set[str] = set()
         self.parked = Parked()
+        self.preemptors = Preemptors()
         self.passed: set[Shape] = set()
         self._review_s: float | None = None
         self._reviewed_s = -math.inf
@@ -55,6 +57,7 @@ class Queue:
         """Something about the group changed, or it is new."""
         self._active.add(group)
         self.parked.remove(group)
+        self.preemptors.remove(group)
         self._parked_s.pop(group, None)
 
     def park(
@@ -114,15 +117,19 @@ class Queue:
         self._active.discard(group)
         self.passed.update(self.parked.tried(group, in_vain=True))
         self.parked.remove(group)
+        self.preemptors.left(group)
         for known in (self._until_s, self._delay_s, self._wake_at_s, self._parked_s):
             known.pop(group, None)
 
     def ready(self, now_s: float) -> set[str]:
         """The groups to plan now. Runs the safety net."""
         self._now_s = now_s
-        overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s, self._parked_s.items())
-        for group in [group for group, _ in islice(overdue, SWEPT_AT_ONCE)]:
-            self.activate(group)
+        oldest_s = next(iter(self._parked_s.values()), math.inf)
+        if now_s - oldest_s >= self._sweep_every_s:
+            # With it those that would be next, so that there are two sweeps a minute however many groups wait.
+            overdue = takewhile(lambda each: now_s - each[1] >= self._sweep_every_s / 2, self._parked_s.items())
+            for group in [group for group, _ in islice(overdue, SWEPT_AT_ONCE)]:
+                self.activate(group)
         for group in [group for group, until_s in self._until_s.items() if until_s <= now_s]:
             del self._until_s[group]
         for group in [group for group, at_s in self._wake_at_s.items() if at_s <= now_s]:
@@ -141,6 +148,7 @@ class Queue:
 
         `stirred`: pods moved somewhere, or nodes changed what they are. `heads` may use room that is reserved.
         """
+        self.preemptors.note(grown)
         for group in self.parked.helped(snapshot, grown, stirred=stirred, heads=heads):
             self.activate(group)
 
@@ -182,6 +190,8 @@ class Queue:
             deadlines.append(-math.inf)
         if self._review_s is not None:
             deadlines.append(self._review_s)
+        if (look_s := self.preemptors.next_deadline_s()) is not None:
+            deadlines.append(look_s)
         if self._parked_s and not self._unattended:
             deadlines.append(next(iter(self._parked_s.values())) + self._sweep_every_s)
         return min(deadlines, default=None)

@@ -237,10 +237,10 @@ def test_own_holds_are_not_counted_twice_against_the_empty_cluster() -> None:
     assert "room for" in verdict.told.text
 
 
-def test_non_strict_refusal_wakes_on_room_for_one() -> None:
-    """Q3: a NonStrict gang refused by size needs room for one hold, not for all of them at once, to be looked at."""
+def test_non_strict_refusal_wakes_on_any_node_that_changes() -> None:
+    """Q3: a NonStrict gang is too big for the empty cluster; a node that comes may be full, and help all the same."""
     verdict = decide(gang("ns/g", pods("g", 3, gpus=8), mode=Mode.NON_STRICT))
-    assert verdict.needs == (Need(shape(8), 1),)
+    assert verdict.needs == (Need(shape(8), 0),)
 
 
 def test_too_few_waiting_members_is_not_unschedulable() -> None:

@@ -1,0 +1,160 @@
+"""Groups that wait for room which they may preempt: what wakes them is more than room that grew (semantics V25).
+
+Invariant: a preemptor is examined again within `EVERY_S` of whatever changed on a node that could hold one of its pods
+if it were empty, or on which others are held back for it: a pod that came, went, may be taken now or is leaving, a
+nomination, a budget, the node itself. Of those that ask the same, a *kind*, only the first in rank is examined: what
+does not help it helps none behind it. So an event costs a look for each kind, and a second at most `AT_ONCE`
+examinations, however many groups wait.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Set
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from gangsched.core.queue_sort import group_key
+from gangsched.model.gang import Group, Rank
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.preemption import NotHelpful, Obstacle
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.reserving.news import takes_one_empty
+
+EVERY_S: Final = 1.0
+AT_ONCE: Final = 16
+"""Groups that are examined in one turn for this alone."""
+LOOKS_AT_ONCE: Final = 200
+"""Kinds of which it is found out whether they may use a node that changed; the others are taken to."""
+UNHELPED: Final = frozenset(
+    {Obstacle.POLICY_NEVER, Obstacle.FORBIDDEN, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.LATER}
+)
+"""Obstacles that nothing on a node ends; each ends by itself, with the group, or never."""
+
+
+class _Kind(NamedTuple):
+    """Groups that ask the same: the shapes of their pods, and the highest priority that they may preempt with."""
+
+    priority: int
+    shapes: frozenset[Shape]
+    asks: Hashable
+
+
+class Preemptors:
+    """`version` grows with every change that may help a preemptor: what was found of one before it is void."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._kinds: dict[_Kind, list[tuple[Rank, str]]] = {}
+        self._of: dict[str, tuple[_Kind, Rank]] = {}
+        self._wanted: dict[_Kind, frozenset[str]] = {}  # where others are held back for the kind (V27)
+        self._woken: dict[str, _Kind] = {}  # not planned since
+        self._pending: dict[_Kind, None] = {}  # in the order in which they are examined
+        self._changed: set[str] = set()
+        self._is_anywhere = False
+        self._looked_s = -math.inf
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._of
+
+    def put(self, group: Group, found: NotHelpful) -> None:
+        """Preemption was allowed and did not help the group."""
+        self.remove(group.id)
+        woken = self._woken.pop(group.id, None)
+        if found.why not in UNHELPED:
+            kind, rank = _kind(group), group_key(group)
+            insort(self._kinds.setdefault(kind, []), (rank, group.id))
+            self._of[group.id] = kind, rank
+            self._wanted[kind] = frozenset(found.wanted)
+            woken = None if woken == kind else woken
+        self._pass_on(woken)
+
+    def left(self, group: str) -> None:
+        """The group is gone, or waits for no room that it may preempt."""
+        self.remove(group)
+        self._pass_on(self._woken.pop(group, None))
+
+    def _pass_on(self, kind: _Kind | None) -> None:
+        """The one that was woken for all of this kind is not of it any more: the next one is to be examined."""
+        if kind in self._kinds:
+            self._pending[kind] = None
+
+    def remove(self, group: str) -> None:
+        """The group is about to be planned."""
+        kind, rank = self._of.pop(group, (None, None))
+        if kind is None or rank is None:
+            return
+        entries = self._kinds[kind]
+        del entries[bisect_left(entries, (rank, group))]
+        if not entries:
+            del self._kinds[kind], self._wanted[kind]
+            self._pending.pop(kind, None)
+
+    def note(self, nodes: Iterable[str], *, anywhere: bool = False) -> None:
+        """Something changed on these nodes that may help a preemptor, or it may be `anywhere`."""
+        self._changed.update(nodes)
+        self._is_anywhere |= anywhere
+        self.version += 1
+
+    def look(self, snapshot: Callable[[], Snapshot], lowest_priority: int | None, now_s: float) -> list[str]:
+        """The groups to examine; `lowest_priority` is that of all pods that run, below which nobody preempts."""
+        if not self._is_due or now_s < self._looked_s + EVERY_S:
+            return []
+        self._looked_s = now_s
+        if self._changed or self._is_anywhere:
+            self._pending |= dict.fromkeys(self._helped(snapshot(), self._changed))
+            self._changed, self._is_anywhere = set(), False
+        found: list[str] = []
+        for kind in list(self._pending):
+            if len(found) == AT_ONCE:
+                break
+            del self._pending[kind]
+            is_above = lowest_priority is not None and kind.priority > lowest_priority
+            if is_above or self._wanted[kind]:
+                found.append(self._kinds[kind][0][1])
+                self._woken[found[-1]] = kind
+        return found
+
+    def next_deadline_s(self) -> float | None:
+        """When `look` may have an answer."""
+        return self._looked_s + EVERY_S if self._is_due else None
+
+    @property
+    def _is_due(self) -> bool:
+        if not self._kinds:
+            self._changed, self._is_anywhere = set(), False
+        return bool(self._changed or self._is_anywhere or self._pending)
+
+    def _helped(self, snapshot: Snapshot, changed: Set[str]) -> list[_Kind]:
+        """The kinds that may use a node that changed, those of the first groups first."""
+        kinds = sorted(self._kinds, key=lambda kind: self._kinds[kind][0])
+        if self._is_anywhere:
+            return kinds
+        index = snapshot.table.index
+        nodes = np.array(sorted(index[name] for name in changed if name in index), dtype=np.int64)
+        return [
+            kind
+            for number, kind in enumerate(kinds)
+            if number >= LOOKS_AT_ONCE
+            or not changed.isdisjoint(self._wanted[kind])
+            or any(takes_one_empty(shape, nodes, snapshot) for shape in kind.shapes)
+        ]
+
+
+def _kind(group: Group) -> _Kind:
+    pods = [pod for gang in group.gangs for pod in (*gang.pending, *gang.retry)]
+    return _Kind(group.priority, frozenset(pod.shape for pod in pods), _asks(group, pods))
+
+
+def _asks(group: Group, pods: Iterable[Pod]) -> Hashable:
+    """Equal for groups of which preemption helps none if not the first; the id of a group that is a kind of its own."""
+    (gang, *others) = group.gangs
+    has_places = bool(gang.nodes or gang.held or gang.kept or gang.retry or gang.bound or gang.succeeded)
+    looks_around = any(pod.claims or pod.shape.inter_pod is not None for pod in pods)
+    if others or has_places or looks_around or group.avoid or group.broken or gang.min_resources:
+        return group.id
+    alike = frozenset(Counter((pod.shape, pod.priority, pod.never_preempts) for pod in pods).items())
+    return alike, gang.min_member, gang.mode, gang.constraints, gang.plain, gang.never_preempts, gang.run_time_s

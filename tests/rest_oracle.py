@@ -1,0 +1,70 @@
+"""Who sleeps though a plan from scratch would place it or make room for it: the oracle of wake-ups (Q3, V25).
+
+Invariant: asking changes nothing that a plan decides on. All that waits is planned at once, on what is known now, and
+nothing that was found of a group in an earlier plan is believed. What may keep a group asleep all the same are rules,
+each with its end; the next turn that is due for it plans the group again:
+
+- its binds fail, and it backs off (Q3);
+- its nomination is under way (V11), or the next one may not come yet (V12);
+- preemptors are examined once a second at most, 16 of them, and of those that ask the same the first (V25);
+- its victims have not run for long enough (V5);
+- others are held back for it, or it is held back for others (V27);
+- room is reserved, for it or for others; reservations are made anew at most once a second (H8, H17);
+- its group yielded, timed out or lacks members (D1, T3, P1).
+
+All of them but the first are in what a plan is given, so that the plan asked here keeps them by itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gangsched.core.cycle import Limits, plan
+from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.preemption import Preemption
+from gangsched.state.scheduling import SchedulingState
+
+EVERYTHING = Limits(groups=100_000, pods=1_000_000, search_steps=10_000_000)
+
+
+def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPolicy | None = None) -> list[str]:
+    """The groups that sleep wrongly, and what a plan would do with them; to be asked when no turn is due."""
+    groups = [state.registry.group(group_id, now_s) for group_id in sorted(state.registry.groups)]
+    examines = state.queue.preemptors.next_deadline_s() is not None
+    held_back = state.preemptions.holding_back.now()
+    unexamined = held_back.group if examines and held_back is not None else ""
+    waiting = [
+        group
+        for group in groups
+        if any(gang.waiting for gang in group.gangs)
+        and not state.queue.backs_off(group.id, now_s)
+        and group.id != unexamined
+    ]
+    if not waiting:
+        return []
+    preempting = state.preemptions.input(wall_s)
+    if preempting is not None:
+        preempting = replace(preempting, known={}, overdue=state.overdue.heads)
+    proposal = plan(
+        state.snapshot(),
+        waiting,
+        now_s=now_s,
+        limits=EVERYTHING,
+        policy=policy,
+        reserving=state.reservations.glance(now_s, wall_s, {group.id for group in waiting}),
+        preempting=preempting,
+    )
+    found = []
+    for verdict in proposal.verdicts:
+        done = [
+            f"{name} {sorted((each.pod.name, each.node) for each in placed)}"
+            for name, placed in (("binds", verdict.binds), ("holds", verdict.holds))
+            if placed
+        ]
+        done += [f"releases {sorted(verdict.releases)}"] if verdict.releases else []
+        if isinstance(verdict.preemption, Preemption) and not examines:
+            victims = sorted(each.name for each in verdict.preemption.victims)
+            done.append(f"preempts {victims} of {sorted((e.pod.name, e.node) for e in verdict.preemption.placements)}")
+        if done:
+            found.append(f"{verdict.group} sleeps, and a plan {' and '.join(done)}")
+    return found
