@@ -27,7 +27,7 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.loop import Loop, Ports
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.protocol import Bind, BindClaims, Bound, Report
+from gangsched.model.protocol import Bind, BindOrder, Bound, Report
 from gangsched.settings import LogFormat, LogLevel
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.telemetry.logs import configure_logging
@@ -67,7 +67,7 @@ class Cluster:
         """The same in seconds since the epoch."""
         return 1_767_225_600.0
 
-    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
+    def submit(self, orders: Sequence[BindOrder]) -> None:
         """Keep the binds for `run`."""
         self._binds += [order for order in orders if isinstance(order, Bind)]
 

@@ -28,7 +28,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.protocol import (
     Applied,
     Bind,
-    BindClaims,
+    BindOrder,
     Bound,
     Gone,
     PreemptionOrder,
@@ -121,7 +121,7 @@ class Daemon:
         """The same as seconds since the epoch."""
         return EPOCH_S + self.at_s
 
-    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
+    def submit(self, orders: Sequence[BindOrder]) -> None:
         """Carry out binds."""
         for order in orders:
             assert isinstance(order, Bind)

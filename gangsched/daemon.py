@@ -24,6 +24,7 @@ from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.lease.leadership import Leadership
 from gangsched.kube.ports import Runtime
 from gangsched.kube.read.informers import Informers
+from gangsched.kube.read.stamp_guard import StampGuard
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binder import Binder, Undecided
 from gangsched.kube.write.preemption import PreemptionWriter
@@ -113,6 +114,7 @@ class Daemon:
             runtime=runtime,
         )
         self.volumes = VolumeBinder(self._connection_pool, self.binder, self._sink)
+        self.stamp_guard = StampGuard(self._connection_pool, self._sink, runtime=runtime)
         self.preemption = PreemptionWriter(
             self._connection_pool, self._sink, may_send=self.state.preemptions.nominations.wants, runtime=runtime
         )
@@ -150,6 +152,7 @@ class Daemon:
                 "status": self.status.run(),
                 "events": self.recorder.run(),
                 "heartbeat": self.heartbeat.run(),
+                "stamps": self.stamp_guard.run(),
                 "ready": self._announce(),
             }
             writers = [group.create_task(_forever(part), name=name) for name, part in parts.items()]

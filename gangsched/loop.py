@@ -19,17 +19,7 @@ from gangsched.core.cycle import Limits
 from gangsched.core.scopes import look_ahead
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan
-from gangsched.model.protocol import (
-    Action,
-    Bind,
-    BindClaims,
-    BindFailed,
-    BindGone,
-    Bound,
-    Message,
-    PreemptionOrder,
-    Report,
-)
+from gangsched.model.protocol import Action, BindFailed, BindGone, BindOrder, Bound, Message, PreemptionOrder, Report
 from gangsched.model.reasons import EventReason, Reason
 from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
@@ -48,7 +38,7 @@ BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "
 class Binds(Protocol):
     """Carries out binds; each is answered in the loop's inbox."""
 
-    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
+    def submit(self, orders: Sequence[BindOrder]) -> None:
         """Enqueue; never blocks."""
 
 
@@ -200,12 +190,12 @@ class Loop:
         return True
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
-        if binds := [action for action in actions if isinstance(action, Bind | BindClaims)]:
+        if binds := [action for action in actions if isinstance(action, BindOrder)]:
             self._ports.binds.submit(binds)
         for action in actions:
             if isinstance(action, PreemptionOrder):
                 self._ports.preempt(action)
-            elif not isinstance(action, Bind | BindClaims):
+            elif not isinstance(action, BindOrder):
                 self._ports.tell(action)
 
     def _count(self, proposal: Plan, planned_s: float) -> None:

@@ -38,13 +38,15 @@ from gangsched.model.protocol import (
     PreemptionPrepared,
     PreparePreemption,
     RecordEvent,
+    ReleaseClaims,
     Replaced,
     Report,
     SetPodCondition,
     SetPodGroupStatus,
+    StampsGuarded,
 )
 from gangsched.model.reasons import EventReason
-from gangsched.model.storage import ClaimRef, Volume
+from gangsched.model.storage import Claim, ClaimRef, Selection, Volume
 from gangsched.state.members import State
 from gangsched.state.scheduling import Rules, SchedulingState
 from gangsched.state.validate import validate
@@ -54,7 +56,7 @@ WALL = "2030-01-01T00:00:00Z"
 EPOCH_S = 1_893_456_000 - 1_000
 """`WALL` is the time of day at the beginning of a world."""
 WRITTEN = str(10**9)
-"""The version that every write of a claim or a volume makes."""
+"""The version that every write of a volume makes."""
 MOST_TURNS = 2_000
 
 
@@ -142,13 +144,17 @@ class World:
         self.pod_groups.pop((pod_group.api_group, pod_group.id), None)
         self.say(Gone(PodGroup, pod_group.id, pod_group.api_group, pod_group.uid))
 
-    def restart(self) -> None:
-        """The daemon dies and another starts, knowing only what the API server lists."""
+    def restart(self, *, guarded_since_s: int | None = None) -> None:
+        """The daemon dies and another starts, knowing only what the API server lists.
+
+        An admission policy guards stamps since `guarded_since_s`.
+        """
         for bind in self.unanswered:
             self._carry_out(bind)
         self.unanswered.clear()
         self.unwritten.clear()
         self.state = SchedulingState(self.rules)
+        self.say(StampsGuarded(guarded_since_s))
         for api_group in sorted({api_group for api_group, _ in self.pod_groups}):
             listed = tuple(each for (of, _), each in self.pod_groups.items() if of == api_group)
             self.say(Replaced(PodGroup, listed, api_group))
@@ -277,6 +283,9 @@ class World:
                     self.claims_sent.append(action)
                     self.unanswered.append(action)
                     continue
+                case ReleaseClaims():
+                    self._withdraw(action)
+                    continue
                 case SetPodCondition() if action.uid in self.pods:
                     condition = ScheduledCondition("False", action.reason, action.message)
                     self.update(self.pods[action.uid], condition=condition)
@@ -298,9 +307,25 @@ class World:
         elif fate == "failed":
             self.say(BindFailed(order.uid, order.node, "the server said 500"))
         else:
-            self.say(ClaimsWritten(order.uid, {each.volume or each.key: WRITTEN for each in order.claims}))
+            self.say(ClaimsWritten(order.uid, {each.volume or each.key: self._write(each) for each in order.claims}))
             for selection in order.claims if self.controller else ():
                 self.bind_claim(selection.key, selection.volume)
+
+    def _write(self, selection: Selection) -> str:
+        """Ask for a volume for a node, as the watch shows it; returns the version of the claim, or of a volume."""
+        claim = self.state.cluster.storage_cache.claim(selection.key)
+        if claim is None or not selection.node:
+            return WRITTEN
+        version = _next_version(claim)
+        self.say(Applied(msgspec.structs.replace(claim, selected_node=selection.node, resource_version=version)))
+        return version
+
+    def _withdraw(self, order: ReleaseClaims) -> None:
+        """Nobody asks for these volumes any more."""
+        for selection in order.claims:
+            claim = self.state.cluster.storage_cache.claim(selection.key)
+            assert claim is not None
+            self.say(Applied(msgspec.structs.replace(claim, selected_node=None, resource_version=_next_version(claim))))
 
     def _preempt(self, order: PreemptionOrder) -> None:
         """`fate` of a PreparePreemption may be "failed"; of an Evict "later", "blocked", "forbidden" or "failed"."""
@@ -368,7 +393,15 @@ class World:
         elif fate == "failed":
             self.say(BindFailed(bind.uid, bind.node, "the server said 500"))
         else:
-            self.pods[bind.uid] = msgspec.structs.replace(pod, node_name=bind.node, phase=Phase.RUNNING)
+            stamp = bind.permitted or pod.permitted
+            self.pods[bind.uid] = msgspec.structs.replace(
+                pod, node_name=bind.node, phase=Phase.RUNNING, permitted=stamp
+            )
             if self.show_binds:
                 self.say(Applied(self.pods[bind.uid]))
             self.say(Bound(bind.uid, bind.node))
+
+
+def _next_version(claim: Claim) -> str:
+    """The version that a write makes."""
+    return str(int(claim.resource_version or "0") + 1)

@@ -26,7 +26,6 @@ from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.model.gang import Gang, Group, Placement
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Ints
 
@@ -44,11 +43,15 @@ Pattern: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The pending members of one gang (by its index in the group) that have one shape, in placing order."""
+    """The pending members of one gang (by its index in the group) that have one shape, in placing order.
+
+    Those that are `pinned` can only go where their volumes are, or are being made, and are items of their own.
+    """
 
     gang: int
     shape: Shape
     pods: tuple[Pod, ...]
+    pinned: bool = False
 
 
 def find(group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRun) -> Found | None:
@@ -57,8 +60,8 @@ def find(group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRu
     `place_run` is how a round places a run of identical pods. Which members of a gang are taken is free as long as
     they are enough; among identical ones those first in order.
     """
-    items = _items(gangs, ledger.policy)
-    if len({item.shape for item in items}) < 2:
+    items = _items(gangs, ledger)
+    if len({(item.shape, item.pinned) for item in items}) < 2:
         return None  # the usual order is exact for one shape
     needs = [missing(gang, 0) for gang in gangs]
     room = _usable_room(group, items, ledger)
@@ -68,15 +71,16 @@ def find(group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRu
     return _by_order(group, gangs, items, needs, ledger, place_run) or _by_search(gangs, items, problem, ledger)
 
 
-def _items(gangs: Sequence[Gang], policy: GpuPolicy) -> list[Item]:
-    """Members by gang and shape, the largest shapes first."""
+def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
+    """Members by gang, shape and whether they are pinned, the largest shapes first, and pinned ones before others."""
     items = []
+    storage = ledger.occupancy.storage
     for index, gang in enumerate(gangs):
-        pods: dict[Shape, list[Pod]] = {}
+        pods: dict[tuple[Shape, bool], list[Pod]] = {}
         for pod in gang.pending:
-            pods.setdefault(pod.shape, []).append(pod)
-        items += [Item(index, shape, tuple(members)) for shape, members in pods.items()]
-    return sorted(items, key=lambda item: size_key(item.shape, policy))
+            pods.setdefault((pod.shape, bool(pod.claims) and storage.pinned(pod)), []).append(pod)
+        items += [Item(index, shape, tuple(members), pinned) for (shape, pinned), members in pods.items()]
+    return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))
 
 
 def _usable_room(group: Group, items: Sequence[Item], ledger: Ledger) -> Ints:
@@ -111,11 +115,12 @@ def _by_order(
 
 
 def _orders(group: Group, items: Sequence[Item], ledger: Ledger) -> Iterator[list[Item]]:
-    """Orders worth trying: largest first over all gangs, fewest nodes first, scarcest room first, smallest first."""
+    """Orders worth trying: largest first over all gangs, pinned, fewest nodes, scarcest room, smallest first."""
     tried: set[tuple[int, ...]] = set()
     rooms = _usable_room(group, items, ledger)
     keys: list[list[float]] = [
         list(range(len(items))),
+        [not item.pinned for item in items],
         [float(np.count_nonzero(room)) for room in rooms],
         [float(room.sum()) / len(item.pods) for item, room in zip(items, rooms, strict=True)],
         list(range(len(items), 0, -1)),

@@ -73,7 +73,8 @@ class Gang:
     `kept` are such members that still have their room, and are tried again there. `bound` counts bound and being-bound
     members that are not terminating, `present` all live ungated members of ours or bound (the P1 count), `succeeded`
     members count only where P1 says so. `uninitialised` is why the gang has no settings yet. `permitted_min` is the
-    minimum with which a satisfied gang passed Permit (B4). `nodes` are the nodes of bound members, by name. A `plain`
+    minimum with which a satisfied gang passed Permit (B4). It `replaces` if its waiting members are as many as were
+    lost, and of their kind (Q2). `nodes` are the nodes of bound members, by name. A `plain`
     gang is pods that name no gang: each is scheduled alone. An `indivisible` gang has no surplus to be preempted, of a
     gang that is `disrupted_singly` each member goes by itself (V6); nothing is preempted for one that `never_preempts`
     (V2). `run_time_s` is how long its longest member is expected to run, `math.inf` for unknown (H1). `min_overrides`
@@ -101,6 +102,7 @@ class Gang:
     timed_out: tuple[str, ...] = ()
     satisfied: bool = False
     permitted_min: int = 0
+    replaces: bool = False
     plain: bool = False
     constraints: PlacementConstraints = NO_CONSTRAINTS
     indivisible: bool = False

@@ -66,7 +66,13 @@ class Followed(msgspec.Struct, frozen=True, gc=False):
     live: bool
 
 
-Event: TypeAlias = Applied | Gone | Replaced | Unread | Followed
+class StampsGuarded(msgspec.Struct, frozen=True, gc=False):
+    """Since when (wall second) an admission policy keeps everybody but us from writing stamps; None if none does."""
+
+    since_s: int | None
+
+
+Event: TypeAlias = Applied | Gone | Replaced | Unread | Followed | StampsGuarded
 
 # --- Outcomes: how our own orders ended ---------------------------------------------------------------------------
 
@@ -191,6 +197,16 @@ class BindClaims(msgspec.Struct, frozen=True, gc=False):
     free: frozenset[str] = frozenset()
 
 
+class ReleaseClaims(msgspec.Struct, frozen=True, gc=False):
+    """Withdraw the request for volumes on the pod's node, of those claims that still have none; it is not answered."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    claims: tuple[Selection, ...]
+
+
 class Bind(msgspec.Struct, frozen=True, gc=False):
     """Bind this pod to this node; always answered by exactly one Outcome.
 
@@ -306,4 +322,5 @@ class RecordEvent(msgspec.Struct, frozen=True, gc=False):
 
 Report: TypeAlias = SetPodCondition | MarkTimedOut | SetPodGroupStatus | RecordEvent
 PreemptionOrder: TypeAlias = PreparePreemption | Evict | CancelPreemption
-Action: TypeAlias = BindClaims | Bind | PreemptionOrder | Report
+BindOrder: TypeAlias = BindClaims | ReleaseClaims | Bind
+Action: TypeAlias = BindOrder | PreemptionOrder | Report

@@ -1,21 +1,27 @@
 """Claim binding: members that Permit let through and whose claims must be bound first (kube-scheduler's PreBind).
 
-Law: such a member waits in the state `waiting for claims`, with its room. Its claims are written once, by the shell;
-from then on only what the API server shows of claims, volumes and nodes counts. It ends in the bind being sent, in a
-failed bind with the reason in kube-scheduler's words, or with the pod. What was written is never undone: the next plan
-finds it. Which claim gets which volume, or which node, was decided before.
+Invariant: such a member waits in the state `waiting for claims`, with its room. Its claims are written once, by the
+shell; from then on only what the API server shows of claims, volumes and nodes counts. Members that start together wait
+for each other (`claim_starts`). A wait ends in the bind being sent, in a failed bind with the reason in the words of
+kube-scheduler, or with the pod. Which claim gets which volume, or which node, was decided before.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import msgspec
 
 from gangsched.model.inter_pod import selects
-from gangsched.model.protocol import Bind, BindClaims, BindFailed, BindGone, ClaimsWritten, Outcome
+from gangsched.model.objects import PermitStamp
+from gangsched.model.protocol import Bind, BindClaims, BindFailed, BindGone, ClaimsWritten, Outcome, ReleaseClaims
 from gangsched.model.storage import Claim, Selection, Volume
+from gangsched.model.text import named
+from gangsched.state.claim_starts import Starts, is_late
 from gangsched.state.cluster import Cluster
+from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, ClaimsWait, Member, State
 
@@ -37,25 +43,49 @@ class ClaimCounts:
     gone: int = 0
 
 
+@dataclass(slots=True)
+class Due:
+    """What follows from the claims as they are now."""
+
+    binds: list[Bind] = field(default_factory=list)
+    #: Waits that failed, or whose pod is gone.
+    ended: list[Outcome] = field(default_factory=list)
+    #: Requests for volumes that are withdrawn because they took too long.
+    withdrawn: list[ReleaseClaims] = field(default_factory=list)
+    #: The groups whose claims took too long.
+    late: set[str] = field(default_factory=set)
+
+
 class ClaimBinding:
     """Begins and ends the waits. `_waiting` are the members that have begun one, until `due` sees that it is over."""
 
-    def __init__(self, members: MemberStore, cluster: Cluster, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, members: MemberStore, cluster: Cluster, registry: Registry, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
         self.counts = ClaimCounts()
         self._members = members
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._waiting: dict[str, Member] = {}
+        self._starts = Starts(registry, cluster)
+        self._is_news = False  # a wait began, ended or became ready since the starts were last decided
 
-    def order(self, member: Member, now_s: float) -> Bind | BindClaims | None:
-        """The action for a member that begins to bind or to wait; None if it only waits."""
+    def order(
+        self, member: Member, permit: PermitStamp | None, now_s: float, *, is_alone: bool = False
+    ) -> Bind | BindClaims | None:
+        """The action for a member that begins to bind or to wait; None if it only waits.
+
+        `permit` is the stamp of its bind. A member that is retried waits alone: its gang has started.
+        """
         if member.state is State.BINDING:
+            member.permit, member.is_proven = permit, permit is not None
             return _bind(member)
-        self.counts.submitted += 1
+        self.counts.submitted += bool(_of_volumes(member))
         self._waiting[member.pod.uid] = member
+        self._is_news = True
         storage = self._cluster.storage_cache
         writes: list[Selection] = []
-        wait = member.wait = ClaimsWait()
+        wait = member.wait = ClaimsWait(permit=permit, is_alone=is_alone)
         for selection in _of_volumes(member):
             claim = storage.claim(selection.key)
             if selection.node and claim is not None and _is_asked(claim, selection):
@@ -78,40 +108,43 @@ class ClaimBinding:
         if member.wait is not None:
             member.wait.versions.update(outcome.versions)
             member.wait.deadline_s, member.wait.is_stale = now_s + self._timeout_s, True
+            self._is_news = True
 
     def failed(self, uid: str) -> None:
         """A bind failed; if it was still to be sent, the claims could not be written."""
-        self.counts.failed += self._waiting.pop(uid, None) is not None
+        if self._waiting.pop(uid, None) is not None:
+            self.counts.failed += 1
+            self._is_news = True
 
-    def due(self, now_s: float) -> tuple[list[Bind], list[Outcome]]:
-        """The binds of members whose claims are all bound, and the outcomes of waits that failed."""
+    def due(self, now_s: float) -> Due:
+        """Send the binds of those that wait for nothing more, and end the waits that failed."""
+        due = Due()
+        failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()
-        binds: list[Bind] = []
-        ended: list[Outcome] = []
         for uid, member in list(self._waiting.items()):
-            if member.wait is None:
+            wait = member.wait
+            if wait is None:
                 del self._waiting[uid]
+                self._is_news = True
                 self.counts.gone += 1
-                ended.append(BindGone(uid, "", "the pod was deleted while it waited for its volumes"))
-                continue
-            if member.wait.deadline_s == math.inf:
-                continue  # they are being written
-            try:
-                is_over = self._is_over(member, member.wait, changed, now_s)
-            except Refused as refusal:
-                self.counts.failed += 1
-                ended.append(BindFailed(uid, member.node, f"binding volumes: {refusal}"))
-            else:
-                if not is_over:
-                    continue
-                self.counts.bound += 1
-                self._members.change(member, Change.SEND_BIND)
-                binds.append(_bind(member))
-            del self._waiting[uid]
-        return binds, ended
+                due.ended.append(BindGone(uid, "", "the pod was deleted while it waited for its volumes"))
+            elif wait.deadline_s < math.inf:  # else they are being written
+                was_ready = wait.is_ready
+                try:
+                    self._look(member, wait, changed, now_s)
+                except Refused as refusal:
+                    failed[uid] = str(refusal)
+                self._is_news = self._is_news or wait.is_ready is not was_ready or is_late(member, now_s)
+        is_edited = self._starts.are_edited(self._waiting.values())
+        if self._is_news or failed or is_edited:
+            self._decide(due, failed, now_s)
+            self._is_news = is_edited  # what was edited is read after this, in the same turn: decide again in the next
+        return due
 
     def next_deadline_s(self) -> float | None:
         """When `due` must be called even if no message comes."""
+        if self._is_news and self._waiting:
+            return -math.inf
         waits = (member.wait for member in self._waiting.values())
         return min((wait.deadline_s for wait in waits if wait is not None), default=None)
 
@@ -119,19 +152,61 @@ class ClaimBinding:
         """The members that have begun to wait, by uid; also those whose wait has ended since `due`."""
         return self._waiting
 
-    def _is_over(self, member: Member, wait: ClaimsWait, changed: set[str], now_s: float) -> bool:
-        """Whether all claims are bound. Raises Refused if that is impossible or too late."""
+    def _decide(self, due: Due, failed: dict[str, str], now_s: float) -> None:
+        """Carry out what is decided of the waits; those of one start end together."""
+        decision = self._starts.decide(self._waiting.values(), failed, now_s)
+        for member in decision.sent:
+            self.counts.bound += bool(_of_volumes(member))
+            permit = member.wait.permit if member.wait is not None else None
+            self._members.change(member, Change.SEND_BIND)
+            member.permit, member.is_proven = permit, permit is not None
+            due.binds.append(_bind(member))
+            del self._waiting[member.pod.uid]
+        for reasons in decision.ended:
+            members = [self._waiting.pop(uid) for uid in reasons]
+            withdrawn: list[ReleaseClaims] = []
+            if any(is_late(each, now_s) for each in members):
+                due.late |= {self._starts.group_of(each) for each in members}
+                withdrawn = [order for each in members if (order := self._withdraw(each)) is not None]
+            aftermath = self._aftermath(members, withdrawn)
+            for member, reason in zip(members, reasons.values(), strict=True):
+                self.counts.failed += bool(_of_volumes(member))
+                due.ended.append(BindFailed(member.pod.uid, member.node, f"binding volumes: {reason}{aftermath}"))
+            due.withdrawn += withdrawn
+
+    def _withdraw(self, member: Member) -> ReleaseClaims | None:
+        """Take back the request for volumes that have not been made, so that the next plan may choose other nodes."""
+        claims: list[Selection] = []
+        for selection in _of_volumes(member):
+            claim = self._cluster.storage_cache.claim(selection.key)
+            if selection.node and claim is not None and not claim.volume_name and _is_asked(claim, selection):
+                claims.append(msgspec.structs.replace(selection, resource_version=claim.resource_version))
+        pod = member.pod
+        return ReleaseClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(claims)) if claims else None
+
+    def _aftermath(self, members: list[Member], withdrawn: list[ReleaseClaims]) -> str:
+        """What becomes of the claims of these members: volumes that exist are their owner's."""
+        storage = self._cluster.storage_cache
+        keys = {each.key for member in members for each in _of_volumes(member)}
+        made = sorted(key for key in keys if (claim := storage.claim(key)) is not None and claim.bound)
+        is_start = made and len(members) > 1
+        text = f"; volumes were made for {named(made)} and stay until these claims are deleted" if is_start else ""
+        asked = sorted({each.key for order in withdrawn for each in order.claims})
+        return f"{text}; the request for {named(asked)} is withdrawn" if asked else text
+
+    def _look(self, member: Member, wait: ClaimsWait, changed: set[str], now_s: float) -> None:
+        """Whether all claims of a member are bound. Raises Refused if that is impossible or too late."""
         if member.node not in self._cluster.nodes:
             raise Refused(f'node "{member.node}" is gone')
         selections = _of_volumes(member)
         is_concerned = any(each.key in changed or each.volume in changed for each in selections)
         if not (wait.is_stale or is_concerned or now_s >= wait.deadline_s):
-            return False
+            return
         wait.is_stale = False
         unbound = [each for each in selections if not self._is_bound(each, member.node, wait)]
+        wait.is_ready = not unbound
         if unbound and now_s >= wait.deadline_s:
             raise Refused(f"claim {unbound[0].key} was not bound within {self._timeout_s:g} s")
-        return not unbound
 
     def _is_bound(self, selection: Selection, node: str, wait: ClaimsWait) -> bool:
         """Whether a claim is bound and its volume can be used on the node. Raises Refused if that is impossible."""

@@ -20,6 +20,7 @@ from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.claim_binding import ClaimBinding, waits
 from gangsched.state.cluster import Cluster
+from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import Change, Member, State
@@ -28,6 +29,7 @@ from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import GangCounts
 from gangsched.state.reporting.reports import Reports
 
+OF_A_FAILED_BIND = frozenset({State.KEPT, State.RETRY})
 WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIELDED})
 
 
@@ -85,9 +87,11 @@ class Committer:
             self._place(self._members[placement.pod.uid], placement, Change.HOLD)
         records = [self._registry.gangs[gang] for gang in group.gangs]
         stamps = {record.id: record.stamp() for record in records if verdict.binds and not record.plain}
-        actions: list[Action] = [
-            order for each in verdict.binds if (order := self._bind(each, stamps, now_s)) is not None
-        ]
+        together = self._waiting_together(records, verdict)
+        actions: list[Action] = []
+        for each in verdict.binds:
+            order = self._bind(each, stamps, now_s, together=together)
+            actions += [order] if order is not None else []
         if verdict.expired:
             actions += self._mark_timed_out(group)
         if verdict.round is not None:
@@ -150,14 +154,27 @@ class Committer:
         if is_news:
             self._reports.note(group.id, now_s)
 
-    def _bind(self, placement: Placement, stamps: Mapping[str, PermitStamp], now_s: float) -> Bind | BindClaims | None:
-        """Send a member's bind, or have its claims bound first."""
+    def _waiting_together(self, records: Iterable[GangRecord], verdict: Verdict) -> frozenset[str]:
+        """The gangs of which no bind is sent before all that they need have their claims (semantics B7)."""
+        starting = frozenset(record.id for record in records if record.minimum_binds)
+        members = [self._members[each.pod.uid] for each in verdict.binds]
+        selections = (
+            each.claims or member.selections
+            for each, member in zip(verdict.binds, members, strict=True)
+            if member.gang in starting
+        )
+        is_waiting = any(self._registry.gangs[gang].of(State.WAITING_FOR_CLAIMS) for gang in starting)
+        return starting if is_waiting or any(map(waits, selections)) else frozenset()
+
+    def _bind(
+        self, placement: Placement, stamps: Mapping[str, PermitStamp], now_s: float, *, together: Set[str]
+    ) -> Bind | BindClaims | None:
+        """Send a member's bind, or have its claims and those of its start bound first."""
         member = self._members[placement.pod.uid]
-        selections = placement.claims or member.selections
-        self._place(member, placement, Change.SEND_CLAIMS if waits(selections) else Change.SEND_BIND)
-        if not self._registry.gangs[member.gang].plain:
-            member.permit = stamps[member.gang]
-        return self._claims.order(member, now_s)
+        is_retry = member.state in OF_A_FAILED_BIND and self._registry.gangs[member.gang].permit is not None
+        must_wait = (member.gang in together and not is_retry) or waits(placement.claims or member.selections)
+        self._place(member, placement, Change.SEND_CLAIMS if must_wait else Change.SEND_BIND)
+        return self._claims.order(member, stamps.get(member.gang), now_s, is_alone=is_retry)
 
     def _place(self, member: Member, placement: Placement, change: Change) -> None:
         """Give a member its room, unless it has it already."""

@@ -27,6 +27,7 @@ from gangsched.model.protocol import (
     Outcome,
     RecordEvent,
     Replaced,
+    StampsGuarded,
     Unread,
 )
 from gangsched.model.reasons import EventReason, Reason
@@ -99,6 +100,8 @@ class EventHandlers:
                     self._helped(self._cluster.storage_cache.miss(kind))
             case Followed(api_group=api_group, live=live):
                 self._touch(self._registry.pod_group_names.follow(api_group, live=live))
+            case StampsGuarded(since_s=since_s):
+                self._members.guard_stamps(since_s)
             case Bound() | BindGone() | BindFailed():
                 return self._outcome(message, now_s)
             case BindUndecided():
@@ -301,7 +304,7 @@ class EventHandlers:
         member = self._members.get(bind.uid)
         if member is not None and member.state is State.PENDING:
             self._members.change(member, Change.SEND_BIND, node=bind.node)
-            member.permit = bind.permitted
+            member.permit, member.is_proven = bind.permitted, bind.permitted is not None
 
     def _outcome(self, outcome: Bound | BindGone | BindFailed, now_s: float) -> tuple[RecordEvent, ...]:
         member = self._members.get(outcome.uid)

@@ -25,7 +25,11 @@ GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
 
 
 def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
-    """The gang as of now (semantics I1, P1); `policy` says which resources make a member large (Q5)."""
+    """The gang as of now (semantics I1, P1); `policy` says which resources make a member large (Q5).
+
+    Brings its roster up to date.
+    """
+    record.roster.observe(record.members.values())
     by_state: defaultdict[State, list[Member]] = defaultdict(list)
     for member in record.members.values():
         by_state[member.state].append(member)
@@ -52,6 +56,7 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         ),
         satisfied=permit is not None,
         permitted_min=permit.min_member if permit else 0,
+        replaces=permit is not None and record.roster.replaces(record.members.values()),
         run_time_s=record.counted_s,
         preemption_delay_s=record.delay_s,
     )

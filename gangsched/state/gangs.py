@@ -16,6 +16,7 @@ from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup
 from gangsched.state.members import KEEPS_STAMP, STARTED, Member, State
+from gangsched.state.roster import Roster
 
 WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
 """The states of members that wait to be placed or bound."""
@@ -27,16 +28,17 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 class GangRecord:
     """The record of one gang.
 
-    `members` are its own, by uid. `spec_of` is what `spec` was made from. `run_time` is its longest
-    member's (H1), made from `run_time_of`; `counted_s` is what of it counts (H11). `delay_s` is the
-    preemption delay of a plain pod (V28); that of a gang is in its spec. `ours`: a member is (or, once none
-    is left, was) for us to place; of any other gang nothing is ever told or written. `preempted` is what is told while
-    the gang was evicted whole and has not started again (V22), `preemptions` how often that happened.
+    `members` are its own, by uid, and `roster` the places that they have and had. `spec_of` is what `spec` was made
+    from. `run_time` is its longest member's (H1), made from `run_time_of`; `counted_s` is what of it counts (H11).
+    `delay_s` is the preemption delay of a plain pod (V28); that of a gang is in its spec. `ours`: a member is (or, once
+    none is left, was) for us to place; of any other gang nothing is ever told or written. `preempted` is what is told
+    while the gang was evicted whole and has not started again (V22), `preemptions` how often that happened.
     """
 
     id: str
     plain: bool = False
     members: dict[str, Member] = field(default_factory=dict)
+    roster: Roster = field(default_factory=Roster)
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
     spec: GangSpec | None = None
     spec_of: object = None
@@ -115,6 +117,20 @@ class GangRecord:
         """
         return newest(self.of(*STARTED)) or self.continued()
 
+    @property
+    def passed(self) -> PermitStamp | None:
+        """The Permit that the gang has passed, or that its start has passed which waits for claims (semantics B7)."""
+        if (permit := self.permit) is not None:
+            return permit
+        waits = (each.wait.permit for each in self.of(State.WAITING_FOR_CLAIMS) if each.wait is not None)
+        return max((stamp for stamp in waits if stamp is not None), key=lambda stamp: stamp.epoch, default=None)
+
+    @property
+    def minimum_binds(self) -> bool:
+        """Whether its members start together or not at all, and not as plain pods (semantics P3)."""
+        is_once = self.spec is None or self.spec.match_policy is MatchPolicy.ONCE_SATISFIED
+        return not self.plain and not (is_once and self.permit is not None)
+
     def continued(self) -> PermitStamp | None:
         """The stamp of a start of which members have succeeded and the controllers create the rest (semantics I6).
 
@@ -133,14 +149,14 @@ class GangRecord:
     @property
     def incomplete(self) -> bool:
         """Whether it was permitted and has fewer members bound, being bound or succeeded than that needs (B3)."""
-        permit, spec = self.permit, self.spec
+        permit, spec = self.passed, self.spec
         needed = 0 if permit is None or spec is None else min(permit.min_member, spec.min_member or 0)
         succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
         return len(self.of(*STARTED)) + succeeded < needed
 
     def stamp(self) -> PermitStamp:
         """What a bind of a member is stamped with: the Permit passed, or the next one (semantics B4)."""
-        if (permit := self.permit) is not None:
+        if (permit := self.passed) is not None:
             return permit
         before = newest(self.members.values())
         return PermitStamp(self.spec.min_member or 0 if self.spec else 0, before.epoch + 1 if before else 1)

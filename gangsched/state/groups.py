@@ -132,7 +132,7 @@ class Registry:
                 gangs=gangs,
                 priority=max((pod.priority for pod in pods), default=0),
                 creation_s=min(self.gangs[gang_id].creation_s for gang_id in record.gangs),
-                broken=any(broken(gang) for gang in gangs),
+                broken=heals(gangs),
                 refusal=record.taken or record.refusal,
                 clock_started_s=None if record.nominated else record.clock_s,
                 yielded_to=record.yielded_to,
@@ -329,3 +329,9 @@ def below_minimum(gang: Gang) -> bool:
 def broken(gang: Gang) -> bool:
     """Below its minimum, with members waiting to complete it (semantics Q2)."""
     return gang.waiting and below_minimum(gang)
+
+
+def heals(gangs: Iterable[Gang]) -> bool:
+    """Whether a group goes before its equals (semantics Q2): a gang of it is broken, and all that waits was lost."""
+    gangs = tuple(gangs)
+    return any(map(broken, gangs)) and all(gang.replaces for gang in gangs if gang.waiting)

@@ -16,7 +16,8 @@ from gangsched.model.storage import Selection
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import Registry
-from gangsched.state.members import KEEPS_STAMP, SEEN, TAKES_ROOM, Change, Member, State, next_state, seen
+from gangsched.state.members import SEEN, TAKES_ROOM, Change, Member, State, next_state, seen
+from gangsched.state.stamps import Stamps
 
 UNSEEN = frozenset({Change.CLAIMS_WRITTEN, Change.ANSWERED_BOUND})
 """What changes nothing for its gang: a member counts as bound from Permit on."""
@@ -38,6 +39,7 @@ class MemberStore:
         self._cluster = cluster
         self._registry = registry
         self._names = names
+        self.stamps = Stamps(names)
         self._changed: set[str] | None = None  # nobody asks for them yet
         self._when_gone: list[Callable[[str], None]] = []
         self._priorities: Counter[int] = Counter()  # of pods that take room
@@ -97,6 +99,7 @@ class MemberStore:
         self._members[pod.uid] = member = Member(pod, state)
         if state in TAKES_ROOM:
             member.node, member.permit = pod.node_name, pod.permitted
+            member.is_proven = self.stamps.guard(pod)
             self._cluster.occupy(pod, pod.node_name)
             _count(self._priorities, pod.priority, +1)
         elif state in WAITS:
@@ -132,6 +135,17 @@ class MemberStore:
             self._cluster.renew(pod, member.node)
             if self._changed is not None:
                 self._changed.add(pod.uid)
+
+    def guard_stamps(self, since_s: int | None) -> None:
+        """An admission policy guards stamps since then, or none does (B4).
+
+        What was proven once stays so: a stamp is read when its pod is first seen bound, and never again.
+        """
+        self.stamps.guarded_since_s = since_s
+        for member in self._members.values():
+            if not member.is_proven and member.permit == member.pod.permitted and self.stamps.guard(member.pod):
+                member.is_proven = True
+                self._registry.touch(member.gang)
 
     def drop(self, uid: str) -> Member | None:
         """A pod is gone; its member, if it had one."""
@@ -206,7 +220,7 @@ class MemberStore:
         member.pod = pod = pod or old_pod
         if state in WAITS:
             _count(self._waiting, pod.priority, +1)
-        member.permit = (member.permit or pod.permitted) if state in KEEPS_STAMP else None
+        self.stamps.keep(member, state, old_pod)
         if state not in KEEPS_TIME:
             member.keeps_until_s = 0.0
         if self._changed is not None:
@@ -217,9 +231,9 @@ class MemberStore:
                 _count(self._priorities, old_pod.priority, -1)
             if member.node:
                 _count(self._priorities, pod.priority, +1)
+        member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
         if old_pod.claims or pod.claims:
             member.selections = (selections or member.selections) if state in KEEPS_SELECTIONS else ()
-            member.wait = member.wait if state is State.WAITING_FOR_CLAIMS else None
             self._cluster.storage_cache.keep(member, old_pod, known=pod.uid in self._members)
         if old_pod.nominated_node or pod.nominated_node:
             self._cluster.nominate(pod.uid, _nomination(member))

@@ -26,7 +26,7 @@ class State(StrEnum):
     FOREIGN = "foreign"  # another scheduler's, without a node
     PENDING = "pending"
     HELD = "held"  # takes room until Permit, timeout or yield (R3)
-    WAITING_FOR_CLAIMS = "waiting for claims"  # takes room; its bind is sent when its claims are bound
+    WAITING_FOR_CLAIMS = "waiting for claims"  # takes room; bound once its claims, and those of its start, are
     BINDING = "binding"  # takes room; its bind is sent and not answered
     BOUND = "bound"  # takes room
     KEPT = "kept"  # Permit let it through and its bind failed; it keeps its room for the next try (B3)
@@ -68,8 +68,8 @@ UNDER_WAY: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, Stat
 """The states of members that have left Permit and of which it is not known yet whether they are bound."""
 STARTED: Set[State] = frozenset({State.WAITING_FOR_CLAIMS, State.BINDING, State.BOUND})
 """The states of members that have left Permit, or were bound by others, and are not going."""
-KEEPS_STAMP: Set[State] = STARTED | {State.WITHDRAWN, State.TERMINATING, State.ENDED}
-"""The states in which the stamp of a Permit means something: of all others the bind came to nothing."""
+KEEPS_STAMP: Set[State] = frozenset({State.BINDING, State.BOUND, State.WITHDRAWN, State.TERMINATING, State.ENDED})
+"""The states in which a stamp counts: in all others no bind has been sent, or it failed (semantics B4)."""
 
 SEEN: Row = {
     Change.SEEN_GATED: State.GATED,
@@ -133,15 +133,20 @@ TABLE: Mapping[State, Row] = {
 
 
 class ClaimsWait(msgspec.Struct, eq=False, gc=False):
-    """How long a member waits for its claims: until `deadline_s` at most, which is infinite while they are written.
+    """How a member waits for its claims, and for those of the other members of its start (semantics B7)."""
 
-    `versions` has the version that our own write gave each claim and volume, by key. `is_stale` is true when they are
-    to be looked at whether they have changed or not.
-    """
-
+    #: The stamp that its bind will carry; None for a plain pod.
+    permit: PermitStamp | None = None
+    #: The version that our own write gave each claim and volume, by key.
     versions: dict[str, str] = msgspec.field(default_factory=dict)
+    #: The wait ends at this monotonic second; infinite while the claims are being written.
     deadline_s: float = math.inf
+    #: Check the claims even if they have not changed.
     is_stale: bool = False
+    #: All its claims are bound, and their volumes reach the node.
+    is_ready: bool = False
+    #: Its start has been sent without it, so that it waits for its own claims only.
+    is_alone: bool = False
 
 
 class Member(msgspec.Struct, eq=False, gc=False):
@@ -164,6 +169,8 @@ class Member(msgspec.Struct, eq=False, gc=False):
     marking: bool = False
     keeps_until_s: float = 0.0
     permit: PermitStamp | None = None
+    #: The stamp is no text of the pod's owner: we wrote it, a Binding carried it, or a policy guards it (B4).
+    is_proven: bool = False
 
 
 def seen(pod: Pod, names: Set[str]) -> Change:

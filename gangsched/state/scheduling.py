@@ -47,6 +47,10 @@ from gangsched.state.reserving.overdue import Overdue
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.reserving.reservations import StandingReservations
 
+LATE_CLAIMS_S = 30.0
+"""A group whose claims took too long is planned again after this time, doubling to `LATE_CLAIMS_LONGEST_S`: it has kept
+room from others for 10 minutes, and must not do so time after time."""
+LATE_CLAIMS_LONGEST_S = 600.0
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 
 
@@ -102,7 +106,7 @@ class SchedulingState:
             avoid_s=rules.avoid_s,
             bind_retry_keep_s=rules.bind_retry_keep_s,
         )
-        self.claims = ClaimBinding(self.members, self.cluster)
+        self.claims = ClaimBinding(self.members, self.cluster, self.registry)
         self.expected_ends = ExpectedEnds(
             self.cluster,
             self.members,
@@ -175,8 +179,11 @@ class SchedulingState:
 
     def claims_due(self, now_s: float) -> list[Action]:
         """The binds of members whose claims are bound now, and what is due to be told of those whose are not to be."""
-        binds, ended = self.claims.due(now_s)
-        return [*binds, *(event for outcome in ended for event in self.apply(outcome, now_s=now_s))]
+        due = self.claims.due(now_s)
+        for group_id in due.late & self.registry.groups.keys():
+            self.queue.back_off(group_id, now_s, first_s=LATE_CLAIMS_S, longest_s=LATE_CLAIMS_LONGEST_S)
+        told = [event for outcome in due.ended for event in self.apply(outcome, now_s=now_s)]
+        return [*due.binds, *due.withdrawn, *told]
 
     # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ PLANE = {"kcm": True, "kwok": True}
 CORE = "/api/v1/namespaces/default"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+STAMPS = "gangsched-stamp"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 WITHIN_S = 20.0
 DENIED = 422
@@ -150,6 +151,58 @@ def test_administrators_are_not_looked_at(thief: Api, api: Api, pod: Object) -> 
     """The policies are for one account: the kubelet, and everybody else, writes as before."""
     for forged in (POD_FORGERIES["the phase"], POD_FORGERIES["a label"], POD_FORGERIES["another condition"]):
         assert answered(api, "PATCH", f"{CORE}/pods/p/status", forged, STRATEGIC_PATCH) == (200, "")
+
+
+def test_nobody_but_gangsched_writes_stamps(thief: Api, api: Api) -> None:
+    """B4: an owner of pods cannot create a pod with a stamp, add or change one, or bind with one, by no subresource."""
+    stamp = {"metadata": {"annotations": {"gangsched.dev/permitted": "8/1"}}}
+    forged = make.pod("f", annotations=stamp["metadata"]["annotations"], spec={"nodeName": "n"})
+    code, message = answered(api, "POST", f"{CORE}/pods", forged)
+    assert (code, "only gangsched may write" in message) == (DENIED, True), message
+    make.create_all(api, [make.pod("p"), make.pod("q")])
+    for name in ("p", "q"):
+        for path in ("", "/status"):
+            code, message = answered(api, "PATCH", f"{CORE}/pods/{name}{path}", stamp, STRATEGIC_PATCH)
+            assert (code, "gangsched-stamp" in message) == (DENIED, True), message
+        binding = {"metadata": {"name": name, **stamp["metadata"]}, "target": {"kind": "Node", "name": "n"}}
+        if name == "p":
+            for path in (f"{CORE}/pods/p/binding", f"{CORE}/bindings"):
+                code, message = answered(api, "POST", path, binding)
+                assert (code, "gangsched-stamp" in message) == (DENIED, True), message
+            assert answered(thief, "POST", f"{CORE}/pods/p/binding", binding) == (200, "")
+    ours = f"{CORE}/pods/p"
+    for other in ("9/1", "8/2"):
+        raised = {"metadata": {"annotations": {"gangsched.dev/permitted": other}}}
+        assert answered(api, "PATCH", ours, raised, STRATEGIC_PATCH)[0] == DENIED
+    assert answered(api, "PATCH", ours, {"metadata": {"labels": {"a": "b"}}}, STRATEGIC_PATCH) == (200, "")
+    assert note(api.get(ours), "gangsched.dev/permitted") == "8/1"
+    assert answered(api, "PATCH", ours, {"metadata": {"annotations": None}}, MERGE_PATCH) == (200, "")
+
+
+def test_a_forged_stamp_passes_nobody(plane: ControlPlane, thief: Api, api: Api) -> None:
+    """B4, Q2: by a stamp that its owner wrote before a policy forbade it, a gang passes no older pod."""
+    binding = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/{STAMPS}"
+    kept = api.get(binding)
+    api.delete(binding)
+    stamp = {"gangsched.dev/permitted": "3/1"}
+    forged = make.pod("forged-0", gang="forged", annotations=stamp, spec={"nodeName": "n0"})
+    deadline_s = time.monotonic() + WITHIN_S
+    while answered(api, "POST", f"{CORE}/pods", forged)[0] == DENIED:
+        assert time.monotonic() < deadline_s, "the policy does not go"
+        time.sleep(0.05)
+    api.post(binding.rpartition("/")[0], {**kept, "metadata": {"name": STAMPS}})
+    make.create_all(api, [make.node("n0", gpus=4, unschedulable=True), make.pod("older", gpus=3)])
+    make.create_all(api, [make.pod_group("forged", min_member=3), *(later(index) for index in (1, 2))])
+    with Following(api, PODS) as pods, Daemon(plane):
+        wait(pods, lambda items: sum(said(pod, "PodScheduled") for pod in items.values()) == 3, "refusals")
+        api.patch("/api/v1/nodes/n0", {"spec": {"unschedulable": None}})
+        wait(pods, lambda items: "older" in nodes_of(items, "older"), "the older pod")
+        assert nodes_of(pods.objects(), "forged-1") == {}
+
+
+def later(index: int) -> Object:
+    """A pod of the forger's that is as large as what is free."""
+    return make.pod(f"forged-{index}", gang="forged", gpus=3)
 
 
 @pytest.mark.parametrize(

@@ -172,15 +172,15 @@ def wait_event(api: Api, fragment: str) -> None:
 
 
 @contextmanager
-def provisioning(api: Api, *, gives_up_on: str = "") -> Iterator[None]:
-    """As an external provisioner: make a volume in the selected node's zone; give up once on one claim."""
+def provisioning(api: Api, *, gives_up_on: str = "", but: str = "") -> Iterator[None]:
+    """As an external provisioner: volumes in the selected node's zone, none for `but`; gives up once on one claim."""
     given_up: list[str] = []
 
     def heard(kind: str, item: Object, seen_s: float) -> None:
         meta, name = item["metadata"], item["metadata"]["name"]
         notes = meta.get("annotations", {})
         ours = notes.get("volume.kubernetes.io/storage-provisioner") == PROVISIONER and SELECTED in notes
-        if kind == "DELETED" or not ours or item["spec"].get("volumeName"):
+        if kind == "DELETED" or not ours or item["spec"].get("volumeName") or name == but:
             return
         if name == gives_up_on and not given_up:
             given_up.append(name)
@@ -267,6 +267,47 @@ def test_a_provisioner_that_gives_up_once(plane: ControlPlane, api: Api) -> None
         make.create_all(api, gang("retried", "c0", "c1", gpus=4))
         assert set(wait_bound(pods, "retried", 2).values()) == {"a0", "b0"}
         wait_event(api, 'provisioning failed for PVC "c1"')
+
+
+def wait_claims_bound(claims: Following, *names: str) -> None:
+    """Until these claims are bound."""
+    claims.wait_for(
+        lambda items: (
+            {i["metadata"]["name"] for i in items.values() if i["status"].get("phase") == "Bound"} >= {*names}
+        ),
+        within_s=WITHIN_S,
+        what=f"{names} bound",
+    )
+
+
+def test_nobody_is_bound_before_the_last_volume(plane: ControlPlane, api: Api) -> None:
+    """B7: two of three volumes are made; nobody is bound, also after a kill between claims and binds; then all are.
+
+    The gang is one of a group of two, and the other, which has no volumes, waits with it.
+    """
+    zones(api, a0="a", b0="b", c0="c")
+    make.create_all(api, [claim(f"c{index}") for index in range(3)])
+    notes = {"gang.scheduling.koordinator.sh/groups": '["default/whole", "default/other"]'}
+    whole, other = gang("whole", "c0", "c1", "c2"), make.gang("other", members=2, gpus=1)
+    for body in (*whole, *other):
+        body["metadata"].setdefault("annotations", {}).update(notes)
+    with Following(api, PODS) as pods, Following(api, CLAIMS) as claims:
+        with provisioning(api, but="c2"):
+            daemon = Daemon(plane)
+            daemon.start()
+            make.create_all(api, [*whole, *other])
+            wait_claims_bound(claims, "c0", "c1")
+            make.create_all(api, make.gang("later", members=2))
+            wait_bound(pods, "later", 2)  # the daemon has had turns enough to bind those whose volumes are there
+            assert (nodes_of(pods.objects(), "whole-"), nodes_of(pods.objects(), "other-")) == ({}, {})
+            daemon.kill()
+        with Daemon(plane):
+            make.create_all(api, make.gang("last", members=2))
+            wait_bound(pods, "last", 2)
+            assert (nodes_of(pods.objects(), "whole-"), nodes_of(pods.objects(), "other-")) == ({}, {})
+            with provisioning(api):
+                wait_bound(pods, "whole", 3)
+                wait_bound(pods, "other", 2)
 
 
 def test_killed_while_volumes_are_made(plane: ControlPlane, api: Api) -> None:

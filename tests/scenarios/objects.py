@@ -30,6 +30,8 @@ PRIORITIES: Final = {
     "highest": 2000,
     "system-node-critical": 2_000_001_000,
 }
+#: The StorageClass of all claims.
+CLASS: Final = "scenarios"
 #: Priority classes with preemptionPolicy Never, and those that an API server brings along.
 NEVER: Final = frozenset({"high-never"})
 BUILT_IN: Final = frozenset({"system-node-critical"})
@@ -65,6 +67,7 @@ _POD_WORDS: Final = frozenset(
         "node_selector",
         "tolerate",
         "owner",
+        "claim",
         "gang",
         "style",
         "affinity",
@@ -114,7 +117,10 @@ class Maker:
     def entry(self, words: Mapping[str, Any]) -> list[Object]:
         """The objects of one `create` entry, PodGroup first."""
         kind, name = next(iter(words.items()))
-        rest = {key: value for key, value in words.items() if key != kind}
+        made = self._entry(kind, name, {key: value for key, value in words.items() if key != kind})
+        return [*(claim_of(body) for body in made if "volumes" in body["spec"]), *made]
+
+    def _entry(self, kind: str, name: str, rest: dict[str, Any]) -> list[Object]:
         match kind:
             case "gang":
                 return self._gang(name, rest)
@@ -174,6 +180,8 @@ class Maker:
             spec["nodeName"] = self.node_name(words["on"])
         if words.get("priority"):
             spec["priorityClassName"] = words["priority"]
+        if words.get("claim"):
+            spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": bare(name)}}]
         if words.get("affinity"):
             spec["affinity"] = words["affinity"]
         if words.get("grace"):
@@ -268,6 +276,51 @@ def _budget_status(allowed: int) -> Object:
         "desiredHealthy": 1,
         "expectedPods": 1 + allowed,
     }
+
+
+def storage_class() -> Object:
+    """The class of all claims: a volume is made for the node of their first consumer."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": CLASS},
+        "provisioner": "csi.test",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def claim_of(pod: Object) -> Object:
+    """The claim of a pod, which has its name."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {key: pod["metadata"][key] for key in ("name", "namespace")},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": CLASS,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+
+def volume_of(claim: str) -> tuple[Object, Object]:
+    """(the volume that a provisioner makes for a claim, the patch by which the controller binds it)."""
+    namespace, _, name = claim.partition("/")
+    volume = f"{namespace}.{name}"
+    body = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": CLASS,
+            "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "csi.test", "volumeHandle": volume},
+            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name},
+        },
+    }
+    done = {"pv.kubernetes.io/bind-completed": "yes"}
+    return body, {"metadata": {"annotations": done}, "spec": {"volumeName": volume}}
 
 
 def bare(name: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from control_plane.api import Object
 
-from tests.scenarios.objects import Maker
+from tests.scenarios.objects import Maker, volume_of
 from tests.scenarios.table import Scenario, Step
 from tests.scenarios.view import View, complaints, is_bound, select
 
@@ -110,6 +110,12 @@ class _Player:
             case "reject":
                 for name, reason in step.what.items():
                     self._end(name, {"phase": "Failed", "reason": reason, "message": "Node had no room"})
+            case "provision":
+                for name in step.what:
+                    for _, key in self._each(name):
+                        volume, binding = volume_of(key)
+                        self._cluster.create([volume])
+                        self._cluster.patch("PersistentVolumeClaim", key, binding)
             case "refuse_binds":
                 self._cluster.refuse_binds([self.maker.key(name) for name in step.what])
             case "while_binding":

@@ -23,7 +23,7 @@ from control_plane.checks import Checks
 from control_plane.daemon import Daemon
 from control_plane.following import Following
 
-from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO
+from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO, storage_class
 from tests.scenarios.play import play
 from tests.scenarios.table import Scenario
 from tests.scenarios.view import View
@@ -254,6 +254,8 @@ class RealCluster:
         namespace, _, name = key.partition("/")
         if kind == "Pod":
             return f"/api/v1/namespaces/{namespace}/pods/{name}"
+        if kind == "PersistentVolumeClaim":
+            return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"
         if kind == "PodDisruptionBudget":
             return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
         return f"/apis/{self._kinds[key]}/namespaces/{namespace}/podgroups/{name}"
@@ -323,6 +325,7 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
             policy = {"preemptionPolicy": "Never"} if name in NEVER else {}
             if name not in BUILT_IN:
                 api.post(api.path_of(body), {**body, "value": value, **policy})
+        api.post("/apis/storage.k8s.io/v1/storageclasses", storage_class())
         daemon = stack.enter_context(Daemon(plane, environment=environment(settings or {})))
         built = Stage(api, daemon)
         for path in PATHS:

@@ -28,18 +28,22 @@ from gangsched.api.values import format_permit
 from gangsched.kube.read import resources, store
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.shapes import ShapeTable
+from gangsched.kube.read.storage import SELECTED_NODE
 from gangsched.loop import Loop, Ports
 from gangsched.model.protocol import (
     Bind,
     BindClaims,
     BindFailed,
     BindGone,
+    BindOrder,
     Bound,
+    ClaimsWritten,
     MarkTimedOut,
     Message,
     Outcome,
     PreemptionOrder,
     RecordEvent,
+    ReleaseClaims,
     Report,
     SetPodCondition,
     SetPodGroupStatus,
@@ -50,6 +54,7 @@ from gangsched.state.validate import validate
 from gangsched.telemetry.metrics import Metrics
 from tests.scenarios.api_server import admit, key_of, merged, rfc3339
 from tests.scenarios.eviction import Evictions
+from tests.scenarios.objects import CLASS, storage_class
 from tests.scenarios.view import View, is_bound
 
 AVOID_S: Final = 3.0
@@ -82,6 +87,7 @@ class VirtualCluster:
         self._numbers = count()
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._evictions = Evictions(self, self._intruders)
+        self._objects["StorageClass", CLASS] = storage_class()
         self._start()
 
     def _start(self) -> None:
@@ -102,8 +108,18 @@ class VirtualCluster:
         self._nodes = store.Store(resources.nodes(self._report), sink, self._report)
         self._groups = {group: PodGroupStore(group, sink, self._report) for group in (X_K8S, SIGS)}
         self._budgets = store.Store(resources.DISRUPTION_BUDGETS, sink, self._report)
-        readers = (self._pods, "Pod"), (self._nodes, "Node"), (self._budgets, "PodDisruptionBudget")
-        for reader, kind in readers:
+        self._storage: dict[str, store.Store[Any, Any]] = {
+            "StorageClass": store.Store(resources.CLASSES, sink, self._report),
+            "PersistentVolumeClaim": store.Store(resources.CLAIMS, sink, self._report),
+            "PersistentVolume": store.Store(resources.VOLUMES, sink, self._report),
+        }
+        readers: dict[str, store.Store[Any, Any]] = {
+            "Pod": self._pods,
+            "Node": self._nodes,
+            "PodDisruptionBudget": self._budgets,
+            **self._storage,
+        }
+        for kind, reader in readers.items():
             items = [body for (each, _), body in self._objects.items() if each == kind]
             reader.add_page(json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
         for group, pod_groups in self._groups.items():
@@ -239,9 +255,21 @@ class VirtualCluster:
         """The same in seconds since the epoch."""
         return EPOCH_S + self._now_s
 
-    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
-        """Answer binds after the turn that ordered them."""
-        self._later.extend(lambda bind=bind: self._bind(bind) for bind in orders if isinstance(bind, Bind))  # type: ignore[misc]
+    def submit(self, orders: Sequence[BindOrder]) -> None:
+        """Answer orders after the turn that gave them."""
+        for order in orders:
+            self._later.append(partial(self._bind, order) if isinstance(order, Bind) else partial(self._select, order))
+
+    def _select(self, order: BindClaims | ReleaseClaims) -> None:
+        """Ask for volumes on the node of a pod, or no more."""
+        versions: dict[str, str] = {}
+        for each in order.claims:
+            node = each.node if isinstance(order, BindClaims) else None
+            asked = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+            self._patch(self._objects["PersistentVolumeClaim", each.key], asked)
+            versions[each.key] = str(self._version)
+        if isinstance(order, BindClaims):
+            self._loop.inbox(ClaimsWritten(order.uid, versions))
 
     def _tell(self, report: Report) -> None:
         self._later.append(lambda: self._write(report))
@@ -400,6 +428,8 @@ class VirtualCluster:
                 self.checks.node_changed(change, body, self._now_s)
             case "PodDisruptionBudget":
                 self._budgets.take_line(line)
+            case kind if kind in self._storage:
+                self._storage[kind].take_line(line)
             case _:
                 store = self._groups[body["apiVersion"].partition("/")[0]]
                 if change == "DELETED":

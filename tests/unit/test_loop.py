@@ -13,7 +13,7 @@ from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
 from gangsched.model.protocol import (
     Applied,
     Bind,
-    BindClaims,
+    BindOrder,
     Bound,
     PreemptionOrder,
     RecordEvent,
@@ -46,7 +46,7 @@ class Bench:
             leads=lambda: self.leads,
         )
 
-    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
+    def submit(self, orders: Sequence[BindOrder]) -> None:
         """Collect."""
         self.binds += [order for order in orders if isinstance(order, Bind)]
 

@@ -102,7 +102,7 @@ def _lack(gang: Gang, group: Group) -> int:
         return len(gang.pending) + len(gang.retry)
     if not gang.free_running:
         return max(0, missing(gang, 0) - len(gang.kept))
-    if not group.broken:
+    if not (group.broken or gang.permitted_min):
         return 0
     least = min(gang.permitted_min or gang.min_member, gang.min_member)
     return max(0, least - gang.bound - gang.succeeded - len(gang.kept) - len(gang.held))

@@ -3,7 +3,7 @@
 Law: the tables are the whole of it; `manifests/rbac*.yaml` grant exactly this. Asking is one SelfSubjectAccessReview
 per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES` and `PREEMPTION` list the
 daemon runs, and says so: pods with claims wait, and nobody is preempted. What native PodGroups and ResourceClaims need
-is not asked for: many clusters do not serve them, and without it they count as absent or unread.
+is not asked for: many clusters do not serve them, and without it they count as absent or unread; nor is `STAMP_POLICY`.
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ DEVICES = (
     Permission("patch", "resource.k8s.io", "resourceclaims", "status"),
     Permission("patch", "resource.k8s.io", "resourceclaims", "binding"),
 )
+STAMP_POLICY = (
+    Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicies"),
+    Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+)
+"""To see whether stamps are guarded (semantics B4); without it they are not, and nothing else depends on it."""
 NATIVE_POD_GROUPS = (
     Permission("list", "scheduling.k8s.io", "podgroups"),
     Permission("watch", "scheduling.k8s.io", "podgroups"),

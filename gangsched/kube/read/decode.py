@@ -101,7 +101,7 @@ def _pod(
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
-        creation_s=_seconds(meta.creation_timestamp) if meta.creation_timestamp else 0,
+        creation_s=seconds(meta.creation_timestamp) if meta.creation_timestamp else 0,
         shape=shape,
         scheduler_name=spec.scheduler_name,
         node_name=spec.node_name,
@@ -123,8 +123,8 @@ def _pod(
         condition=condition,
         permitted=parse_permit(annotations[PERMITTED]) if PERMITTED in annotations else None,
         run_time_metadata=run_time,
-        start_s=_seconds(status.start_time) if status.start_time else 0,
-        deletion_s=_seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0,
+        start_s=seconds(status.start_time) if status.start_time else 0,
+        deletion_s=seconds(meta.deletion_timestamp) if meta.deletion_timestamp else 0,
         grace_s=GRACE_S if grace_s is None else grace_s,
         mirror=MIRROR in annotations,
         never_preempts=spec.preemption_policy == NEVER,
@@ -255,7 +255,7 @@ def _is_disruption_target(status: PodStatus) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _seconds(timestamp: str) -> int:
+def seconds(timestamp: str) -> int:
     """Whole seconds since the epoch of an RFC 3339 text; 0 for one that is none."""
     try:
         return int(datetime.fromisoformat(timestamp).timestamp())

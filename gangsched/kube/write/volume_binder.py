@@ -2,13 +2,15 @@
 
 Law: it writes what was decided, once, and answers with the versions that came of it, or with the one BindFailed that a
 pod is owed. It waits for nothing and remembers no claim: whether they are bound is for the state to see. A bind whose
-pod uses ResourceClaims is entered in them before it goes on to the binder, one without goes straight on.
+pod uses ResourceClaims is entered in them before it goes on to the binder, one without goes straight on. A request for
+a volume is withdrawn only while it is the one that was meant, and there is no volume yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Sequence, Set
 from typing import Any, Protocol
 
 import msgspec
@@ -19,7 +21,7 @@ from gangsched.kube.ports import RestClient, Sink
 from gangsched.kube.read.resources import VOLUMES
 from gangsched.kube.read.storage import SELECTED_NODE, decode_claim, decode_resource_claim
 from gangsched.kube.read.storage_wire import WireClaim, WireResourceClaim
-from gangsched.model.protocol import Bind, BindClaims, BindFailed, ClaimsWritten
+from gangsched.model.protocol import Bind, BindClaims, BindFailed, BindOrder, ClaimsWritten, ReleaseClaims
 from gangsched.model.storage import Selection
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
@@ -46,9 +48,9 @@ class VolumeBinder:
         self._binds = binds
         self._sink = sink
         self._request_timeout_s = request_timeout_s
-        self._queue: asyncio.Queue[Bind | BindClaims] = asyncio.Queue()
+        self._queue: asyncio.Queue[BindOrder] = asyncio.Queue()
 
-    def submit(self, orders: Sequence[Bind | BindClaims]) -> None:
+    def submit(self, orders: Sequence[BindOrder]) -> None:
         """Pass on binds without claims, and begin to carry out the other orders."""
         self._binds.submit([order for order in orders if isinstance(order, Bind) and not order.claims])
         for order in orders:
@@ -62,7 +64,11 @@ class VolumeBinder:
                 order = await self._queue.get()
                 group.create_task(self._carry_out(order), name=f"volumes of {order.namespace}/{order.name}")
 
-    async def _carry_out(self, order: Bind | BindClaims) -> None:
+    async def _carry_out(self, order: BindOrder) -> None:
+        if isinstance(order, ReleaseClaims):
+            for selection in order.claims:
+                await self._withdraw(selection)
+            return
         try:
             if isinstance(order, BindClaims):
                 versions = {each.volume or each.key: await self._write(each, order) for each in order.claims}
@@ -98,8 +104,20 @@ class VolumeBinder:
             f"{VOLUMES.path}/{selection.volume}", {"metadata": metadata, "spec": {"claimRef": ref}}
         )
 
+    async def _withdraw(self, selection: Selection) -> None:
+        """Ask for a volume no more.
+
+        Where that fails the claim keeps to its node, as after a kill, and the next plan goes by that.
+        """
+        with contextlib.suppress(Refused, Fault, msgspec.DecodeError):
+            await self._annotate(selection, None, allowed={selection.node})
+
     async def _select(self, selection: Selection) -> str:
-        """Ask for a volume for the node.
+        """Ask for a volume for the node."""
+        return await self._annotate(selection, selection.node, allowed={None, selection.node})
+
+    async def _annotate(self, selection: Selection, node: str | None, *, allowed: Set[str | None]) -> str:
+        """Set the selected node of a claim, or remove it, while the claim has no volume and an `allowed` node.
 
         Others write to claims too (finalizers, conditions): a conflict that leaves the claim as we need it is no reason
         to give up.
@@ -107,11 +125,7 @@ class VolumeBinder:
         path = f"/api/v1/namespaces/{selection.namespace}/persistentvolumeclaims/{selection.name}"
         version = selection.resource_version
         for tries_left in range(PATCH_TRIES - 1, -1, -1):
-            metadata = {
-                "uid": selection.uid,
-                "resourceVersion": version,
-                "annotations": {SELECTED_NODE: selection.node},
-            }
+            metadata = {"uid": selection.uid, "resourceVersion": version, "annotations": {SELECTED_NODE: node}}
             try:
                 return await self._patch(path, {"metadata": metadata})
             except ApiFault as fault:
@@ -119,7 +133,7 @@ class VolumeBinder:
                     raise
             answer = await self._client.request("GET", path, timeout_s=self._request_timeout_s)
             claim = decode_claim(msgspec.json.decode(answer, type=WireClaim))
-            if claim.uid != selection.uid or claim.volume_name or claim.selected_node not in {None, selection.node}:
+            if claim.uid != selection.uid or claim.volume_name or claim.selected_node not in allowed:
                 raise Refused(f"claim {selection.key} has changed")
             version = claim.resource_version
         raise AssertionError("unreachable")

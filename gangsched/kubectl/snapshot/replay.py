@@ -22,7 +22,7 @@ from gangsched.kubectl.snapshot import file
 from gangsched.kubectl.snapshot.take import POD_GROUPS, all_resources
 from gangsched.kubectl.terminal import Cell, Output, columns, write, write_json
 from gangsched.model.objects import Pod, PodGroup
-from gangsched.model.protocol import Bind, BindClaims, Message, Replaced, SetPodCondition, SetPodGroupStatus, Unread
+from gangsched.model.protocol import Message, Replaced, SetPodCondition, SetPodGroupStatus, Unread
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
 from gangsched.settings import Settings, SettingsError
@@ -136,9 +136,8 @@ def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[s
         made = plan_and_commit(state, 0.0, wall_s, limits=limits, policy=policy)
         if made is None:
             break
-        for action in made.actions:
-            if isinstance(action, Bind | BindClaims):
-                starts[action.uid] = action.node
+        # Nothing changes between plan and commit: every bind is committed, also one that waits for claims first.
+        starts |= {each.pod.uid: each.node for verdict in made.plan.verdicts for each in verdict.binds}
         state.refresh(0.0)
     return starts
 

@@ -395,7 +395,7 @@ class Nominations:
         """Whether every gang of the group is whole."""
         gangs = [self._registry.gangs[gang_id] for gang_id in group.gangs]
         waiting = seats.waiting(group, self._registry)
-        return all(not waiting if gang.plain else gang.permit is not None and not gang.incomplete for gang in gangs)
+        return all(not waiting if gang.plain else gang.passed is not None and not gang.incomplete for gang in gangs)
 
     def monotonic_s(self, wall_s: float) -> float:
         """The monotonic second of one since the epoch, as of the last `look`."""

@@ -84,7 +84,9 @@ class Queue:
         self._parked_s.pop(group, None)
         self._parked_s[group] = self._now_s
 
-    def back_off(self, group: str, now_s: float) -> None:
+    def back_off(
+        self, group: str, now_s: float, *, first_s: float = FIRST_BACK_OFF_S, longest_s: float = LONGEST_BACK_OFF_S
+    ) -> None:
         """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`.
 
         Failures that come while it backs off already are of the same fault and change nothing.
@@ -92,8 +94,8 @@ class Queue:
         self.activate(group)
         if self.backs_off(group, now_s):
             return
-        delay_s = self._delay_s.get(group, FIRST_BACK_OFF_S)
-        self._delay_s[group] = min(delay_s * 2, LONGEST_BACK_OFF_S)
+        delay_s = min(max(first_s, self._delay_s.get(group, first_s)), longest_s)
+        self._delay_s[group] = delay_s * 2
         self._until_s[group] = now_s + delay_s
 
     def forgive(self, group: str) -> None:

@@ -197,7 +197,7 @@ def loss(record: GangRecord, gang: Gang) -> str:
     """How many members a gang below its minimum has left, and where replacements come from (semantics B5)."""
     left = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound"
     if gang.waiting:
-        return f"{left}; the others are placed first"
+        return f"{left}; the others {'are placed first' if gang.replaces else 'wait in their turn'}"
     owners = sorted({f"{pod.controller_kind} {pod.namespace}/{pod.owner}" for pod in record.pods if pod.owner})
     if not owners:
         return f"{left}; no pod replaces the others, and no controller creates one: create it"

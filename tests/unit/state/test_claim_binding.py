@@ -191,12 +191,22 @@ def test_news_from_before_our_write_is_no_failure() -> None:
 
 
 def test_patience_ends() -> None:
-    """After the time that kube-scheduler gives it too, a claim that is still unbound fails its pod's bind."""
+    """After the time that kube-scheduler gives it too, a claim that is still unbound fails its pod's bind.
+
+    Its request is withdrawn, so that the next plan may choose another node, and the room is free for half a minute.
+    """
     world = written(waiting(CLAIM))
+    world.say(Applied(ASKED))
     world.advance(599.0)
     assert why(world) == []
     world.advance(2.0)
-    assert why(world) == ["binding volumes: claim ns/c was not bound within 600 s"]
+    late = "binding volumes: claim ns/c was not bound within 600 s; the request for ns/c is withdrawn"
+    assert why(world) == [late]
+    claim = world.state.cluster.storage_cache.claim("ns/c")
+    assert claim is not None
+    assert claim.selected_node is None
+    assert (world.advance(28.0).state.members.node_of("p"), len(world.claims_sent)) == ("", 1)
+    assert (world.advance(2.0).state.members.node_of("p"), len(world.claims_sent)) == ("n0", 2)
 
 
 def test_writes_that_failed_are_tried_again() -> None:

@@ -173,6 +173,11 @@ class StorageUse:
         limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
         return bool(needs.exclusive) or (shared and limited) or any(map(self._own, needs.unbound))
 
+    def pinned(self, pod: Pod) -> bool:
+        """Whether volumes that exist, or that are being made, decide where a pod can go."""
+        needs = self.needs(pod)
+        return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
+
     def equivalence(self, pod: Pod) -> Hashable:
         """What pods have in common whose claims need the same."""
         if not pod.claims:

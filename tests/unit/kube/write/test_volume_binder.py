@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Unreachable
+from gangsched.kube.read.storage import SELECTED_NODE
 from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm
-from gangsched.model.protocol import Bind, BindClaims, BindFailed, ClaimsWritten, Message
+from gangsched.model.protocol import Bind, BindClaims, BindFailed, ClaimsWritten, Message, ReleaseClaims
 from gangsched.model.storage import Selection
 from tests.unit.kube.fakes import Answer, FakeRequests, Sent, settle
 
@@ -81,6 +82,39 @@ async def test_a_claim_is_selected_for_its_node() -> None:
         }
         assert made.outcomes == [ClaimsWritten("p", {"ns/c": "7"})]
         assert made.passed == []
+
+
+WITHDRAWN = {"metadata": {"uid": "claim-1", "resourceVersion": "5", "annotations": {SELECTED_NODE: None}}}
+
+
+async def test_a_request_is_withdrawn_while_it_is_ours() -> None:
+    """The annotation goes; where the claim has a volume by now, or another node, it stays, and nobody is answered."""
+    now: dict[str, Any] = {"name": "c", "namespace": "ns", "uid": "claim-1", "resourceVersion": "6"}
+
+    def answer(sent: Sent) -> Answer:
+        if sent.method == "GET":
+            return {"metadata": now}
+        if sent.body["metadata"]["resourceVersion"] == "5":
+            return ApiFault(409, "Conflict", "the object has been modified")
+        return {"metadata": {"resourceVersion": "7"}}
+
+    for node, requests in (("n0", ["PATCH", "GET", "PATCH"]), ("n9", ["PATCH", "GET"])):
+        now["annotations"] = {SELECTED_NODE: node}
+        async with stage(answer) as made:
+            made.binder.submit([ReleaseClaims("p", "ns", "p", "n0", (SELECTED,))])
+            await settle()
+            assert [sent.method for sent in made.requests.sent] == requests
+            assert made.requests.sent[0].body == WITHDRAWN
+            assert made.outcomes == []
+
+
+async def test_a_request_that_cannot_be_withdrawn_stays() -> None:
+    """The next plan goes by the claim as it is, so a fault ends neither the order's siblings nor the daemon."""
+    async with stage(lambda sent: Unreachable("No answer.")) as made:
+        made.binder.submit([ReleaseClaims("p", "ns", "p", "n0", (SELECTED, SELECTED))])
+        await settle()
+        assert [sent.method for sent in made.requests.sent] == ["PATCH", "PATCH"]
+        assert made.outcomes == []
 
 
 async def test_a_volume_is_kept_for_its_claim() -> None:

@@ -1,0 +1,89 @@
+"""StampGuard: whether an admission policy keeps everybody but us from writing stamps (semantics B4).
+
+Invariant: it says so only of a policy that it has read, that denies, covers every object and fails closed. What the
+policy allows is not compared: whoever may write ValidatingAdmissionPolicies is an administrator, and decides that.
+Without the right to read it, or while it is not there, nothing is guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
+from gangsched.kube.ports import RestClient, Runtime, Sink
+from gangsched.kube.read.decode import seconds
+from gangsched.model.protocol import StampsGuarded
+
+POLICY = "gangsched-stamp"
+ROOT = "/apis/admissionregistration.k8s.io/v1"
+PATHS = (f"{ROOT}/validatingadmissionpolicies/{POLICY}", f"{ROOT}/validatingadmissionpolicybindings/{POLICY}")
+EVERY_S = 60.0
+RETRY_S = 5.0
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    policy_name: str = ""
+    failure_policy: str = "Fail"
+    validation_actions: tuple[str, ...] = ()
+    param_ref: Mapping[str, object] | None = None
+    match_resources: Mapping[str, object] | None = None
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class StampGuard:
+    """`run` never returns; it says what it finds once, and again when that changes."""
+
+    def __init__(self, client: RestClient, sink: Sink, *, runtime: Runtime) -> None:
+        self._client = client
+        self._sink = sink
+        self._runtime = runtime
+        self._told: int | None = None
+
+    async def run(self) -> None:
+        """Look once a minute; sooner while the API server does not answer."""
+        while True:
+            try:
+                since_s = await self.guarded_since_s()
+            except Fault:
+                await self._runtime.sleep(RETRY_S)
+                continue
+            if since_s != self._told:
+                self._told = since_s
+                self._sink(StampsGuarded(since_s))
+            await self._runtime.sleep(EVERY_S)
+
+    async def guarded_since_s(self) -> int | None:
+        """The wall second since which both the policy and its binding exist; None where they guard nothing.
+
+        Raises Fault where that cannot be known now.
+        """
+        found = [await self._get(path) for path in PATHS]
+        policy, binding = found
+        if policy is None or binding is None or any(each.metadata.deletion_timestamp for each in (policy, binding)):
+            return None
+        is_denied = binding.spec.policy_name == POLICY and "Deny" in binding.spec.validation_actions
+        is_whole = binding.spec.match_resources is None and binding.spec.param_ref is None
+        if not (is_denied and is_whole and policy.spec.failure_policy == "Fail"):
+            return None
+        return max(seconds(each.metadata.creation_timestamp) for each in (policy, binding))
+
+    async def _get(self, path: str) -> _Object | None:
+        try:
+            return msgspec.json.decode(await self._client.request("GET", path), type=_Object)
+        except ApiFault as fault:
+            if fault.status in {FORBIDDEN, NOT_FOUND}:
+                return None
+            raise
+        except msgspec.DecodeError:
+            return None

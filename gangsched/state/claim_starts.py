@@ -1,0 +1,124 @@
+"""Claim starts: members of an unsatisfied group whose binds wait for each other's claims (semantics B7).
+
+Invariant: no bind of a gang whose minimum still binds leaves before, in every such gang of its group, the members whose
+claims are bound reach the minimum together with those that are bound already. Everything is decided from the members as
+they are, so that edits, deletions and members that join later need no record of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gangsched.model.gang import MatchPolicy
+from gangsched.state.cluster import Cluster
+from gangsched.state.gangs import GangRecord
+from gangsched.state.groups import Registry
+from gangsched.state.members import Member, State
+
+
+@dataclass(slots=True)
+class Decision:
+    """Which waits end now."""
+
+    #: Members whose bind is to be sent.
+    sent: list[Member] = field(default_factory=list)
+    #: Members whose wait failed, and why; those of one start together.
+    ended: list[dict[str, str]] = field(default_factory=list)
+
+
+class Starts:
+    """Decides on waits; changes nothing but `ClaimsWait.is_alone`."""
+
+    def __init__(self, registry: Registry, cluster: Cluster) -> None:
+        self._registry = registry
+        self._cluster = cluster
+
+    def group_of(self, member: Member) -> str:
+        """The group of a waiting member; its gang's id while the gang is in none."""
+        return self._registry.group_of.get(member.gang, member.gang)
+
+    def are_edited(self, waiting: Iterable[Member]) -> bool:
+        """Whether a gang of these members has changed since the last refresh: its minimum may have."""
+        groups = {self.group_of(member) for member in waiting} & self._registry.groups.keys()
+        return any(map(self._registry.is_touched, groups))
+
+    def decide(self, waiting: Collection[Member], failed: Mapping[str, str], now_s: float) -> Decision:
+        """Decide on all waiting members; `failed` has by uid why the claims of some cannot be bound."""
+        decision = Decision()
+        starts: defaultdict[str, list[Member]] = defaultdict(list)
+        for member in waiting:
+            record = self._registry.gangs.get(member.gang)
+            if member.wait is None:
+                continue
+            if record is not None and record.minimum_binds and not member.wait.is_alone:
+                starts[self.group_of(member)].append(member)
+            elif member.pod.uid in failed:
+                decision.ended.append({member.pod.uid: failed[member.pod.uid]})
+            elif is_ready(member):
+                decision.sent.append(member)
+        for group, members in starts.items():
+            self._decide_start(decision, group, members, dict(failed), now_s)
+        return decision
+
+    def _decide_start(
+        self, decision: Decision, group: str, members: list[Member], failed: dict[str, str], now_s: float
+    ) -> None:
+        ready = [each for each in members if is_ready(each) and each.pod.uid not in failed]
+        if self._suffice(group, ready):  # the last look at all nodes, before the first bind leaves (B2)
+            closed = {each.pod.uid: each.node for each in ready if not self._cluster.takes(each.pod, each.node)}
+            failed |= {uid: f'node "{node}" does not take the pod any more' for uid, node in closed.items()}
+            ready = [each for each in ready if each.pod.uid not in closed]
+        if self._suffice(group, ready):
+            decision.sent += ready
+            sent = {each.pod.uid for each in ready}
+            for each in members:
+                if each.wait is not None and each.pod.uid not in sent:
+                    each.wait.is_alone = True
+        elif any(is_late(each, now_s) for each in members) or not self._suffice(
+            group, [each for each in members if each.pod.uid not in failed]
+        ):
+            decision.ended.append(_given_up(members, failed))
+            return
+        decision.ended += [{each.pod.uid: failed[each.pod.uid]} for each in members if each.pod.uid in failed]
+
+    def _suffice(self, group: str, members: Iterable[Member]) -> bool:
+        """Whether the minimum of every gang that must start is reached with these waiting members."""
+        of_gang: defaultdict[str, int] = defaultdict(int)
+        for member in members:
+            of_gang[member.gang] += 1
+        known = self._registry.groups.get(group)
+        gangs = known.gangs if known is not None else tuple(of_gang)
+        records = [self._registry.gangs[gang] for gang in gangs if gang in self._registry.gangs]
+        return all(_needed(record) <= of_gang[record.id] for record in records if record.minimum_binds)
+
+
+def is_ready(member: Member) -> bool:
+    """Whether all claims of a waiting member are bound."""
+    return member.wait is not None and member.wait.is_ready
+
+
+def is_late(member: Member, now_s: float) -> bool:
+    """Whether a member has waited for as long as it may."""
+    return member.wait is not None and now_s >= member.wait.deadline_s
+
+
+def _needed(record: GangRecord) -> int:
+    """How many waiting members a gang needs; as in B5, a minimum that was raised meanwhile delays nothing."""
+    permit, spec = record.passed, record.spec
+    stated = spec.min_member if spec is not None else None
+    minimum = min(each for each in (permit and permit.min_member, stated, math.inf) if each is not None)
+    if minimum == math.inf:
+        return 0
+    is_only_waiting = spec is not None and spec.match_policy is MatchPolicy.ONLY_WAITING
+    return int(minimum) - (0 if is_only_waiting else len(record.of(State.BINDING, State.BOUND)))
+
+
+def _given_up(members: Iterable[Member], failed: Mapping[str, str]) -> dict[str, str]:
+    """Why each member's wait ends with its start. Those whose claims are being written end once that is answered."""
+    waiting = [each for each in members if each.wait is not None and each.wait.deadline_s < math.inf]
+    first = min((each for each in waiting if each.pod.uid in failed), key=lambda each: each.pod.key, default=None)
+    cause = "a member is gone or took too long" if first is None else f"pod {first.pod.key}: {failed[first.pod.uid]}"
+    return {each.pod.uid: failed.get(each.pod.uid, f"its gang did not start: {cause}") for each in waiting}

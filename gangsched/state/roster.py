@@ -1,0 +1,96 @@
+"""Roster: which members a gang has had, so that healing replaces what was lost and nothing else (semantics B5, Q2).
+
+Invariant: a roster has as many places as members of one start were bound at the same time, never more. Only stamps that
+are proven count: one that a pod's owner wrote makes no place. It is rebuilt from the members that are bound, so that a
+restart knows of those that are left, and of the minimum in their stamps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gangsched.model.objects import Phase, Pod, Shape
+from gangsched.state.members import Member, State
+
+RETRIED = frozenset({State.KEPT, State.RETRY})
+"""The states of members that Permit has let through themselves, so that they need to resemble nobody."""
+WAITING = RETRIED | {State.PENDING, State.HELD}
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """What may replace a member: a pod of its shape, or one of its controller that asks for no more."""
+
+    shape: Shape
+    controller_uid: str
+
+    def suits(self, pod: Pod) -> bool:
+        """Whether this pod may take the place."""
+        if pod.shape is self.shape or pod.shape == self.shape:
+            return True
+        if not pod.controller_uid or pod.controller_uid != self.controller_uid:
+            return False
+        had = dict(self.shape.requests)
+        return all(amount <= had.get(name, 0) for name, amount in pod.shape.requests)
+
+
+class Roster:
+    """The places of one start, by the uid of who has or had each."""
+
+    __slots__ = ("_epoch", "_least", "_lost", "_places")
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._least = 0  # the minimum of the start, as its stamps have it
+        self._places: dict[str, Place] = {}
+        self._lost: dict[str, Place] = {}  # those whose member is gone, the oldest first
+
+    def observe(self, members: Iterable[Member]) -> None:
+        """Bring the places up to date with the members of the gang."""
+        proven = [(each.permit, each.pod) for each in members if each.is_proven and each.permit and _has_place(each)]
+        if not proven:
+            return
+        stamp = max((permit for permit, _ in proven), key=lambda permit: permit.epoch)
+        if stamp.epoch != self._epoch:
+            self._epoch, self._places = stamp.epoch, {}
+        self._least = stamp.min_member
+        here = {pod.uid: pod for permit, pod in proven if permit.epoch == self._epoch}
+        self._lost = {uid: place for uid, place in self._places.items() if uid not in here}
+        for uid, pod in here.items():
+            if uid in self._places:
+                continue
+            # Without a lost place that suits, the oldest goes: there are never more places than members at a time.
+            oldest = next(iter(self._lost), None)
+            replaced = next((old for old, place in self._lost.items() if place.suits(pod)), oldest)
+            if replaced is not None:
+                del self._places[replaced], self._lost[replaced]
+            self._places[uid] = Place(pod.shape, pod.controller_uid)
+
+    def replaces(self, members: Iterable[Member]) -> bool:
+        """Whether all members that wait are replacements: as many as were lost at most, each of a kind that was lost.
+
+        After a restart it is not known what was lost. Then those count as such that any member that is left may stand
+        for, up to the minimum of the start.
+        """
+        waiting = [each for each in members if each.state in WAITING]
+        unknown = max(0, self._least - len(self._places))
+        if not self._places or len(waiting) > len(self._lost) + unknown:
+            return False
+        lost = list(self._lost.values())
+        for each in waiting:
+            if each.state in RETRIED:
+                continue
+            place = next((place for place in lost if place.suits(each.pod)), None)
+            if place is not None:
+                lost.remove(place)
+            elif unknown and any(left.suits(each.pod) for left in self._places.values()):
+                unknown -= 1
+            else:
+                return False
+        return True
+
+
+def _has_place(member: Member) -> bool:
+    """Whether a member is bound, or has done its work and needs no replacement."""
+    return member.state is State.BOUND or (member.state is State.ENDED and member.pod.phase is Phase.SUCCEEDED)

@@ -1,0 +1,43 @@
+"""Stamps: what a member's stamp is, and whether it proves anything (semantics B4).
+
+Invariant: what an owner writes on a pod is never proven. What we wrote ourselves counts before what a pod says, and a
+pod that is not bound has no stamp, whatever it says. A stamp that is not proven still says that its gang was started
+(which moves nothing but this gang), and gives it no right over others.
+"""
+
+from __future__ import annotations
+
+from gangsched.model.objects import Pod
+from gangsched.state.members import KEEPS_STAMP, Member, State
+
+GUARD_TAKES_S = 10
+"""An API server may admit pods by its old policies for a moment after a new one was created."""
+ORDERED = frozenset({State.BINDING, State.WITHDRAWN})
+"""The states in which the stamp is what our own bind carries, and the pod has none yet."""
+
+
+class Stamps:
+    """`guarded_since_s` is the wall second since which an admission policy keeps owners from writing stamps."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+        self.guarded_since_s: int | None = None
+
+    def guard(self, pod: Pod) -> bool:
+        """Whether the policy was in force before the pod existed, so that its stamp is none of its owner's."""
+        since_s = self.guarded_since_s
+        return pod.permitted is not None and since_s is not None and pod.creation_s > since_s + GUARD_TAKES_S
+
+    def keep(self, member: Member, state: State, old: Pod) -> None:
+        """Bring the stamp of a member up to date that changes its state; `old` is the version of its pod before."""
+        pod = member.pod
+        if state not in KEEPS_STAMP:
+            member.permit, member.is_proven = None, False
+        elif member.permit is None and state not in ORDERED:
+            member.permit = pod.permitted
+            member.is_proven = self.guard(pod) or self._is_of_a_binding(old, pod)
+
+    def _is_of_a_binding(self, old: Pod, new: Pod) -> bool:
+        """Whether the stamp came with the node, in a Binding, which owners of pods may not write."""
+        is_new = old.uid == new.uid and not old.node_name and old.permitted is None
+        return is_new and old.scheduler_name in self._names and bool(new.node_name) and new.permitted is not None
