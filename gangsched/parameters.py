@@ -71,6 +71,7 @@ def preemption(settings: Settings) -> PreemptionSettings:
         scope=settings.preemption,
         min_run_s=settings.preempt_min_run_s,
         hold_back_s=settings.preempt_hold_back_s,
+        max_wait_s=settings.preempt_max_wait_s,
         budgets=settings.preempt_pdb,
         work_cap_s=settings.preempt_work_cap_s,
         per_cycle=settings.preempt_per_cycle,

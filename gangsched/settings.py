@@ -271,6 +271,13 @@ class Settings(BaseSettings):
         le=3_600,
         description="How long a waiting group keeps lower-priority pods off nodes it may use, in seconds; 0: never.",
     )
+    preempt_max_wait_s: int = Field(
+        default=600,
+        ge=30,
+        le=86_400,
+        description="How long a preemptor waits for terminating pods, in seconds; victims with a longer grace period "
+        "are taken last.",
+    )
     preempt_pdb: BudgetRule = Field(
         default=BudgetRule.RESPECT,
         description="PodDisruptionBudgets: respect, or last_resort (violated where no other preemption helps).",

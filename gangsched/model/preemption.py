@@ -41,8 +41,8 @@ class PreemptionSettings:
     """The administrator's settings; `names` are our scheduler names.
 
     Pods that run for less than `min_run_s` are spared. Work older than `work_cap_s` counts as saved. A plan makes at
-    most `per_cycle` nominations of at most `max_pods` victims each (V15). Lower groups are held back for a group that
-    waits for at most `hold_back_s` (V27).
+    most `per_cycle` nominations of at most `max_pods` victims each (V15). What takes longer than `max_wait_s` to end is
+    not waited for (V4, V12). Lower groups are held back for a group that waits for at most `hold_back_s` (V27).
     """
 
     scope: VictimScope = VictimScope.OWN
@@ -52,6 +52,7 @@ class PreemptionSettings:
     per_cycle: int = 100
     max_pods: int = 50_000
     hold_back_s: int = 60
+    max_wait_s: int = 600
     names: frozenset[str] = frozenset({"gangsched"})
 
 

@@ -25,6 +25,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, PreemptionSettings
+from gangsched.model.snapshot import Bools
 
 ROUNDS = 24
 """Rounds of one attempt; what is left is for the next plan (V25)."""
@@ -100,9 +101,18 @@ class Attempt:
         return found if isinstance(found, Found) else None
 
     def _take(self, sums: Sums) -> Found | NotHelpful:
-        """Choose victims."""
+        """Choose victims; those that may take longer to end than the settings allow only where no others help."""
+        allowed = ~self.columns.young & ~self.columns.foreign
+        if (self.columns.slow & allowed).any():
+            found = self._take_among(allowed & ~self.columns.slow, sums)
+            if isinstance(found, Found) or found.why is Obstacle.LATER:
+                return found
+        return self._take_among(allowed, sums)
+
+    def _take_among(self, allowed: Bools, sums: Sums) -> Found | NotHelpful:
+        """Choose victims among these pods."""
         columns = self.columns
-        units = Units.of(self.preemptor, columns, ~columns.young & ~columns.foreign)
+        units = Units.of(self.preemptor, columns, allowed)
         regions = Regions.of(self.preemptor, sums, units, self.ledger)
         found = regions.lowest_level()
         if found is None:

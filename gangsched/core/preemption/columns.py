@@ -35,9 +35,10 @@ class Columns:
 
     `gang[i]` is an index into `gangs`, -1 for a plain pod, -2 for one of a gang that is not known; a gang is `whole[g]`
     if all its bound members are here. Pods that are `going` are no victims any more, and count as gone if they are
-    `leaving` and not stuck (V4). `spared` ones are never victims; of the others, `young` ones run for less than the
-    setting says and `foreign` ones belong to other schedulers. `work[i]` is what is lost with the pod (V8) in
-    thousandths, `start[i]` when it started.
+    `leaving`: not stuck, and not longer in ending than the settings allow (V4). `spared` ones are never victims; of the
+    others, `young` ones run for less than the setting says, `foreign` ones belong to other schedulers, and `slow` ones
+    have a longer grace period than the settings allow. `work[i]` is what is lost with the pod (V8) in thousandths,
+    `start[i]` when it started.
     """
 
     running: Sequence[RunningPod]
@@ -54,6 +55,7 @@ class Columns:
     spared: Bools
     young: Bools
     foreign: Bools
+    slow: Bools
     work: Ints
     start: Ints
     whole: Bools
@@ -72,6 +74,7 @@ class Columns:
         start = np.where(table.field("start") > 0, table.field("start"), wall_s)
         going = table.field("going") > 0
         stuck = (deletion > 0) & (deletion < wall_s - STUCK_S)
+        late = deletion > wall_s + settings.max_wait_s
         budgets = Budgets(running)
         spared = (table.field("fixed") > 0) | going | (priority >= SYSTEM_CRITICAL) | (gang == -2)
         if settings.budgets is BudgetRule.RESPECT:
@@ -88,10 +91,11 @@ class Columns:
             gang=gang,
             shape=table.field("shape"),
             going=going,
-            leaving=going & ~stuck,
+            leaving=going & ~stuck & ~late,
             spared=spared,
             young=wall_s - start < settings.min_run_s,
             foreign=_lookup(others, table.field("scheduler"), none=0) > 0,
+            slow=table.field("grace") > settings.max_wait_s,
             work=value * np.clip(wall_s - start, 0, settings.work_cap_s),
             start=start,
             whole=bound == np.array([len(gang.uids) for gang in running.gangs], dtype=np.int64),

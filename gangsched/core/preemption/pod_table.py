@@ -26,6 +26,7 @@ FIELDS = (
     "priority",
     "start",
     "deletion",
+    "grace",
     "created",
     "fixed",
     "going",
@@ -34,6 +35,8 @@ FIELDS = (
 )
 Name = TypeVar("Name", bound=Hashable)
 UNREAD = -1
+LONGEST_GRACE_S = 2**40
+"""A pod may state any int64; this leaves room for adding a time."""
 NAMES_MORE = 100
 """Names beyond twice those at first at which a table is made from nothing, so that old ones are forgotten."""
 
@@ -131,6 +134,7 @@ def _read(running: Sequence[RunningPod], names: Names) -> Ints:
         [pod.priority for pod in pods],
         [pod.start_s for pod in pods],
         [pod.deletion_s for pod in pods],
+        [min(pod.grace_s, LONGEST_GRACE_S) for pod in pods],
         [pod.creation_s for pod in pods],
         [pod.ends_with_node for pod in pods],
         [each.leaving or each.pod.deleting for each in running],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from gangsched.api.timestamps import format_timestamp
 from gangsched.model.gang import Placement, Refusal
 from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.model.reasons import Reason
@@ -13,12 +14,12 @@ from gangsched.model.resources import format_quantity
 from gangsched.model.text import counted
 
 
-def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadline_s: int) -> Refusal:
+def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadline_s: int, wall_s: int) -> Refusal:
     """Told of a group for which room is made; `pods` must go first, of so many `gangs`, 0 if some are of none."""
     nodes = sorted({placement.node for placement in placements})
     more = f" and {counted(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
     of_gangs = f" of {counted(gangs, 'gang')}" if gangs else ""
-    waiting = f"waiting for {counted(pods, 'pod')}{of_gangs} to end, until {_clock(deadline_s)} at the latest"
+    waiting = f"waiting for {counted(pods, 'pod')}{of_gangs} to end, until {_until(deadline_s, wall_s)} at the latest"
     return Refusal(Reason.PREEMPTING, f"nominated to {nodes[0]}{more}", waiting)
 
 
@@ -86,6 +87,11 @@ def _moment(epoch_s: int) -> str:
     """The time of day in UTC, without seconds where they are 0."""
     clock = _clock(epoch_s)
     return f"{clock.removesuffix(':00')}Z"
+
+
+def _until(epoch_s: int, wall_s: int) -> str:
+    """The time of day in UTC; with its date where that is not today."""
+    return _clock(epoch_s) if epoch_s // 86_400 == wall_s // 86_400 else format_timestamp(epoch_s)
 
 
 def _clock(epoch_s: int) -> str:

@@ -260,9 +260,11 @@ class Preemptions:
         victims = self._victims(found)
         nodes = {placement.node for placement in found.placements}
         leaving = [i for i in np.flatnonzero(columns.leaving).tolist() if columns.running[i].node in nodes]
-        grace_s = max((columns.pod(i).grace_s for i in victims), default=0)
+        # Whoever may take longer is not waited for: the group may preempt others then (V12).
+        grace_s = min(max((columns.pod(i).grace_s for i in victims), default=0), self.given.settings.max_wait_s)
         ends_s = [columns.pod(i).deletion_s or wall_s + columns.pod(i).grace_s for i in leaving]
-        deadline_s = max([wall_s + grace_s, *ends_s]) + STUCK_S
+        latest_s = wall_s + self.given.settings.max_wait_s
+        deadline_s = max([wall_s + grace_s, *(min(end_s, latest_s) for end_s in ends_s)]) + STUCK_S
         going = [*victims, *leaving]
         gangs = {int(columns.gang[i]) for i in going}
         preemption = Preemption(
@@ -275,7 +277,9 @@ class Preemptions:
             deadline_s=deadline_s,
         )
         number = len(gangs) if min(gangs, default=-1) >= 0 else 0
-        told = sentences.nominated(found.placements, pods=len(going), gangs=number, deadline_s=deadline_s)
+        told = sentences.nominated(
+            found.placements, pods=len(going), gangs=number, deadline_s=deadline_s, wall_s=wall_s
+        )
         return preemption, told
 
     def _beside(self, found: Found) -> Iterator[Nomination]:

@@ -58,6 +58,7 @@ class Nominations:
         reports: Reports,
         *,
         avoid_s: float,
+        max_wait_s: float = 600.0,
     ) -> None:
         self.looks = 0
         self.journal = Journal(registry)
@@ -69,6 +70,7 @@ class Nominations:
         self._queue = queue
         self._reports = reports
         self._avoid_s = avoid_s
+        self._max_wait_s = max_wait_s
         self._of_group: dict[str, NominationRecord] = {}
         self._of_id: dict[str, NominationRecord] = {}
         self._serial = count(1)
@@ -149,6 +151,7 @@ class Nominations:
         gangs = (self._members[each.pod.uid].gang for each in decision.placements)
         kept = (Seat(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
         serial = next(self._serial)
+        planned_s = decision.deadline_s - STUCK_S - self._offset_s - now_s
         return NominationRecord(
             id=f"{group}@{int(now_s + self._offset_s)}.{serial}",
             group=group,
@@ -159,7 +162,7 @@ class Nominations:
             fates={victim.uid: Fate.MARKED for victim in own},
             awaited=frozenset((*decision.awaited, *(each.uid for each in decision.victims if each.uid in known))),
             began_s=now_s,
-            deadline_s=max(decision.deadline_s - self._offset_s, now_s + STUCK_S),
+            deadline_s=now_s + STUCK_S + min(max(0.0, planned_s), self._max_wait_s),
             unwritten=1,
             due_s=now_s,
         )
@@ -405,7 +408,9 @@ class Nominations:
         """The monotonic second at which the last victim is stuck (V12)."""
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
         ends = (member.pod.deletion_s for member in members if member is not None and member.pod.deletion_s)
-        return max(record.deadline_s, max(ends, default=0) + STUCK_S - self._offset_s)
+        last_s = max(record.deadline_s, max(ends, default=0) + STUCK_S - self._offset_s)
+        # An eviction that was delayed ends later than planned, and a grace period may be a year.
+        return min(last_s, record.deadline_s + self._max_wait_s)
 
     def _told(self, record: NominationRecord) -> Refusal:
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
@@ -413,7 +418,8 @@ class Nominations:
         gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})
         placements = [seat.placement for seat in record.seats.values()] or record.decision.placements
         until_s = int(self.deadline_s(record) + self._offset_s)
-        return nominated_to(placements, pods=len(left), gangs=gangs, deadline_s=until_s)
+        wall_s = int(self._promised.wall_s)
+        return nominated_to(placements, pods=len(left), gangs=gangs, deadline_s=until_s, wall_s=wall_s)
 
     def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:
         """The group is told how many it still waits for."""

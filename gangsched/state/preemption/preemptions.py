@@ -64,7 +64,9 @@ class Preemptions:
         settings: PreemptionSettings,
         avoid_s: float,
     ) -> None:
-        self.nominations = Nominations(members, cluster, registry, queue, reports, avoid_s=avoid_s)
+        self.nominations = Nominations(
+            members, cluster, registry, queue, reports, avoid_s=avoid_s, max_wait_s=settings.max_wait_s
+        )
         self.running = RunningPods(members, registry)
         self.holding_back = HoldingBack(cluster, hold_back_s=settings.hold_back_s)
         self.forbidden = ""

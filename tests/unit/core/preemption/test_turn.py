@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from msgspec import structs
 
@@ -382,3 +383,60 @@ def test_overruns_stay_while_the_delay_of_the_head_lasts() -> None:
     wants = replace(wants, gangs=(replace(wants.gangs[0], preemption_delay_s=60.0),))
     (verdict,) = cluster.verdicts(wants, overdue={wants.id: frozenset({over.uid})}).values()
     assert isinstance(verdict.preemption, NotHelpful)
+
+
+# --- how long to wait -------------------------------------------------------------------------------------------------
+
+YEAR_S = 31_536_000
+
+
+def singles(cluster: RunningCluster, node: str, number: int, **fields: Any) -> None:
+    """Plain pods of one GPU each, of priority 1."""
+    for index in range(number):
+        cluster.run(f"{node}-{index}", node, gpus=1, priority=1, **fields)
+
+
+def test_a_year_of_grace_replaces_no_eviction() -> None:
+    """V4: an attack. A pod that is being deleted, and may take a year to end, keeps nobody from evicting others."""
+    cluster = RunningCluster([node("a", gpus=8), node("b", gpus=8)])
+    cluster.run("patient", "a", gpus=8, priority=-10, deleting=True, leaving=True, deletion_s=WALL_S + YEAR_S)
+    singles(cluster, "b", 8)
+    verdict = cluster.verdicts(high(number=8))["ns/high"]
+    assert victims(verdict) == [f"b-{index}" for index in range(8)]
+    assert isinstance(verdict.preemption, Preemption)
+    assert verdict.preemption.awaited == ()
+
+
+def test_what_ends_within_the_bound_is_waited_for() -> None:
+    """V4: ten minutes by default, or what the administrator says."""
+    for ends_s, most_s, waits in ((600, 600, True), (601, 600, False), (3_000, 3_600, True)):
+        cluster = RunningCluster([node("a", gpus=8), node("b", gpus=8)])
+        cluster.run("patient", "a", gpus=8, priority=1, deleting=True, leaving=True, deletion_s=WALL_S + ends_s)
+        singles(cluster, "b", 8)
+        made = cluster.verdicts(high(number=8), max_wait_s=most_s)["ns/high"].preemption
+        assert isinstance(made, Preemption)
+        assert (made.awaited == ("u-patient",)) is waits
+        assert bool(made.victims) is not waits
+
+
+def test_victims_with_a_long_grace_period_are_the_last_choice() -> None:
+    """V8: others are taken, also dearer ones; where no others help a long grace period makes nobody immune."""
+    cluster = RunningCluster([node("a", gpus=8), node("b", gpus=8)])
+    singles(cluster, "a", 8, grace_s=YEAR_S)
+    singles(cluster, "b", 8, ran_s=3_000)
+    made = cluster.verdicts(high(number=8))["ns/high"]
+    assert victims(made) == [f"b-{index}" for index in range(8)]
+    alone = RunningCluster([node("a", gpus=8)])
+    singles(alone, "a", 8, grace_s=YEAR_S)
+    made = alone.verdicts(high(number=8))["ns/high"]
+    assert victims(made) == [f"a-{index}" for index in range(8)]
+    assert isinstance(made.preemption, Preemption)
+    assert made.preemption.deadline_s == WALL_S + 660
+
+
+def test_a_time_of_another_day_has_its_date() -> None:
+    """V20: without it, a time of tomorrow reads like one that is past."""
+    cluster = RunningCluster([node("a", gpus=8)])
+    singles(cluster, "a", 8, grace_s=50_000)
+    told = cluster.verdicts(high(number=8), max_wait_s=86_400)["ns/high"].told.text
+    assert told.endswith("until 1970-01-13T03:41:00Z at the latest")
