@@ -77,4 +77,5 @@ def plan_of(given: PlanInput, now_s: float, *, limits: Limits | None, policy: Gp
         reserving=given.reserving,
         preempting=given.preempting,
         crowded=given.crowded,
+        unfinished=given.unfinished,
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a plan, which takes 30 ms
@@ -24,9 +25,11 @@ from gangsched.core.preemption.turn import Preemptions
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
+from gangsched.core.turns import Turns
+from gangsched.core.work import Work
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Verdict
+from gangsched.model.plan import Need, Plan, Round, RoundOutcome, Unfinished, Verdict
 from gangsched.model.preemption import PreemptionInput
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Reserving
@@ -38,11 +41,14 @@ Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The size of one plan, by count and not by clock, so that the caller's loop never stalls (decision 8)."""
+    """The size of one plan, by count and not by clock, so that the caller's loop never stalls (decisions 8 and 47).
+
+    `work` is in units of `core.work`, about a microsecond each.
+    """
 
     groups: int = 400
     pods: int = 5_000
-    search_steps: int = 6_000
+    work: int = 28_000
 
 
 def plan(
@@ -55,16 +61,19 @@ def plan(
     reserving: Reserving | None = None,
     preempting: PreemptionInput | None = None,
     crowded: bool = False,
+    unfinished: Unfinished | None = None,
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
     Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. Groups that are
     `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8). In a
-    `crowded` plan, one after a plan that left some, namespaces take turns (Q4).
+    `crowded` plan, one after a plan that left some, namespaces take turns (Q4). A group that takes more work than a
+    plan may do is left `unfinished`: the next plan is given that, does half of its work for others, and goes on.
     Without `reserving` nothing is reserved for those that wait; without `preempting` nobody is evicted for them.
     """
     limits = limits or Limits()
-    ledger, totals = Ledger(snapshot, policy=policy), Ledger(snapshot, empty=True, policy=policy)
+    work = Work()
+    ledger, totals = (Ledger(snapshot, empty=empty, policy=policy, work=work) for empty in (False, True))
     if reserving is not None and reserving.limits.reservations and reserving.last_ends is not None:
         ledger.last_ends = LastEnds(reserving.last_ends, snapshot.table, reserving.wall_s)
     # 1. QueueSort
@@ -72,7 +81,7 @@ def plan(
     ready = [group for group in ordered if not group.unchanged]
     standing = None
     if reserving is not None and reserving.limits.reservations:
-        standing = Standing(reserving, snapshot, ledger, ready)
+        standing = Standing(reserving, snapshot, ledger, ready, most=limits.work)
         if not standing.keeps_order:
             ready.sort(key=standing.order)
     ready = in_turns(ready) if crowded else sorted(ready, key=lambda group: group.looked_at)
@@ -86,41 +95,65 @@ def plan(
 
     preemptions = Preemptions.of(preempting, ledger, now_s, decided)
     holders = [group for group in ordered if group.holds] if preemptions is not None else []
-    for group in ready:
-        # The rest is looked at in the next plan, so that no group is refused for lack of a search.
-        if ledger.search_steps >= limits.search_steps or len(verdicts) >= limits.groups or tried >= limits.pods:
-            break
-        if preemptions is not None and preemptions.is_full:
-            break
+    turns = Turns(ready, unfinished, ledger, limits.work)
+    for group in turns:
+        # The rest is looked at in the next plan, so that no group is refused for lack of work.
+        is_full = len(verdicts) >= limits.groups or tried >= limits.pods
+        if (is_full or (preemptions is not None and preemptions.is_full)) and turns.end(group):
+            continue
         if group.id in verdicts:
             continue  # it gave up its holds for one before it
-        # 2.-5. group by group
+        # 2.-5. group by group, and 6. preemption, before those behind it see the room
         if snapshot.nominations:
             ledger.respect_nominations(group.lowest_priority, but=group.id)
-        verdicts[group.id] = verdict = decided(group)
+        made = turns.decide(group, decided, partial(_make_room, preemptions, group, holders, verdicts))
+        if not made:
+            continue
+        verdicts |= made
+        verdict = verdicts[group.id]
         tried += verdict.round.attempted if verdict.round else 1
-        # 6. Preemption, before those behind it see the room
-        if preemptions is not None and group.strict:
-            verdicts |= preemptions.turn(group, verdict, post_filter.still_holding(holders, verdicts))
-        if snapshot.nominations and verdicts[group.id].binds:
-            ledger.starts(group.id, {each.pod.uid for each in verdicts[group.id].binds})
+        if snapshot.nominations and verdict.binds:
+            ledger.starts(group.id, {each.pod.uid for each in verdict.binds})
         if ledger.last_ends is not None:
-            ledger.last_ends.take(verdicts[group.id].binds, group)
+            ledger.last_ends.take(verdict.binds, group)
         # 7. Its reservation, before those behind it are tried
         if standing is not None:
-            verdicts[group.id] = standing.turn(group, verdicts[group.id])
+            verdicts[group.id] = standing.turn(group, verdict)
     left = tuple(group.id for group in ready if group.id not in verdicts)
     # 8. PostFilter, with all holders whatever the limits; groups that hold preempt where nobody yields
     again = post_filter.unsettled(ordered, verdicts, ledger.table)
-    gave = post_filter.yield_holds(ordered, verdicts, ledger, decided)
+    gave = turns.beyond(partial(post_filter.yield_holds, ordered, verdicts, ledger, decided)) or {}
     verdicts |= gave
     if preemptions is not None:
         if not gave:
-            verdicts |= _of_those_that_hold(ordered, verdicts, ledger, preemptions, but=again)
+            verdicts |= _of_those_that_hold(ordered, verdicts, ledger, preemptions, turns, but=again)
         gave |= preemptions.gave
     first = gave | verdicts | gave  # what is released comes before what takes its room
     reservations = standing.result(first) if standing is not None else None
-    return Plan(tuple(first.values()), left, tried, reservations, again)
+    return Plan(
+        tuple(first.values()),
+        left,
+        pods_tried=tried,
+        reservations=reservations,
+        again=again,
+        begun=turns.begun & {*left},
+        unfinished=turns.unfinished,
+        work=work.used,
+    )
+
+
+def _make_room(
+    preemptions: Preemptions | None,
+    group: Group,
+    holders: Sequence[Group],
+    verdicts: Mapping[str, Verdict],
+    verdict: Verdict,
+) -> dict[str, Verdict]:
+    """The verdicts on a Strict group and on those that release holds for it (V15)."""
+    if preemptions is None or not group.strict:
+        return {group.id: verdict}
+    holding = post_filter.still_holding(holders, {**verdicts, group.id: verdict})
+    return preemptions.turn(group, verdict, holding)
 
 
 def _of_those_that_hold(
@@ -128,6 +161,7 @@ def _of_those_that_hold(
     verdicts: Mapping[str, Verdict],
     ledger: Ledger,
     preemptions: Preemptions,
+    turns: Turns,
     *,
     but: Container[str],
 ) -> dict[str, Verdict]:
@@ -141,7 +175,7 @@ def _of_those_that_hold(
             continue
         ledger.respect_nominations(group.lowest_priority, but=group.id)
         holders = post_filter.still_holding(ordered, {**verdicts, **made})
-        made |= preemptions.turn(group, verdicts[group.id], holders)
+        made |= turns.beyond(partial(preemptions.turn, group, verdicts[group.id], holders)) or {}
     return made
 
 

@@ -61,8 +61,14 @@ class Shortage:
 
 def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
     """What pods of `shape` are short of on `ledger`; `totals` is the ledger of the empty cluster."""
-    key = (shortage, shape, standing(group, shape, ledger))
-    return ledger.recall(key, lambda: _shortage(shape, group, ledger, totals))
+    progress = ledger.progress
+    known = progress.shortage(shape) if progress is not None else None
+    if known is None:
+        key = (shortage, shape, standing(group, shape, ledger))
+        known = ledger.recall(key, lambda: _shortage(shape, group, ledger, totals))
+        if progress is not None:
+            progress.is_short(shape, known)
+    return known
 
 
 def room(shape: Shape, group: Group, ledger: Ledger) -> int:
@@ -77,6 +83,7 @@ def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
 
 
 def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
+    ledger.work.charge(100 + len(ledger.table) // 30 + len(ledger.table.tainted) // 4)
     nodes = static_fit(shape, ledger.table).mask
     for _, mask in closed(group, shape, ledger):
         nodes = nodes & ~mask

@@ -32,6 +32,7 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[Refused] = (), *,
     as it would read for the pod after the last one that fits.
     """
     total, shape, occupancy = len(ledger.table), pod.shape, ledger.occupancy
+    ledger.work.charge(100 + total // 25)
     if not total:
         return NO_NODES
     refusal = pre_filter(pod, occupancy)
@@ -161,6 +162,15 @@ def timed_out(gang: Gang) -> Refusal:
     """Told while members carry the timeout annotation (semantics T3)."""
     text = f"gang {gang.id} timed out earlier: delete the pods or remove the timeout annotation from them to try again"
     return Refusal(Reason.TIMED_OUT, text, f"{counted(len(gang.timed_out), 'pod')} with the annotation")
+
+
+def too_much_work(group: Group) -> Refusal:
+    """Planning the group takes more than one decision may (decision 47)."""
+    pods = [pod for gang in group.gangs for pod in (*gang.pending, *gang.retry)]
+    shapes = len({pod.shape for pod in pods})
+    what = f"{counted(len(pods), 'pod')} with {counted(shapes, 'different specification')}"
+    text = f"planning takes too long for {what}: use fewer different requests, affinity terms and spread constraints"
+    return Refusal(Reason.UNSCHEDULABLE, text)
 
 
 def wait_time_over(group: Group) -> Refusal:

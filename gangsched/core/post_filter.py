@@ -130,11 +130,13 @@ def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Le
     """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes nothing."""
     ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
     checkpoint = ledger.checkpoint()
-    for group in yielding:
-        for placement in _holds(group):
-            ledger.release(placement.pod, placement.node)
-    verdict = decide(beneficiary)
-    ledger.rollback(checkpoint)
+    try:
+        for group in yielding:
+            for placement in _holds(group):
+                ledger.release(placement.pod, placement.node)
+        verdict = decide(beneficiary)
+    finally:
+        ledger.rollback(checkpoint)
     permitted = verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED
     return verdict if permitted and verdict.binds else None
 

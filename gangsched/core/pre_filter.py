@@ -14,6 +14,7 @@ import numpy as np
 from gangsched.core import diagnosis, messages
 from gangsched.core.filter import static_fit
 from gangsched.core.permit import missing
+from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -21,6 +22,9 @@ from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import format_quantity
+
+SHAPES_SUMMED = 64
+"""Shapes of a gang whose room is counted all; of more it is enough to know that one refuses the gang."""
 
 
 def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
@@ -87,33 +91,36 @@ def arithmetic(
             needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for pod in gang.pending))
             never = bool(min_resources_short(gang, totals))
             return messages.min_resources_short(gang, short, never=never), needs
-        refusal = _room_short(gang, group, ledger if group.strict else totals, totals)
+        refusal = _room_short(gang, group, ledger if group.strict else totals, totals, ledger.progress)
         if refusal is not None:
             return refusal
     return None
 
 
-def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tuple[Refusal, tuple[Need, ...]] | None:
+def _room_short(
+    gang: Gang, group: Group, ledger: Ledger, totals: Ledger, progress: Progress | None
+) -> tuple[Refusal, tuple[Need, ...]] | None:
     """Against the empty cluster held members ask for room like pending ones: what they hold is part of it."""
     held = () if group.strict else gang.held
     needed = missing(gang, 0) + len(held)
     pods = (*gang.pending, *(placement.pod for placement in held))
     counts = Counter(pod.shape for pod in pods)
-    rooms = {shape: _room(shape, held, group, ledger) for shape in counts}
-    room = sum(min(count, rooms[shape]) for shape, count in counts.items())
+    rooms, room = _rooms(gang, counts, needed, group, ledger, progress)
     if room >= needed:
         return None
-    shape = min(counts, key=lambda each: rooms[each] - counts[each])
+    shape = min(rooms, key=lambda each: rooms[each] - counts[each])
     first = next(pod for pod in pods if pod.shape is shape)
     if shape.unsupported:
         return messages.unsupported(first), ()
+    short = diagnosis.shortage(shape, group, ledger, totals)
+    empty = (min(count, diagnosis.empty_room(each, group, totals)) for each, count in counts.items())
     refusal = messages.no_room_for_all(
         gang,
         first,
-        diagnosis.shortage(shape, group, ledger, totals),
+        short,
         room=room,
         needed=needed,
-        empty_room=sum(min(count, diagnosis.empty_room(each, group, totals)) for each, count in counts.items()),
+        empty_room=sum(empty) if len(counts) <= SHAPES_SUMMED else needed,  # then it is not said that it never fits
         alike=len(counts) == 1,
         nodes=messages.why_no_node(first, group, ledger, filled=True),
     )
@@ -132,6 +139,30 @@ def least_needs(gangs: Sequence[Gang]) -> tuple[Need, ...]:
     return tuple(Need(shape, count) for shape, count in least.items())
 
 
+def _rooms(
+    gang: Gang, counts: Mapping[Shape, int], needed: int, group: Group, ledger: Ledger, progress: Progress | None
+) -> tuple[Mapping[Shape, int], int]:
+    """By shape how many pods fit, and for how many of all there is room; many shapes only until that is too few."""
+    rooms: dict[Shape, int] = {}
+    room = sum(counts.values())
+    for shape, count in counts.items():
+        rooms[shape] = _known_room(gang, shape, count, group, ledger, progress)
+        room -= max(0, count - rooms[shape])
+        if room < needed and len(counts) > SHAPES_SUMMED:
+            break
+    return rooms, room
+
+
+def _known_room(gang: Gang, shape: Shape, count: int, group: Group, ledger: Ledger, progress: Progress | None) -> int:
+    """How many pods of `shape` fit; not counted again where an earlier plan found room for `count`."""
+    known = progress.room(gang.id, shape, count) if progress is not None else None
+    if known is None:
+        known = _room(shape, () if group.strict else gang.held, group, ledger)
+        if progress is not None:
+            progress.has_room(gang.id, shape, known)
+    return known
+
+
 def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger) -> int:
     """How many pods of `shape` fit; one that is held stays where it is, though no other member may go there."""
     own = [ledger.table.index[each.node] for each in held if each.pod.shape is shape]
@@ -145,6 +176,7 @@ def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
         return []
     usable = np.zeros(len(ledger.table), dtype=np.bool_)
     for shape in {pod.shape for pod in gang.pending}:
+        ledger.room(shape)  # charges what the filters look at
         usable |= static_fit(shape, ledger.table).mask
     held: Counter[str] = Counter()
     for placement in gang.held:

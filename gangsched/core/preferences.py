@@ -38,6 +38,9 @@ def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
     """
     if not prefers_company(pod) and not occupancy.pods.existing_terms(pod).preferred:
         return None
+    constraints = pod.shape.constraints
+    terms = len(constraints.preferred) + len(constraints.soft_spread)
+    occupancy.work.charge(30 + feasible.size // 100 + terms * (40 + feasible.size // 80))
     return _affinity_penalty(pod, feasible, occupancy) + _spread_penalty(pod, feasible, occupancy)
 
 

@@ -17,12 +17,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from gangsched.core.filter import may_stay, narrow, restricts, static_fit
+from gangsched.core.filter import may_stay, narrow, restricts, static_cost, static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
+from gangsched.core.progress import Progress
+from gangsched.core.work import Work
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
@@ -72,8 +74,13 @@ class RoomKept(Protocol):
 class Ledger:
     """Free room while a plan is made: `free[r][n]` in exact units; `scope` is where the present attempt keeps to."""
 
-    def __init__(self, snapshot: Snapshot, *, empty: bool = False, policy: GpuPolicy | None = None) -> None:
-        """Start from the snapshot's free room or, with `empty`, from what the nodes offer when nothing runs on them."""
+    def __init__(
+        self, snapshot: Snapshot, *, empty: bool = False, policy: GpuPolicy | None = None, work: Work | None = None
+    ) -> None:
+        """Start from the snapshot's free room or, with `empty`, from what the nodes offer when nothing runs on them.
+
+        What is looked at is charged to `work`, which all ledgers of one plan share.
+        """
         self.table = snapshot.table
         self.resources: Mapping[str, int] = snapshot.resources
         self.allocatable: Ints = snapshot.allocatable
@@ -83,13 +90,15 @@ class Ledger:
         self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.kept: RoomKept | None = None  # reservations that bind those who come after them
         self.held_back: dict[str, tuple[int, Bools]] = {}  # for whom lower groups are held back: right, nodes (V27)
-        self.search_steps = 0  # work that `core.search` did on this ledger; it counts against the plan's limits
+        self.work = Work() if work is None else work
+        self.progress: Progress | None = None  # of the group whose rounds may go on in the next plan
         self.occupancy = Occupancy(
             snapshot.table,
             snapshot.resources,
             self.free,
-            PodCounts(snapshot.table, snapshot.pods_by_node),
-            StorageUse(snapshot.table, snapshot.storage),
+            PodCounts(snapshot.table, snapshot.pods_by_node, self.work),
+            StorageUse(snapshot.table, snapshot.storage, self.work),
+            self.work,
         )
         self._journal: list[Callable[[Ledger], None]] = []  # undo each change; a bound method would keep the ledger
         self._touched: list[Ints] = []
@@ -164,6 +173,15 @@ class Ledger:
             self.scope = Scope()
 
     @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Remember nothing of what is placed for the next plan, for as long as the context lasts."""
+        progress, self.progress = self.progress, None
+        try:
+            yield
+        finally:
+            self.progress = progress
+
+    @contextmanager
     def nothing_kept(self) -> Iterator[None]:
         """Look at the room as if none were kept from anybody, for as long as the context lasts."""
         kept, self.kept = self.kept, None
@@ -195,6 +213,7 @@ class Ledger:
 
         Nodes are distinct. Negative counts give room back.
         """
+        self.work.charge(8 + len(pods) // 4)
         where, sign = np.repeat(nodes, np.abs(counts)).tolist(), int(np.sign(counts[0]))
         undo = partial(Ledger._take_back, pods=pods, nodes=nodes, counts=counts, where=where, sign=sign)
         self._journal.append(undo)
@@ -206,6 +225,20 @@ class Ledger:
         index = self.table.index.get(node)
         if index is not None:
             self.reserve((pod,), np.array([index]), np.array([-1]))
+
+    def reserve_many(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
+        """Take room for pods of any shapes at once: `pods[i]` on `nodes[i]`."""
+        self.work.charge(10 + 3 * len(pods))
+        amounts = np.zeros_like(self.free)
+        for pod, node in zip(pods, nodes, strict=True):
+            for name, amount in pod.shape.requests:
+                row = self.resources.get(name)
+                if row is not None:
+                    amounts[row, node] -= amount
+        undo = partial(Ledger._take_back_reserve_many, pods=pods, where=nodes, amounts=amounts)
+        self._journal.append(undo)
+        self._add_many(amounts)
+        self.occupancy.come(pods, nodes)
 
     def release_many(self, pods: Sequence[Pod], nodes: Ints, amounts: Ints, *, claiming: Sequence[int] = ()) -> None:
         """Give back the room of pods of any shapes at once: `pods[i]` on `nodes[i]`, `amounts[r][n]` in sum.
@@ -229,12 +262,13 @@ class Ledger:
         spared = but if but in self._nominated else ""
         if (respected, spared) == (self._respected, self._spared):
             return
-        self._promise(self._within(self._spared), 1)
-        first, last = sorted((self._respected, respected))
-        moved = [each for each in nominations[first:last] if each.group not in self._started]
-        self._promise(moved, 1 if respected > self._respected else -1)
-        self._respected, self._spared = respected, spared
-        self._promise(self._within(spared), -1)
+        with self.work.unlimited():  # nothing would roll back one half of it
+            self._promise(self._within(self._spared), 1)
+            first, last = sorted((self._respected, respected))
+            moved = [each for each in nominations[first:last] if each.group not in self._started]
+            self._promise(moved, 1 if respected > self._respected else -1)
+            self._respected, self._spared = respected, spared
+            self._promise(self._within(spared), -1)
 
     def starts(self, group: str, uids: Set[str]) -> None:
         """These pods of a group have room now: if they are all that it was nominated for, no more is kept for it."""
@@ -318,10 +352,14 @@ class Ledger:
         """`room[n]`: how many more pods of `shape` node `n` takes now, 0 where Filter refuses. Read-only."""
         known = self._rooms.get(shape)
         if known is None:
+            self.work.charge(20 + len(self.table) // 60)
+            if shape not in self.table.static_fits:
+                self.work.charge(static_cost(shape, self.table))
             mask = static_fit(shape, self.table).mask
             known = _Room(np.where(mask, room(shape, self.free, self.resources), 0), len(self._touched))
             self._rooms[shape] = known
         elif known.seen < len(self._touched):
+            self.work.charge(10 + (len(self._touched) - known.seen) // 4)
             nodes = np.concatenate(self._touched[known.seen :])
             mask = static_fit(shape, self.table).mask[nodes]
             known.per_node[nodes] = np.where(mask, room(shape, self.free[:, nodes], self.resources), 0)
@@ -365,6 +403,10 @@ class Ledger:
     ) -> None:
         self._add_many(-amounts)
         self.occupancy.take_back_leave(pods, where, claiming)
+
+    def _take_back_reserve_many(self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints) -> None:
+        self._add_many(-amounts)
+        self.occupancy.take_back(pods, where, 1)
 
     def _add_many(self, amounts: Ints) -> None:
         self.free += amounts

@@ -18,6 +18,7 @@ from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import home, scopes, usable
+from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Round, RoundOutcome
@@ -52,10 +53,17 @@ class Trial:
 
     def attempt(self, gang_id: str, run: Sequence[Pod], group: Group, ledger: Ledger) -> Sequence[tuple[Pod, Refusal]]:
         """Place a run of identical members, as many as fit; returns those that found no node, and why."""
-        found = place_run(run, group, ledger)
+        ledger.work.charge(10)
+        progress = ledger.progress
+        found = progress.again(run, ledger) if progress is not None else []
+        failed = progress.failures(run[len(found) :]) if progress is not None else None
+        if failed is None:
+            found += place_run(run[len(found) :], group, ledger)
+            failed = _refused(run[len(found) :], group, ledger)
+            if progress is not None:
+                progress.fails(failed)
         self.placed.setdefault(gang_id, []).extend(found)
         self.attempted += len(run)
-        failed = _refused(run[len(found) :], group, ledger)
         self.failed.extend(failed)
         return failed
 
@@ -68,7 +76,11 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     present = sum(len(gang.pending) for gang in gangs)
     checkpoint = ledger.checkpoint()
     trial, placed = Trial(), 0
-    for scope in scopes(group, gangs, ledger):
+    for number, scope in enumerate(scopes(group, gangs, ledger)):
+        if ledger.progress is not None:
+            if ledger.progress.is_past(number) and not scope.last:
+                continue
+            ledger.progress.enter(number)
         with ledger.within(scope):
             trial, placed = attempt(group, gangs, ledger)
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
@@ -87,14 +99,21 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
 def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
     """One pass over the members, a search if it failed, and how many had found a node; a refusal leaves no trace."""
     checkpoint = ledger.checkpoint()
+    if ledger.progress is not None:
+        ledger.progress.resume([pod for gang in gangs for pod in gang.pending], ledger)
     trial = _try_all(group, gangs, ledger)
     placed = len(trial.placements)
     if trial.culprit is not None:
         ledger.rollback(checkpoint)
-        found = None if ledger.scope.whole else search.find(group, gangs, ledger, place_run)
-        if found is not None:
-            trial = _completed(found, group, gangs, ledger)
-            placed = len(trial.placements)
+        progress = ledger.progress
+        with ledger.unrecorded():
+            in_vain = ledger.scope.whole or (progress is not None and progress.searched)
+            found = None if in_vain else search.find(group, gangs, ledger, place_run, whole=progress is not None)
+            if progress is not None:
+                progress.searched = found is None
+            if found is not None:
+                trial = _completed(found, group, gangs, ledger)
+                placed = len(trial.placements)
     return trial, placed
 
 
@@ -102,6 +121,8 @@ def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     """Place pods that no gang rule holds back: each that fits is placed, the others are told why not (P3)."""
     trial = Trial()
     with ledger.within(home(group, ledger)):
+        if ledger.progress is not None:
+            ledger.progress.resume(pods, ledger)
         for run in _runs(pods, ledger):
             trial.attempt("", run, group, ledger)
     return trial
@@ -129,7 +150,9 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
     elif preferences.prefers_company(first):
         step = -(-len(alike) // PREFERENCE_STEPS)
     placed: list[Placement] = []
+    nodes_seen = len(ledger.table) // 25
     while len(placed) < len(alike):
+        ledger.work.charge(80 + nodes_seen)
         rest = alike[len(placed) :]
         room = narrow(first, usable(first.shape, group, ledger), occupancy)
         room = room_for_followers(first, len(rest), group, room, occupancy)
@@ -139,7 +162,10 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         wanted = min(step, len(rest))
         nodes, counts = score.choose(first.shape, wanted, room, ledger, penalty=penalty, pushed=pushed)
         found = rest[: int(counts.sum())]
-        placed += _reserve(found, nodes, counts, ledger) if found else ()
+        taken = _reserve(found, nodes, counts, ledger) if found else []
+        placed += taken
+        if ledger.progress is not None:
+            ledger.progress.took(taken)
         if len(found) < wanted:
             break
     return placed
@@ -192,8 +218,11 @@ def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger:
     for gang in gangs:
         placed = {placement.pod.uid for placement in found[gang.id]}
         trial.attempted += len(placed)
-        for run in _runs([pod for pod in gang.pending if pod.uid not in placed], ledger):
-            trial.attempt(gang.id, run, group, ledger)
+        try:
+            for run in _runs([pod for pod in gang.pending if pod.uid not in placed], ledger):
+                trial.attempt(gang.id, run, group, ledger)
+        except OutOfWork:
+            break  # members above the minimum are placed when the gang has started
     return trial
 
 
@@ -212,5 +241,6 @@ def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[P
 
 def _runs(pods: Sequence[Pod], ledger: Ledger) -> Iterator[list[Pod]]:
     """Split into stretches of pods that are alike for every filter."""
+    ledger.work.charge(len(pods))
     for _, run in groupby(pods, key=ledger.occupancy.equivalence(pods)):
         yield list(run)

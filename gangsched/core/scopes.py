@@ -40,6 +40,8 @@ SHARED = "node(s) share their GPUs between pods, which a gang must ask for"
 
 PREFERRED_TRIES = 2
 """Domains of one kind that are tried for a preference."""
+PREFERRED_SHAPES = 64
+"""Shapes of one group beyond which nothing is preferred, for each must be summed up by domain."""
 REQUIRED_TRIES = 4
 """Domains that are tried for a requirement."""
 
@@ -50,7 +52,7 @@ def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scop
     """Where to try the pending members of `gangs`, best first and one after the other, until one attempt counts."""
     counts = Counter(pod.shape for gang in gangs for pod in gang.pending)
     topology, must = _required(group)
-    if not _on_one_node(group, counts, ledger):
+    if len(counts) <= PREFERRED_SHAPES and not _on_one_node(group, counts, ledger):
         for keys in _label_sets(must, ledger, spread=any(map(_prefers_spreading, counts))):
             if keys != must:
                 domains = Domains.of(keys, group, counts, ledger, topology)
@@ -179,6 +181,7 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
 
     Room that is kept from the group is no room for it (H8).
     """
+    ledger.work.charge(10 + len(ledger.table) // 300)
     room = ledger.room(shape)
     for _, mask in closed(group, shape, ledger):
         room = np.where(mask, 0, room)
@@ -231,7 +234,11 @@ class Domains:
         inside = codes >= 0
         there, size = codes[inside], int(codes.max(initial=-1)) + 1
         fits, room, penalty = (np.zeros(size, dtype=np.int64) for _ in range(3))
-        for shape, count in counts.items():
+        for number, (shape, count) in enumerate(counts.items()):
+            if number >= PREFERRED_SHAPES:
+                fits += count  # the attempt tells
+                continue
+            ledger.work.charge(30 + len(ledger.table) // 60)
             own = usable(shape, group, ledger)
             if not ledger.accelerated(shape) and keys != (topology,):
                 fits += min(count, int(own.sum()))  # not kept in the scope, so any node will do

@@ -181,6 +181,7 @@ def _tiers(shape: Shape, nodes: Candidates, ledger: Ledger, rules: Sequence[Rule
     if not rules:
         yield nodes
         return
+    ledger.work.charge(6 + nodes.index.size // 300)
     cost = rules[0](shape, nodes, ledger)
     if cost is None or cost.min() == cost.max():
         yield from _tiers(shape, nodes, ledger, rules[1:])

@@ -25,16 +25,18 @@ from gangsched.core.permit import missing
 from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
+from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, Placement
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Ints
 
+WORK = 11_000
+"""Units that one search may do, the other orders included (`core.work`); where less is left, the next plan searches."""
 STEPS = 3_000
-"""Counts of identical pods that one search tries on a node before it gives up, about 10 ms in all."""
+"""Counts of identical pods that the exact search tries on a node before it gives up."""
+STEP_UNITS = 2
 PODS = 256
 """Members needed, beyond which only other orders are tried."""
-ORDER_STEPS = 20
-"""What trying one run of pods in another order counts, so that a plan's work stays bounded (`Ledger.search_steps`)."""
 
 PlaceRun: TypeAlias = Callable[[Sequence[Pod], Group, Ledger], list[Placement]]
 Found: TypeAlias = dict[str, list[Placement]]
@@ -54,21 +56,32 @@ class Item:
     pinned: bool = False
 
 
-def find(group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRun) -> Found | None:
+def find(
+    group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRun, *, whole: bool = False
+) -> Found | None:
     """Placements by gang id, at least as many as each of `gangs` is missing, reserved on `ledger`; None if not found.
 
     `place_run` is how a round places a run of identical pods. Which members of a gang are taken is free as long as
-    they are enough; among identical ones those first in order.
+    they are enough; among identical ones those first in order. Raises OutOfWork where a `whole` search is asked for and
+    less is left.
     """
     items = _items(gangs, ledger)
     if len({(item.shape, item.pinned) for item in items}) < 2:
         return None  # the usual order is exact for one shape
     needs = [missing(gang, 0) for gang in gangs]
-    room = _usable_room(group, items, ledger)
-    problem = Problem.of(items, needs, room, ledger)
-    if problem.hopeless(0, problem.start):
+    if whole:
+        ledger.work.reserved(WORK)
+    checkpoint = ledger.checkpoint()
+    try:
+        with ledger.work.at_most(WORK if whole else min(WORK, ledger.work.left / 2)):
+            room = _usable_room(group, items, ledger)
+            problem = Problem.of(items, needs, room, ledger)
+            if problem.hopeless(0, problem.start):
+                return None
+            return _by_order(group, gangs, items, needs, ledger, place_run) or _by_search(gangs, items, problem, ledger)
+    except OutOfWork:
+        ledger.rollback(checkpoint)
         return None
-    return _by_order(group, gangs, items, needs, ledger, place_run) or _by_search(gangs, items, problem, ledger)
 
 
 def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
@@ -107,7 +120,6 @@ def _by_order(
             lack = needs[item.gang] - len(found[gang.id])
             if lack > 0:
                 found[gang.id] += place_run(item.pods[:lack], group, ledger)
-                ledger.search_steps += ORDER_STEPS
         if all(len(found[gang.id]) >= need for gang, need in zip(gangs, needs, strict=True)):
             return found
         ledger.rollback(checkpoint)
@@ -140,10 +152,8 @@ def _by_search(gangs: Sequence[Gang], items: Sequence[Item], problem: Problem, l
         return None
     if not all(ledger.only_room_counts(item.pods) for item in items):
         return None
-    search = _Search(problem, STEPS)
-    solved = search.fill(0, problem.start, ())
-    ledger.search_steps += STEPS - search.steps
-    if not solved:
+    search = _Search(problem, STEPS, ledger.work)
+    if not search.fill(0, problem.start, ()):
         return None
     found: Found = {gang.id: [] for gang in gangs}
     members = [iter(item.pods) for item in items]
@@ -192,6 +202,7 @@ class Problem:
         asks = tuple(tuple(amount.get(name, 0) for name in names) for amount in amounts)
         most = np.array([sum(n * ask[r] for n, ask in zip(start, asks, strict=True)) for r in range(len(names))])
         nodes = np.flatnonzero(room.any(axis=0))
+        ledger.work.charge(nodes.size * (12 + len(items) + len(names)) // 8 + len(items) * len(ledger.table) // 200)
         free = np.clip(ledger.free[[ledger.resources[name] for name in names]][:, nodes], 0, most[:, None])
         slots = _slots(nodes, free, np.minimum(room[:, nodes], np.array(start)[:, None]), sum(needs))
         return cls(
@@ -258,17 +269,20 @@ class _Search:
 
     problem: Problem
     steps: int
+    work: Work
     chosen: list[tuple[int, Pattern]] = field(default_factory=list)
     dead: set[tuple[int, Pattern, Pattern]] = field(default_factory=set)
 
     def fill(self, slot: int, left: Pattern, above: Pattern) -> bool:
         """Place what is lacking on `slot` and after; `above` bounds the pattern of a node like the one before."""
         slots = self.problem.slots
+        self.work.charge(2 * STEP_UNITS + len(left))
         if not any(lack > 0 for lack in self.problem.lacking(left)):
             return True
         while slot < len(slots) and not any(map(min, left, slots[slot].room)):
             slot, above = slot + 1, ()
             self.steps -= 1
+            self.work.charge(1 + len(left) // 8)
         if slot == len(slots) or (slot, left, above) in self.dead or self.problem.hopeless(slot, left):
             return False
         same = slot + 1 < len(slots) and slots[slot + 1].like == slots[slot].like
@@ -305,6 +319,7 @@ class _Search:
             if self.steps <= 0:
                 return
             self.steps -= 1
+            self.work.charge(STEP_UNITS + len(limits) // 8)
             rest = tuple(f - count * a for f, a in zip(free, ask, strict=True))
             yield from self._fillings(limits, rest, (*taken, count))
 

@@ -6,15 +6,18 @@ whose group or nodes have changed since the snapshot (semantics B2).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from gangsched.model.gang import Group, Placement, Refusal
 from gangsched.model.objects import Shape
 from gangsched.model.preemption import NotHelpful, Preemption, PreemptionInput
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import How, KeptFor, Reservations, Reserving
-from gangsched.model.snapshot import Snapshot
+from gangsched.model.snapshot import Ints, Snapshot
+from gangsched.model.storage import Storage
 
 
 class RoundOutcome(StrEnum):
@@ -94,12 +97,39 @@ class Verdict:
         return dict(self.gangs).get(gang, self.told)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """How far plans have come with a group that takes more work than one plan may do; nothing of it is reserved.
+
+    `placed` has the nodes of members and `failed` why others found none, by pod uid, in the scope of that number;
+    `rooms`, by gang id, and `shortages` are sums by shape. With `searched`, other orders of placing were tried in that
+    scope. It took so many `plans`, the last `in_vain` of which came no further than `known`, which counts the facts.
+    `versions` of nodes and `storage` are those of the last plan.
+    """
+
+    group: str
+    generation: int
+    plans: int = 1
+    in_vain: int = 0
+    known: int = 0
+    scope: int = 0
+    placed: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, Refusal] = field(default_factory=dict)
+    rooms: Mapping[tuple[str, Shape], int] = field(default_factory=dict)
+    shortages: Mapping[Shape, Any] = field(default_factory=dict)
+    searched: bool = False
+    versions: Ints | None = field(default=None, compare=False)
+    storage: Storage | None = field(default=None, compare=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Verdicts in the order they were reached. `left` are groups not looked at because the cycle was full.
+    """Verdicts in the order they were reached. `left` are groups not decided because the plan was full.
 
     `reservations` are those that stand now; None where they are off. The groups in `again` are to be looked at in the
     next plan too: a holder progressed in this one, and only where none does it is seen whether others yield (D1).
+    `begun` are those of `left` that the plan began with; `unfinished` is what the next plan needs to go on with one.
+    `work` are the units that the plan did (`core.work`).
     """
 
     verdicts: tuple[Verdict, ...]
@@ -107,13 +137,16 @@ class Plan:
     pods_tried: int = 0
     reservations: Reservations | None = None
     again: frozenset[str] = frozenset()
+    begun: frozenset[str] = frozenset()
+    unfinished: Unfinished | None = None
+    work: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlanInput:
     """What a plan is made from, as the state has it; what the administrator set comes beside it.
 
-    `crowded`: the last plan did not look at all groups that were ready.
+    `crowded`: the last plan did not look at all groups that were ready. `unfinished` is from the last plan.
     """
 
     snapshot: Snapshot
@@ -121,3 +154,4 @@ class PlanInput:
     reserving: Reserving | None = None
     preempting: PreemptionInput | None = None
     crowded: bool = False
+    unfinished: Unfinished | None = None

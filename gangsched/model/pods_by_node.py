@@ -33,6 +33,11 @@ class ResolvedTerm:
     namespaces: frozenset[str] | None
     selector: Selector
 
+    @property
+    def cost(self) -> int:
+        """About how many values a pod's labels are compared with."""
+        return 1 + sum(1 + len(each.values) // 16 for each in self.selector or ())
+
     def matches(self, pod: Pod) -> bool:
         """Whether the term means `pod`."""
         if self.namespaces is not None and pod.namespace not in self.namespaces:
@@ -47,6 +52,11 @@ class Selected:
     terms: tuple[ResolvedTerm, ...]
     staying: bool = False
 
+    @property
+    def cost(self) -> int:
+        """Units of one pod (`core.work`)."""
+        return sum(term.cost for term in self.terms)
+
     def counts(self, pod: Pod) -> bool:
         """Whether `pod` is one of them."""
         return not (self.staying and pod.deleting) and all(term.matches(pod) for term in self.terms)
@@ -58,6 +68,11 @@ class OwnedBy:
 
     owner: TermOwner
 
+    @property
+    def cost(self) -> int:
+        """Units of one pod."""
+        return 1
+
     def counts(self, pod: Pod) -> bool:
         """Whether `pod` is one of them."""
         return pod.shape is self.owner[0] and pod.namespace == self.owner[1]
@@ -68,6 +83,11 @@ class UsingPort:
     """Pods that use a host port which conflicts with `port`."""
 
     port: HostPort
+
+    @property
+    def cost(self) -> int:
+        """Units of one pod."""
+        return 4
 
     def counts(self, pod: Pod) -> bool:
         """Whether `pod` is one of them."""
@@ -126,6 +146,14 @@ class PodsByNode:
     term_owners: tuple[TermOwner, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     memo: Memo = field(default_factory=Memo)
+
+    def stale_pods(self, question: Question) -> int:
+        """At least as many pods as `counts` would look at for this question now."""
+        answer = self.memo.answer(question, len(self.residents))
+        if (answer.versions == -1).all():
+            return sum(map(len, self.residents))
+        stale = np.flatnonzero(answer.versions != self.versions)
+        return sum(len(self.residents[node]) for node in stale.tolist())
 
     def counts(self, question: Question) -> Ints:
         """`counts[node]` pods that the question counts; a copy. Costs one look at each node that changed."""

@@ -46,6 +46,7 @@ from gangsched.state.reserving.expected_ends import LATE_S, ExpectedEnds
 from gangsched.state.reserving.overdue import Overdue
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.reserving.reservations import StandingReservations
+from gangsched.state.unfinished import UnfinishedLook
 
 LATE_CLAIMS_S = 30.0
 """A group whose claims took too long is planned again after this time, doubling to `LATE_CLAIMS_LONGEST_S`: it has kept
@@ -143,6 +144,7 @@ class SchedulingState:
         )
         self._keeping: set[str] = set()
         self._looked_at: set[str] = set()  # in the plans since one looked at every group that was ready
+        self._unfinished = UnfinishedLook()
 
     @property
     def names(self) -> frozenset[str]:
@@ -199,6 +201,7 @@ class SchedulingState:
         for group_id in refreshed.gone:
             self.queue.drop(group_id)
         self._clocked -= refreshed.gone
+        self._unfinished.forget(refreshed.changed | refreshed.gone)
         self._committer.forget(refreshed.gone)
         self.preemptions.forget(refreshed.gone)
         self.preemptions.running.forget(refreshed.forgotten)
@@ -226,6 +229,7 @@ class SchedulingState:
         if grown or (stirred and self.queue.minds_pods()):
             heads = frozenset(each.group for each in self.reservations.standing)
             self.queue.wake(self._without_holds(), grown, stirred=stirred, heads=heads)
+            self._unfinished.missed(grown, stirred=stirred)
             self._look_at_holds(grown)
         elif in_turn and self.queue.parked.is_ripe:
             self.queue.wake_ripe(self._without_holds())
@@ -325,6 +329,7 @@ class SchedulingState:
             reserving=reserving,
             preempting=preempting,
             crowded=bool(self._looked_at),
+            unfinished=self._unfinished.known,
         )
 
     def glance_input(self, group: Group, now_s: float, wall_s: float) -> PlanInput:
@@ -377,7 +382,10 @@ class SchedulingState:
                     self.reservations.settled(verdict, now_s)
             if group is not None and newest is not None:
                 self.queue.activate(verdict.group)
-        self._looked_at = {*self._looked_at, *(verdict.group for verdict in plan.verdicts)} if plan.left else set()
+        looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
+        self._looked_at = self._looked_at | looked_at if plan.left else set()
+        if (missed := self._unfinished.goes_on(plan.unfinished)) is not None:
+            self.queue.wake(self._without_holds(), missed.grown, stirred=missed.stirred)  # it was not parked meanwhile
         for group_id in plan.again & self.registry.groups.keys():
             self.queue.activate(group_id)
         self.preemptions.holding_back.look(now_s)

@@ -69,6 +69,19 @@ def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
     return fit
 
 
+def static_cost(shape: Shape, table: NodeTable) -> int:
+    """Units of what the static filters look at for one shape (`core.work`)."""
+    terms = [*(shape.required or ()), *(each.term for each in shape.preferred)]
+    asked = [each for term in terms for each in (*term.labels, *term.fields)]
+    columns = [table.label_columns.get(each.key) for each in asked]
+    values = sum(len(table) if column is None else len(column.values) for column in columns)
+    per_value = 1 if any(each.operator in {"Gt", "Lt"} for each in asked) else 8
+    listed = sum(len(each.values) for each in asked)
+    taints = len(table.tainted) * (1 + len(shape.tolerations)) // 8
+    nodes = len(table) // 300 * (4 + len(asked) + len(shape.node_selector))
+    return 60 + 4 * len(asked) + values // per_value + listed // 16 + taints + nodes
+
+
 def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
     """Why no node at all can take the pod: the first filter's refusal, None if a node may."""
     return next((refusal for each in FILTERS if (refusal := each.pre_filter(pod, occupancy)) is not None), None)
@@ -87,6 +100,7 @@ def serial(pod: Pod, occupancy: Occupancy) -> bool:
 def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
     """`room`, which lacks what does not fit, without the nodes that the other stateful filters refuse."""
     applying = [each for each in STATEFUL if each.applies(pod, occupancy)]
+    occupancy.work.charge(4 + len(applying) * (10 + room.size // 200))
     if applying and pre_filter(pod, occupancy) is not None:
         return np.zeros_like(room)
     for each in applying:
@@ -99,6 +113,7 @@ def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
 
 def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[Refused]:
     """What the stateful filters say of `open_nodes`: each reason and the nodes that report it."""
+    occupancy.work.charge(60 + len(STATEFUL) * open_nodes.size // 500)
     for each in STATEFUL:
         told = _told(each.refusals(pod, occupancy), several=each.several_reasons)
         refused_by_it = np.zeros_like(open_nodes)

@@ -32,6 +32,7 @@ class PodAffinity(StatefulFilter):
         terms, first = pod.shape.constraints.affinity, first_of_its_kind(pod, occupancy)
         near = occupancy.table.everywhere()
         for term in terms:
+            occupancy.work.charge(15 + len(occupancy.table) // 200)
             near &= occupancy.pods.domains(term.topology_key) >= 0
             if not first:
                 near &= occupancy.pods.by_domain(occupancy.pods.selected(terms, pod), term.topology_key).by_node() > 0
@@ -52,9 +53,12 @@ class PodAntiAffinity(StatefulFilter):
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
         pods = occupancy.pods
+        existing = pods.existing_terms(pod).anti_affinity
         for term in pod.shape.constraints.anti_affinity:
+            occupancy.work.charge(15 + len(occupancy.table) // 200)
             yield Refused(ANTI_AFFINITY, pods.by_domain(pods.selected((term,), pod), term.topology_key).by_node() > 0)
-        for owned, topology_key in pods.existing_terms(pod).anti_affinity:
+        for owned, topology_key in existing:
+            occupancy.work.charge(10 + len(occupancy.table) // 300)
             yield Refused(EXISTING, pods.by_domain(owned, topology_key).by_node() > 0)
 
 

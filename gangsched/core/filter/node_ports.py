@@ -26,4 +26,5 @@ class NodePorts(StatefulFilter):
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
         for port in pod.shape.constraints.ports:
+            occupancy.work.charge(10 + len(occupancy.table) // 300)
             yield Refused(REFUSED, occupancy.pods.by_domain(UsingPort(port), "").by_node() > 0)

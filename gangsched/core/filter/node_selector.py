@@ -50,17 +50,20 @@ def _field(requirement: Requirement, table: NodeTable) -> Bools:
 
 def _matches(requirement: Requirement, column: LabelColumn) -> Bools:
     """Evaluate on the distinct values, then look up; the last entry answers for nodes without the label (code -1)."""
-    verdicts = [_value_matches(requirement, value) for value in column.values]
+    listed = frozenset(requirement.values)
+    match requirement.operator:
+        case "In":
+            verdicts = [value in listed for value in column.values]
+        case "NotIn":
+            verdicts = [value not in listed for value in column.values]
+        case _:
+            verdicts = [_value_matches(requirement, value) for value in column.values]
     verdicts.append(requirement.operator in {"NotIn", "DoesNotExist"})
     return np.array(verdicts, dtype=np.bool_)[column.codes]
 
 
 def _value_matches(requirement: Requirement, value: str) -> bool:
     match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
         case "Exists":
             return True
         case "Gt" | "Lt":

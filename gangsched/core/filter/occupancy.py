@@ -6,10 +6,11 @@ Law: this is all that stateful filters look at. It follows each reservation; one
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.volumes.storage_use import StorageUse
+from gangsched.core.work import Work
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Ints, NodeTable
 
@@ -23,6 +24,7 @@ class Occupancy:
     free: Ints
     pods: PodCounts
     storage: StorageUse
+    work: Work = field(default_factory=Work)
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """`pods[i]`, all of one shape, came to node `nodes[i]` (+1) or left it (-1); the ledger sees to `free`."""
@@ -30,6 +32,13 @@ class Occupancy:
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
                 (self.storage.come if sign > 0 else self.storage.go)(pod, node)
+
+    def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
+        """`pods[i]`, of any shapes, came to node `nodes[i]`."""
+        self.pods.come(pods, nodes)
+        for pod, node in zip(pods, nodes, strict=True):
+            if pod.claims:
+                self.storage.come(pod, node)
 
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
         """`pods[i]`, of any shapes, left node `nodes[i]`; those at the indices `claiming` have claims."""

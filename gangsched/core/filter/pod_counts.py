@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gangsched.core.work import Work
 from gangsched.model.inter_pod import PodTerm, selects
 from gangsched.model.objects import NOTHING, Pod, Shape
 from gangsched.model.pods_by_node import OwnedBy, PodsByNode, Question, ResolvedTerm, Selected, TermOwner
@@ -67,8 +68,9 @@ class ExistingTerms:
 class PodCounts:
     """The pods in each topology domain, with the moves of this plan."""
 
-    def __init__(self, table: NodeTable, pods_by_node: PodsByNode) -> None:
+    def __init__(self, table: NodeTable, pods_by_node: PodsByNode, work: Work | None = None) -> None:
         self.table = table
+        self._work = Work() if work is None else work
         self.eligible: dict[Eligible, Bools] = {}
         self._pods_by_node = pods_by_node
         self._term_owners = dict.fromkeys(pods_by_node.term_owners)
@@ -85,6 +87,24 @@ class PodCounts:
         if shape.constraints.has_terms:
             self._term_owners.update(dict.fromkeys((shape, pod.namespace) for pod in pods))
             self._label_keys |= shape.constraints.keys
+
+    def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
+        """`pods[i]`, of any shapes, came to node `nodes[i]`."""
+        self._moves.append((pods, nodes, 1))
+        owners = {(pod.shape, pod.namespace): None for pod in pods if pod.shape.constraints.has_terms}
+        self._term_owners.update(owners)
+        self._label_keys = self._label_keys.union(*(shape.constraints.keys for shape, _ in owners))
+
+    @property
+    def versions(self) -> Ints:
+        """`versions[node]` of the pods that the snapshot has there."""
+        return self._pods_by_node.versions
+
+    def anti_affinity_keys(self) -> frozenset[str]:
+        """The topology keys of all that keep pods off."""
+        return frozenset(
+            term.topology_key for shape, _ in self._term_owners for term in shape.constraints.anti_affinity
+        )
 
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
         """`pods[i]`, of any shapes, left node `nodes[i]`."""
@@ -107,9 +127,14 @@ class PodCounts:
     def by_domain(self, question: Question, topology_key: str, eligible: Eligible | None = None) -> DomainCounts:
         """The counts by domain of `topology_key` ("": each node is its own), up to date; not to be kept."""
         known = self._counts.get((question, topology_key, eligible))
+        self._work.charge(4 + len(self.table) // 500)
         if known is None:
+            self._work.charge(self._cost_of_start(question))
             known = self._counts[question, topology_key, eligible] = self._start(question, topology_key, eligible)
-        for pods, nodes, sign in self._moves[known.seen :]:
+        moved = self._moves[known.seen :]
+        if moved:
+            self._work.charge(len(moved) + sum(len(pods) for pods, _, _ in moved) * question.cost)
+        for pods, nodes, sign in moved:
             for pod, node in zip(pods, nodes, strict=True):
                 if question.counts(pod):
                     known.add(sign, node)
@@ -120,6 +145,8 @@ class PodCounts:
         """`codes[node]`: the node's domain, -1 without one."""
         if not topology_key:
             return np.arange(len(self.table), dtype=np.int32)
+        if topology_key not in self.table.label_columns:
+            self._work.charge(len(self.table) // 4)
         return self.table.label_column(topology_key).codes
 
     # --- terms ------------------------------------------------------------------------------------------------------
@@ -130,7 +157,13 @@ class PodCounts:
         if known is None:
             known = self._existing[pod.uid] = ExistingTerms()
         if known.seen < len(self._term_owners):
-            for owner in islice(self._term_owners, known.seen, None):
+            owners = list(islice(self._term_owners, known.seen, None))
+            terms = sum(
+                len(each.affinity) + len(each.anti_affinity) + len(each.preferred)
+                for each in (shape.constraints for shape, _ in owners)
+            )
+            self._work.charge(4 * (len(owners) + terms))
+            for owner in owners:
                 self._extend(known, owner, pod)
             known.seen = len(self._term_owners)
         return known
@@ -179,6 +212,10 @@ class PodCounts:
         known = self._pods_by_node.namespaces.items()
         chosen = (name for name, labels in known if selects(term.namespace_selector, labels))
         return frozenset((*chosen, *term.namespaces))
+
+    def _cost_of_start(self, question: Question) -> int:
+        """Units of the first count of a question: each pod on a node that changed since it was last asked."""
+        return 30 + len(self.table) // 60 + self._pods_by_node.stale_pods(question) * question.cost
 
     def _start(self, question: Question, topology_key: str, eligible: Eligible | None) -> DomainCounts:
         codes = self.domains(topology_key)

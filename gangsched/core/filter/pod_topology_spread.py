@@ -32,6 +32,7 @@ class PodTopologySpread(StatefulFilter):
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
         """The reason of each constraint, in their order."""
         for index, constraint in enumerate(pod.shape.constraints.spread):
+            occupancy.work.charge(60 + len(occupancy.table) // 80)
             yield Refused(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
             matching = matching_pods(pod, index, occupancy)
             existing = matching.counts[matching.exists]

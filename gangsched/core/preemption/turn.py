@@ -40,12 +40,10 @@ from gangsched.model.preemption import (
 from gangsched.model.resources import covered
 from gangsched.model.snapshot import Nomination
 
-PODS_A_STEP = 4
-"""Running pods that are looked at in what counts as a step of the plan's search."""
-ATTEMPT_STEPS = 300
+PODS_A_UNIT = 4
+"""Running pods that are looked at in one unit of the plan's work; rounds are charged by themselves."""
+ATTEMPT_UNITS = 1_500
 """What an attempt counts however few pods run, so that a plan makes about 15 small ones."""
-ROUND_STEPS = 20
-"""What a round counts."""
 
 Decide = Callable[[Group], Verdict]
 """Decides one group on the ledger as it is."""
@@ -195,11 +193,11 @@ class Preemptions:
         if why is not None and least <= needed:
             return replace(why, needed=needed) if why.why is Obstacle.TOO_LITTLE else why
         given, columns = self.given, self.columns
+        self.ledger.work.charge(ATTEMPT_UNITS + len(columns) // PODS_A_UNIT)
         attempt = Attempt(
             preemptor, columns, self.ledger, given.settings, promises, given.known.get(preemptor.group.id)
         )
         found = attempt.make_room()
-        self.ledger.search_steps += ATTEMPT_STEPS + len(columns) // PODS_A_STEP + ROUND_STEPS * attempt.rounds
         if isinstance(found, NotHelpful) and kind is not None and found.why is not Obstacle.LATER:
             self._in_vain[kind] = (needed, found)
         return found

@@ -19,6 +19,7 @@ from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import standing, usable
+from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Gang, Group, MatchPolicy, Mode
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
@@ -28,6 +29,8 @@ from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLim
 from gangsched.model.snapshot import Snapshot
 
 LATER: Final = NotReserved(why=NotEntitled.LATER)
+WORK: Final = 9_000
+"""Units for the round on the empty cluster; a group that takes more is no head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,14 @@ class Head:
         return frozenset({pod.namespace for gang in self.gangs for pod in gang.pending})
 
 
-def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None) -> Ledger:
+def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work | None = None) -> Ledger:
     """A ledger to reserve on, of nodes that have only what ends with them; `Ledger(empty=True)` is for reading only.
 
     A gang that needs the room of a DaemonSet's pod never starts, so for it nothing may be kept.
     """
     size = len(snapshot.table)
     nobody = PodsByNode(({},) * size, np.zeros(size, dtype=np.int64), (), snapshot.pods_by_node.namespaces)
-    return Ledger(replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody), policy=policy)
+    return Ledger(replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody), policy=policy, work=work)
 
 
 def head_of(group: Group) -> Head | None:
@@ -182,9 +185,17 @@ def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: f
 
 
 def impossible(head: Head, empty: Ledger) -> NotReserved | None:
-    """Why the head could not be permitted on the empty cluster; None if it could."""
-    if _fits(head, empty):
-        return None
+    """Why the head could not be permitted on the empty cluster; None if it could.
+
+    It comes later if that takes more work than a plan has for it. Raises OutOfWork if this one has less left.
+    """
+    empty.work.reserved(WORK)
+    try:
+        with empty.work.at_most(WORK):
+            if _fits(head, empty):
+                return None
+    except OutOfWork:
+        return LATER
     needs, offers = _in_nodes(head, empty)
     return NotReserved(why=NotEntitled.IMPOSSIBLE, needs=needs, offers=offers)
 
@@ -200,8 +211,10 @@ def _in_nodes(head: Head, empty: Ledger) -> tuple[int, int]:
 
 def _fits(head: Head, empty: Ledger) -> bool:
     checkpoint = empty.checkpoint()
-    _, round_ = run_round(head.group, head.gangs, empty)
-    empty.rollback(checkpoint)
+    try:
+        _, round_ = run_round(head.group, head.gangs, empty)
+    finally:
+        empty.rollback(checkpoint)
     return round_.outcome is RoundOutcome.PERMITTED
 
 

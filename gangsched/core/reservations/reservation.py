@@ -76,10 +76,27 @@ def make_reservations(
     `ledger` is the room now, `empty` that of the nodes with nothing on them. `standing` are what the heads have already
     by the id of the group; only those in `anew` are made anew, None for all.
     """
-    made, others = _Standing(), dict[str, NotReserved]()
     checkpoint = ledger.checkpoint()
+    try:
+        return _make(heads, ledger, empty, timeline, limits, wall_s=wall_s, standing=standing or {}, anew=anew)
+    finally:
+        ledger.rollback(checkpoint)
+
+
+def _make(
+    heads: Sequence[Head],
+    ledger: Ledger,
+    empty: Ledger,
+    timeline: Timeline,
+    limits: ReservationLimits,
+    *,
+    wall_s: float,
+    standing: Mapping[str, Reservation],
+    anew: Container[str] | None,
+) -> tuple[list[Reservation], dict[str, NotReserved]]:
+    made, others = _Standing(), dict[str, NotReserved]()
     for head in heads:
-        found = old = (standing or {}).get(head.group.id)
+        found = old = standing.get(head.group.id)
         if anew is None or head.group.id in anew:
             found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
             if found is not None and old is not None and found.is_as(old):
@@ -96,7 +113,6 @@ def make_reservations(
         if found.placements:
             _reserve(found.placements, ledger)
             timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s)
-    ledger.rollback(checkpoint)
     return made.reservations, others
 
 
@@ -198,14 +214,14 @@ def _reserve(placements: Sequence[Placement], ledger: Ledger) -> None:
 def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Reservation | None:
     """The reservation if all that are expected to end by `at_s` are gone then; None if a round does not permit it."""
     checkpoint = ledger.checkpoint()
-    timeline.release(timeline.ended(at_s), ledger)
-    trial, round_ = run_round(head.group, head.gangs, ledger)
-    found = None
-    if round_.outcome is RoundOutcome.PERMITTED:
-        nodes = _nodes_of(trial.placements, ledger)
-        found = Reservation(head, at_s, nodes, trial.placements)
-    ledger.rollback(checkpoint)
-    return found
+    try:
+        timeline.release(timeline.ended(at_s), ledger)
+        trial, round_ = run_round(head.group, head.gangs, ledger)
+    finally:
+        ledger.rollback(checkpoint)
+    if round_.outcome is not RoundOutcome.PERMITTED:
+        return None
+    return Reservation(head, at_s, _nodes_of(trial.placements, ledger), trial.placements)
 
 
 def find_fence(
@@ -264,8 +280,10 @@ def _fenced(head: Head, empty: Ledger, nodes: Ints) -> Reservation | None:
     names = empty.table.names
     others = frozenset(names) - {names[node] for node in nodes.tolist()}
     checkpoint = empty.checkpoint()
-    trial, round_ = run_round(replace(head.group, avoid=head.group.avoid | others), head.gangs, empty)
-    empty.rollback(checkpoint)
+    try:
+        trial, round_ = run_round(replace(head.group, avoid=head.group.avoid | others), head.gangs, empty)
+    finally:
+        empty.rollback(checkpoint)
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
     chosen = _nodes_of(trial.placements, empty)

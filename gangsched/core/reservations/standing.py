@@ -8,9 +8,10 @@ something else than room, and when others come before it. The ledger is left as 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from math import inf
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from gangsched.core.reservations.records import Records
 from gangsched.core.reservations.reservation import Reservation, make_reservations
 from gangsched.core.reservations.timeline import Columns, Timeline
 from gangsched.core.reserve import Ledger
+from gangsched.core.work import OutOfWork
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group, Placement
 from gangsched.model.plan import Verdict
@@ -30,8 +32,11 @@ from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotEntitled, NotReserved, Reservations, Reserved, Reserving
 from gangsched.model.snapshot import Snapshot
 
+T = TypeVar("T")
 BY_NUMBER: Final = frozenset({NotEntitled.LATER, NotEntitled.NAMESPACE})
 LOOKS: Final = 8
+WORK: Final = 12_000
+"""Units of each plan for reservations (`core.work`)."""
 MISSED_S: Final = 5.0
 """How long ago a promised start is missed: pods take time to go."""
 """Groups of which one plan finds out whether they could start on the empty cluster."""
@@ -40,8 +45,10 @@ MISSED_S: Final = 5.0
 class Standing:
     """Made once a plan; `turn` is told of every verdict, in order, and `result` is what stands after all of them."""
 
-    def __init__(self, reserving: Reserving, snapshot: Snapshot, ledger: Ledger, ready: Iterable[Group]) -> None:
-        """`ready` are the groups whose turn comes in this plan."""
+    def __init__(
+        self, reserving: Reserving, snapshot: Snapshot, ledger: Ledger, ready: Iterable[Group], *, most: float = inf
+    ) -> None:
+        """`ready` are the groups whose turn comes in this plan, `most` the units of work that they take at most."""
         self._given = reserving
         self._snapshot = snapshot
         self._ledger = ledger
@@ -49,6 +56,8 @@ class Standing:
         self._records = Records(reserving, ledger)
         self._left = reserving.made_at_most
         self._looks = LOOKS
+        self._units = WORK
+        self._most = most + WORK / 2
         self._placed: list[tuple[tuple[Placement, ...], float]] = []
         stands = [each for each in reserving.standing if each.group not in reserving.ended]
         self._before = {each.group: each for each in stands}
@@ -95,7 +104,7 @@ class Standing:
     def begin(self) -> None:
         """Make what is stale, or new, of those whose turn does not come in this plan; one is left to it."""
         while self._left > 1 and self._lacking(each for each in self._heads if each not in self._in_turn):
-            if not self._make_next(self._chosen(), but=self._in_turn.keys()):
+            if not self._bounded(lambda: self._make_next(self._chosen(), but=self._in_turn.keys())):
                 return
 
     def turn(self, group: Group, verdict: Verdict) -> Verdict:
@@ -114,8 +123,12 @@ class Standing:
         if placed or verdict.releases:  # what it needs now is for the next plan to see
             self._stale.add(group.id)
             return verdict
-        told = kept_for(group, verdict.needs, self._backfill, self._ledger, wall_s=self._given.wall_s)
-        self._refused(group)
+        told = self._bounded(
+            lambda: kept_for(group, verdict.needs, self._backfill, self._ledger, wall_s=self._given.wall_s)
+        )
+        self._bounded(lambda: self._refused(group))
+        if not self._stands(group.id):
+            self._heads.pop(group.id, None)
         return replace(verdict, kept_for=told) if told is not None else verdict
 
     def _refused(self, group: Group) -> None:
@@ -131,8 +144,6 @@ class Standing:
             self._heads[group.id] = head
             if self._lacking((group.id,)):
                 self._make_next([each for each in self._chosen() if each.group.id == group.id])
-                if not self._stands(group.id):
-                    self._heads.pop(group.id, None)
 
     def _cannot_be_head(self, head: Head) -> NotReserved | None:
         """What is known without a round; None for a group that may be one, or is."""
@@ -148,8 +159,21 @@ class Standing:
 
     def finish(self) -> None:
         """Make anew what is still stale, as far as this plan may."""
-        while self._left and self._lacking(self._heads) and self._make_next(self._chosen()):
-            pass
+        while self._left and self._lacking(self._heads):
+            if not self._bounded(lambda: self._make_next(self._chosen())):
+                return
+
+    def _bounded(self, act: Callable[[], T]) -> T | None:
+        """What `act` returns; None where this plan has no work left for it, nor for others."""
+        work, before = self._ledger.work, self._ledger.work.used
+        try:
+            with work.at_most(min(self._units, max(0, self._most - work.used))):
+                return act()
+        except OutOfWork:
+            self._left = 0
+            return None
+        finally:
+            self._units -= work.used - before
 
     def _stands(self, group_id: str) -> bool:
         return any(each.head.group.id == group_id for each in self._reservations)
@@ -196,20 +220,30 @@ class Standing:
         self._ledger.respect_nominations(head.group.lowest_priority, but=head.group.id)
         each_once = {each.head.group.id: each.head for each in self._reservations} | {head.group.id: head}
         order = sorted(each_once.values(), key=lambda each: rank(each, self._first))
+        has_share = self._ledger.work.left > WORK // 2
         checkpoint = self._ledger.checkpoint()
-        self._ledger.leave_for_promises()  # the timeline has their ends, and what they free is promised
-        with self._ledger.nothing_kept():
-            self._reservations, others = make_reservations(
-                order,
-                self._ledger,
-                self._nothing_runs(),
-                self._ends(),
-                self._given.limits,
-                wall_s=self._given.wall_s,
-                standing=known,
-                anew={head.group.id},
-            )
-        self._ledger.rollback(checkpoint)
+        try:
+            self._ledger.leave_for_promises()  # the timeline has their ends, and what they free is promised
+            with self._ledger.nothing_kept():
+                self._reservations, others = make_reservations(
+                    order,
+                    self._ledger,
+                    self._nothing_runs(),
+                    self._ends(),
+                    self._given.limits,
+                    wall_s=self._given.wall_s,
+                    standing=known,
+                    anew={head.group.id},
+                )
+        except OutOfWork:
+            if not has_share:
+                self._stale.add(head.group.id)
+                raise
+            self._not_reserved[head.group.id] = LATER  # no plan has the work for it
+            self._drop(head.group.id)
+            return True
+        finally:
+            self._ledger.rollback(checkpoint)
         self._not_reserved |= others
         self._lost(others)
         self._backfill = self._bind()
@@ -249,7 +283,7 @@ class Standing:
 
     def _nothing_runs(self) -> Ledger:
         if self._empty is None:
-            self._empty = empty_ledger(self._snapshot, self._ledger.policy)
+            self._empty = empty_ledger(self._snapshot, self._ledger.policy, self._ledger.work)
         return self._empty
 
     def _ends(self) -> Timeline:

@@ -31,6 +31,8 @@ from gangsched.visibility.reviews.rights import Priorities
 from gangsched.visibility.statuses import Refused, invalid
 
 UNNAMED = "placement-review"
+MOST_PLANS = 40
+"""Plans for one question, each as long as one of the loop; about 2 s of a process of its own."""
 
 
 class MakePod(Protocol):
@@ -92,17 +94,23 @@ class Reviewer:
     def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:
         """Plan a group that does not exist, on the present snapshot or a changed one.
 
-        Raises Refused (503) if so many groups come before it that one plan does not reach it.
+        One that takes more work than a plan may do is planned again as the loop would do it. Raises Refused (503) if so
+        many groups come before it that one plan does not reach it, or if it is not decided within `MOST_PLANS`.
         """
         now_s, wall_s = self._clocks.now_s(), self._clocks.wall_s()
         given = self._state.glance_input(group, now_s, wall_s)
         snapshot = change(given.snapshot) if change is not None else given.snapshot
-        changed = replace(given, snapshot=snapshot)
-        made = plan_of(changed, now_s, limits=self._planning.limits, policy=self._planning.policy)
-        verdicts = [each for each in made.verdicts if each.group == group.id]
-        if not verdicts:
-            raise Refused(503, f"{len(made.verdicts)} groups are looked at before it; ask again", retry_after_s=1)
-        return Tried(group, verdicts[0], snapshot)
+        asked = replace(given, snapshot=snapshot)
+        for _ in range(MOST_PLANS):
+            made = plan_of(asked, now_s, limits=self._planning.limits, policy=self._planning.policy)
+            verdicts = [each for each in made.verdicts if each.group == group.id]
+            if verdicts:
+                return Tried(group, verdicts[0], snapshot)
+            if made.unfinished is None or made.unfinished.group != group.id:
+                raise Refused(503, f"{len(made.verdicts)} groups are looked at before it; ask again", retry_after_s=1)
+            asked = replace(asked, unfinished=made.unfinished)
+        told = f"no answer within {MOST_PLANS} plans; ask about fewer pods, or more similar ones"
+        raise Refused(503, told, retry_after_s=60)
 
     def status(self, tried: Tried, about: Hypothetical, review: Review, *, sees_nodes: bool) -> Json:
         """The answer, without suggestions."""

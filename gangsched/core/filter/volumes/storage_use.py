@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from gangsched.core.filter.volumes.claim_needs import ClaimNeeds, Disk, claim_needs, disk_of
 from gangsched.core.filter.volumes.volume_matching import candidates, provisionable, reachable
+from gangsched.core.work import Work
 from gangsched.model.objects import NodeSelectorTerm, Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume
@@ -75,8 +76,9 @@ class Taken:
 class StorageUse:
     """Claims in use, volumes given away, disks attached; as far as this plan has come."""
 
-    def __init__(self, table: NodeTable, storage: Storage) -> None:
+    def __init__(self, table: NodeTable, storage: Storage, work: Work | None = None) -> None:
         self.table = table
+        self._work = Work() if work is None else work
         self.storage = storage
         self._needs: dict[tuple[str, object], ClaimNeeds] = {}
         self._reachable: dict[tuple[NodeSelectorTerm, ...] | None, Bools] = {}
@@ -140,6 +142,7 @@ class StorageUse:
     def limits(self, driver: str) -> Ints | None:
         """`limits[node]` volumes of a driver; None when no node states one."""
         if driver not in self._limits:
+            self._work.charge(len(self.storage.csi_nodes) // 2)
             limits = np.full(len(self.table), NO_LIMIT, dtype=np.int64)
             for name, csi_node in self.storage.csi_nodes.items():
                 if name in self.table.index:
@@ -220,6 +223,7 @@ class StorageUse:
         known = self._matchings.get(needs)
         if known is not None and known[0] == self._version:
             return known[1]
+        self._work.charge(10 + len(needs.unbound) * (10 + len(self.table) // 100))
         allowed = self.table.everywhere()
         picked: dict[str, PickedByNode] = {}
         for claim in needs.unbound:
@@ -237,10 +241,16 @@ class StorageUse:
     def _pick(self, claim: Claim, others: Iterable[PickedByNode]) -> PickedByNode:
         """The smallest volume for the claim on each node, without those picked there for `others`."""
         mine: PickedByNode = {}
-        for volume in candidates(claim, self._of_class.get(claim.storage_class, ()), self._taken.volumes):
-            for node in np.flatnonzero(self.reachable(volume.required)).tolist():
-                if node not in mine and not any(other.get(node) is volume for other in others):
+        lacking = self.table.everywhere()
+        of_class = self._of_class.get(claim.storage_class, ())
+        self._work.charge(2 * len(of_class))
+        for volume in candidates(claim, of_class, self._taken.volumes):
+            nodes = np.flatnonzero(self.reachable(volume.required) & lacking).tolist()
+            self._work.charge(15 + len(self.table) // 500 + len(nodes) // 3)
+            for node in nodes:
+                if not any(other.get(node) is volume for other in others):
                     mine[node] = volume
+                    lacking[node] = False
             if len(mine) == len(self.table):
                 break
         return mine

@@ -1,0 +1,187 @@
+"""Progress: how far several plans have come with one group that takes more work than one plan may do.
+
+Law: it is what a plan would find again by itself, so that forgetting it costs work and nothing else. Members that had a
+node get it again only where it still takes them; why others found none is taken from the plan that looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gangsched.model.gang import Group, Placement, Refusal
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.plan import Unfinished
+from gangsched.model.snapshot import Bools
+
+if TYPE_CHECKING:
+    from gangsched.core.diagnosis import Shortage
+    from gangsched.core.reserve import Ledger
+
+MOST_PLANS = 400
+"""Plans that one decision may take; beyond it something else changes all the time."""
+MOST_IN_VAIN = 3
+"""Plans in a row that may come no further: then a single step takes more than a plan does."""
+
+
+class Progress:
+    """Rounds read `earlier` plans from it and note what they find."""
+
+    def __init__(self, before: Unfinished | None = None) -> None:
+        self._before = before
+        self._scope = before.scope if before is not None else 0
+        self._earlier: Mapping[str, str] = before.placed if before is not None else {}
+        self._resumed: dict[str, str] = {}
+        self._placed: dict[str, str] = {}
+        self._versions = before.versions if before is not None else None
+        self._storage = before.storage if before is not None else None
+        self._failed_earlier: Mapping[str, Refusal] = before.failed if before is not None else {}
+        self._failed: dict[str, Refusal] = {}
+        self.searched = before.searched if before is not None else False
+        self._rooms: dict[tuple[str, Shape], int] = {}
+        self._shortages: dict[Shape, Shortage] = {}
+
+    # --- scopes -----------------------------------------------------------------------------------------------------
+
+    def is_past(self, scope: int) -> bool:
+        """Whether an earlier plan has tried that scope, by number, and gave it up."""
+        return scope < self._scope
+
+    def enter(self, scope: int) -> None:
+        """Try a scope, by number; what was found in another one does not count here."""
+        if scope != self._scope:
+            self._earlier, self._resumed, self._placed, self._scope = {}, {}, {}, scope
+            self._failed_earlier, self._failed, self.searched = {}, {}, False
+
+    # --- members ----------------------------------------------------------------------------------------------------
+
+    def resume(self, pods: Sequence[Pod], ledger: Ledger) -> None:
+        """Reserve the nodes that these pods had in an earlier plan, up to the first that takes its pod no more."""
+        index, earlier = ledger.table.index, self._earlier
+        found = [(pod, index.get(earlier[pod.uid], -1)) for pod in pods if pod.uid in earlier]
+        ledger.work.charge(len(pods) // 4 + 4 * len(found))
+        is_cut = False
+        while found:
+            checkpoint = ledger.checkpoint()
+            known = next((n for n, (_, node) in enumerate(found) if node < 0), None)
+            if known is None:
+                ledger.reserve_many([pod for pod, _ in found], [node for _, node in found])
+                known = self._first_conflict(found, ledger)
+            if known is None:
+                break
+            ledger.rollback(checkpoint)
+            is_cut, found = True, found[:known]  # those behind were placed beside that one
+        names = ledger.table.names
+        self._resumed.update((pod.uid, names[node]) for pod, node in found)
+        self._placed.update(self._resumed)
+        asked = {pod.uid for pod in pods}
+        self._earlier = {} if is_cut else {uid: node for uid, node in earlier.items() if uid not in asked}
+
+    def _first_conflict(self, found: Sequence[tuple[Pod, int]], ledger: Ledger) -> int | None:
+        """The first of these pods, which have their room, whose node does not take it; None if all do."""
+        moved = self._moved(ledger)
+        full: Bools = np.any(ledger.free < 0, axis=0)
+        table = ledger.table
+        for number, (pod, node) in enumerate(found):
+            fit = table.static_fits.get(pod.shape)
+            if fit is None:
+                ledger.room(pod.shape)
+                fit = table.static_fits[pod.shape]
+            if full[node] or not fit.mask[node]:
+                return number
+            looks = moved[node] or (pod.claims and self._storage is not ledger.occupancy.storage.storage)
+            if looks and not ledger.fits_still(pod, table.names[node]):
+                return number
+        return None
+
+    def _moved(self, ledger: Ledger) -> Bools:
+        """`moved[node]`: a pod that came or went since the last plan may keep others off the node."""
+        pods, before = ledger.occupancy.pods, self._versions
+        now = pods.versions
+        if before is None or len(before) != len(now):
+            return ledger.table.everywhere()
+        changed: Bools = before != now
+        moved: Bools = changed.copy()
+        if changed.any():
+            for key in pods.anti_affinity_keys():
+                codes = pods.domains(key)
+                moved |= np.isin(codes, codes[changed & (codes >= 0)])
+        return moved
+
+    def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
+        """The places of the first pods of a run that `resume` has reserved."""
+        storage, found = ledger.occupancy.storage, []
+        for pod in run:
+            node = self._resumed.get(pod.uid)
+            if node is None:
+                break
+            found.append(Placement(pod, node, storage.selected(pod)))
+        return found
+
+    def took(self, placements: Sequence[Placement]) -> None:
+        """Members were placed."""
+        self._placed.update((each.pod.uid, each.node) for each in placements)
+
+    def failures(self, run: Sequence[Pod]) -> list[tuple[Pod, Refusal]] | None:
+        """Why the pods of a run found no node in an earlier plan; None unless that is known of all."""
+        if not run or any(pod.uid not in self._failed_earlier for pod in run):
+            return None
+        return [(pod, self._failed_earlier[pod.uid]) for pod in run]
+
+    def fails(self, failed: Sequence[tuple[Pod, Refusal]]) -> None:
+        """Members found no node."""
+        self._failed.update((pod.uid, refusal) for pod, refusal in failed)
+
+    # --- sums -------------------------------------------------------------------------------------------------------
+
+    def room(self, gang: str, shape: Shape, count: int) -> int | None:
+        """Room for a gang's pods of a shape as of an earlier plan, where it was enough for all `count`."""
+        known = self._before.rooms.get((gang, shape)) if self._before is not None else None
+        return known if known is not None and known >= count else None
+
+    def has_room(self, gang: str, shape: Shape, room: int) -> None:
+        """There is so much room for a gang's pods of a shape, by sums."""
+        self._rooms[gang, shape] = room
+
+    def shortage(self, shape: Shape) -> Shortage | None:
+        """What pods of a shape were short of in an earlier plan."""
+        return self._before.shortages.get(shape) if self._before is not None else None
+
+    def is_short(self, shape: Shape, shortage: Shortage) -> None:
+        """Pods of a shape find no room."""
+        self._shortages[shape] = shortage
+
+    # --- between plans ----------------------------------------------------------------------------------------------
+
+    @property
+    def ends(self) -> bool:
+        """Whether the next plan gives the group up."""
+        before = self._before
+        return before is not None and (before.plans >= MOST_PLANS or before.in_vain >= MOST_IN_VAIN)
+
+    def so_far(self, group: Group, ledger: Ledger) -> Unfinished:
+        """What the next plan goes on from."""
+        before = self._before
+        placed = {**self._earlier, **self._placed}
+        failed = {**self._failed_earlier, **self._failed}
+        rooms = {**(before.rooms if before is not None else {}), **self._rooms}
+        shortages = {**(before.shortages if before is not None else {}), **self._shortages}
+        known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
+        is_further = before is None or (self._scope, known) > (before.scope, before.known)
+        return Unfinished(
+            group=group.id,
+            generation=group.generation,
+            plans=1 if before is None else before.plans + 1,
+            in_vain=0 if is_further or before is None else before.in_vain + 1,
+            known=known,
+            scope=self._scope,
+            placed=placed,
+            failed=failed,
+            rooms=rooms,
+            shortages=shortages,
+            searched=self.searched,
+            versions=ledger.occupancy.pods.versions,
+            storage=ledger.occupancy.storage.storage,
+        )
