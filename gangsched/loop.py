@@ -31,6 +31,9 @@ TURN_EVERY_S = 0.01
 SOONEST_S, TIMES_A_TURN = 0.002, 4.0
 """After a turn that decided nothing the next one comes sooner, for a gang may be whole by then: after four times what
 it took, so that turns take a quarter of the time at most."""
+PASSES = 4
+"""Passes of the event loop after each turn of many, so that a renewal of the Lease, a probe or an answer of the API of
+gangs takes few turns, however busy they are (decision 48): a timer, a request, its answer and who waited for it."""
 LOOK_AHEAD_EVERY_S = 1.0
 BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "failed"}
 
@@ -115,7 +118,8 @@ class Loop:
             self._wake.clear()
             busy = self.turn()
             next_s = began_s + spacing_s(busy=busy, took_s=clock() - began_s)
-            await asyncio.sleep(0)
+            for _ in range(PASSES if busy else 1):
+                await asyncio.sleep(0)
             if not busy and not self._wake.is_set():
                 self._look_ahead()
                 await self._sleep()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gangsched.core.cycle import Limits
-from gangsched.loop import LOOK_AHEAD_EVERY_S, MESSAGES_PER_TURN, TURN_EVERY_S, Loop, Ports, spacing_s
+from gangsched.loop import LOOK_AHEAD_EVERY_S, MESSAGES_PER_TURN, PASSES, TURN_EVERY_S, Loop, Ports, spacing_s
 from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
 from gangsched.model.protocol import (
     Applied,
@@ -254,3 +254,28 @@ async def test_a_standby_sleeps_whatever_is_due(bench: Bench) -> None:
     assert turns <= 2
     bench.loop.stop()
     await running
+
+
+async def test_busy_turns_leave_the_event_loop_to_others(bench: Bench) -> None:
+    """Others make four passes for each turn that has more to do, so that a renewal of the Lease takes few turns."""
+    turns, passes = 0, 0
+
+    def turn() -> bool:
+        nonlocal turns
+        turns += 1
+        if turns == 20:
+            bench.loop.stop()
+        return True
+
+    async def others() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    bench.loop.turn = turn  # type: ignore[method-assign]
+    bench.loop._messages.extend([Applied(node("b"))] * MESSAGES_PER_TURN)  # without a pause between turns
+    task = asyncio.create_task(others())
+    await bench.loop.run()
+    task.cancel()
+    assert passes >= PASSES * (turns - 1)
