@@ -24,7 +24,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.preemption import Preemption
 from gangsched.state.scheduling import SchedulingState
 
-EVERYTHING = Limits(groups=100_000, pods=1_000_000, search_steps=10_000_000)
+EVERYTHING = Limits(groups=100_000, pods=1_000_000, work=10**12)
 
 
 def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPolicy | None = None) -> list[str]:
