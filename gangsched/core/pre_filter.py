@@ -103,7 +103,11 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tup
     room = sum(min(count, rooms[shape]) for shape, count in counts.items())
     if room >= needed:
         return None
-    shape = min(counts, key=lambda each: rooms[each] - counts[each])
+    empty_rooms = {shape: diagnosis.empty_room(shape, group, totals) for shape in counts}
+    empty_room = sum(min(count, empty_rooms[shape]) for shape, count in counts.items())
+    # What not even the empty cluster takes is the cause; other shapes may be shorter of room only for now.
+    short_of = empty_rooms if empty_room < needed else rooms
+    shape = min(counts, key=lambda each: short_of[each] - counts[each])
     first = next(pod for pod in pods if pod.shape is shape)
     if shape.unsupported:
         return messages.unsupported(first), ()
@@ -113,7 +117,7 @@ def _room_short(gang: Gang, group: Group, ledger: Ledger, totals: Ledger) -> tup
         diagnosis.shortage(shape, group, ledger, totals),
         room=room,
         needed=needed,
-        empty_room=sum(min(count, diagnosis.empty_room(each, group, totals)) for each, count in counts.items()),
+        empty_room=empty_room,
         alike=len(counts) == 1,
         nodes=messages.why_no_node(first, group, ledger, filled=True),
     )
