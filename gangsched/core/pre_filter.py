@@ -108,19 +108,23 @@ def _room_short(
     rooms, room = _rooms(gang, counts, needed, group, ledger, progress)
     if room >= needed:
         return None
-    shape = min(rooms, key=lambda each: rooms[each] - counts[each])
+    # What not even the empty cluster takes is the cause; other shapes may be shorter of room only for now. Of too many
+    # shapes it is not summed, and not said that they never fit.
+    is_summed = len(counts) <= SHAPES_SUMMED
+    empty_rooms = {each: diagnosis.empty_room(each, group, totals) for each in counts} if is_summed else {}
+    empty_room = sum(min(counts[each], number) for each, number in empty_rooms.items()) if is_summed else needed
+    short_of = empty_rooms if empty_room < needed else rooms
+    shape = min(short_of, key=lambda each: short_of[each] - counts[each])
     first = next(pod for pod in pods if pod.shape is shape)
     if shape.unsupported:
         return messages.unsupported(first), ()
-    short = diagnosis.shortage(shape, group, ledger, totals)
-    empty = (min(count, diagnosis.empty_room(each, group, totals)) for each, count in counts.items())
     refusal = messages.no_room_for_all(
         gang,
         first,
-        short,
+        diagnosis.shortage(shape, group, ledger, totals),
         room=room,
         needed=needed,
-        empty_room=sum(empty) if len(counts) <= SHAPES_SUMMED else needed,  # then it is not said that it never fits
+        empty_room=empty_room,
         alike=len(counts) == 1,
         nodes=messages.why_no_node(first, group, ledger, filled=True),
     )

@@ -141,6 +141,7 @@ def _spec(record: GangRecord) -> Json | None:
         "shared GPUs": spec.constraints.allow_shared,
         "GPU product": "same" if spec.constraints.same_product else "any",
         "topology": spec.constraints.topology,
+        "preemption delay": spec.preemption_delay_s,
     }
     return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}
 

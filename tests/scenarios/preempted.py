@@ -26,6 +26,8 @@ class Preempted:
 
     deeds: list[tuple[str, str, str]] = field(default_factory=list)
     _seen: set[tuple[str, str, str]] = field(default_factory=set)
+    #: What each nominated pod was refused for before, until it is told that it preempts.
+    _before: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def pod_changed(self, pod: Object) -> None:
         """Take in a change of a pod."""
@@ -42,8 +44,11 @@ class Preempted:
             refusal: Object = next(
                 (each for each in status.get("conditions") or () if each["type"] == "PodScheduled"), {}
             )
+            told = refusal.get("reason", "Preempting"), refusal.get("message", "")
+            if told[0] == "Preempting":
+                self._before[meta["uid"]] = told
             self._add("cleared", pod, not node)
-            self._add("refused", pod, refusal.get("reason", "Preempting") != "Preempting")
+            self._add("refused", pod, told[0] != "Preempting" and told != self._before.setdefault(meta["uid"], told))
 
     def _add(self, deed: str, pod: Object, done: bool, node: str = "") -> None:
         meta = pod["metadata"]

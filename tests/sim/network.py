@@ -194,9 +194,12 @@ class Network:
             data += data
 
         def arrives() -> None:
-            if wire.deliver(data) and change is not None:
+            def reads() -> None:
+                if change is not None:
+                    self.witness.told(wire.peer, change)
+
+            if wire.deliver(data, reads) and change is not None:
                 self.trace.add(f"{wire.peer.name} <- {change.type} {resource} {change.key} at {change.version}")
-                self.witness.told(wire.peer, change)
 
         self._later(wire, self.timeline.now_s + self.latency_s() + wire.peer.lag_s(resource), arrives)
 
@@ -256,11 +259,14 @@ class Wire(asyncio.Transport):
 
     # --- what the network does ------------------------------------------------------------------------------------
 
-    def deliver(self, data: bytes) -> bool:
-        """Hand bytes to the process; false if nobody takes them."""
+    def deliver(self, data: bytes, on_read: Callable[[], object] = lambda: None) -> bool:
+        """Hand bytes to the process; false if nobody takes them.
+
+        `on_read` is called once the process reads them: a reset while it is paused discards what it has not read.
+        """
         if self._is_closed or not self.peer.runs:
             return False
-        self._loop.call_soon(self._receive, data)
+        self._loop.call_soon(self._receive, data, on_read)
         self.peer.heard += 1
         return True
 
@@ -269,9 +275,10 @@ class Wire(asyncio.Transport):
         if self.peer.runs:
             self._end(ConnectionResetError(104, "Connection reset by peer"))
 
-    def _receive(self, data: bytes) -> None:
+    def _receive(self, data: bytes, on_read: Callable[[], object]) -> None:
         if not self._is_closed:
             self._protocol.data_received(data)
+            on_read()
 
     def _end(self, error: Exception | None) -> None:
         if self._is_closed:

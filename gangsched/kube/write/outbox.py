@@ -27,7 +27,7 @@ from gangsched.kube.write.writer import UNLIMITED, Due, Kind, Level, Namespaced,
 
 V = TypeVar("V", bound=Namespaced)
 
-ONLY_OF_UNBOUND = "gangsched may only say that an unbound pod is not scheduled"
+ONLY_OF_UNBOUND = "gangsched may only say that an unbound pod of its own is not scheduled"
 """In the refusal of our admission policy; of what it means we write nothing else that it would refuse."""
 
 
