@@ -239,7 +239,10 @@ class Daemon:
         stands_by = self._leadership is not None and not self._leads()
         if "podgroups" not in missing and (not pod_groups.is_followed() or (stands_by and not pod_groups.is_live())):
             missing.append("podgroups")
-        if self.settings.visibility_port and (self._visibility_server is None or not self._visibility_server.is_open):
+        served = self._visibility_server
+        # A standby is ready without the first certificate, which only a leader makes. Otherwise a rollout that turns
+        # the API on would never end: an old replica without the API leads, and stays until the new one is ready.
+        if self.settings.visibility_port and (served is None or not (served.is_open or served.awaits_leader)):
             missing.append("visibility")
         return missing
 

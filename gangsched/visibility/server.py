@@ -86,6 +86,11 @@ class Server:
         """Whether connections are taken: there is a certificate."""
         return self._connections.tls is not None
 
+    @property
+    def awaits_leader(self) -> bool:
+        """Whether a standby has no certificate because no leader has made the first one (`Identity.awaits_leader`)."""
+        return self._identity.awaits_leader
+
     @asynccontextmanager
     async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
         """Serve while the block runs who connects to `listener`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from control_plane.errors import ControlPlaneError
 
 from tests.real_node.stage import NAMESPACE, Stage, gang, step
 
@@ -15,6 +16,14 @@ INSTALL = ("upgrade", "--install", "gangsched", str(ROOT / "charts/gangsched"), 
 WAIT = ("--create-namespace", "--wait", "--timeout", "120s")
 
 
+def helm(stage: Stage, *words: str | Path) -> None:
+    """Run Helm; a failure says how the replicas are, too."""
+    try:
+        stage.cluster.helm(*words, within_s=150.0)
+    except ControlPlaneError as error:
+        raise AssertionError(f"{error}\n{stage.told()}") from error
+
+
 def test_helm(stage: Stage) -> None:
     """Pods that wait over the change of the installation are placed by the new one."""
     with step("uninstall what kubectl installed"):
@@ -23,15 +32,15 @@ def test_helm(stage: Stage) -> None:
         stage.cluster.kubectl("delete", "-k", ROOT / "overlays/visibility", "--ignore-not-found", *spared)
         stage.apply(*gang("between", 2))
     with step("helm upgrade --install --wait"):
-        stage.cluster.helm(*INSTALL, *WAIT, within_s=150.0)
+        helm(stage, *INSTALL, *WAIT)
         stage.until(lambda: len(stage.running("between-")) == 2, "the gang that waited")
     with step("helm upgrade with another setting and the API of gangs"):
         other = ("--set", "settings.log_format=console", "--set", "visibility.enabled=true")
-        stage.cluster.helm(*INSTALL, *WAIT, *other, within_s=150.0)
+        helm(stage, *INSTALL, *WAIT, *other)
         stage.apply(*gang("upgraded", 2))
         stage.until(lambda: len(stage.running("upgraded-")) == 2, "a gang after the upgrade")
     with step("helm uninstall"):
-        stage.cluster.helm("uninstall", "gangsched", "--namespace", NAMESPACE, "--wait", within_s=150.0)
+        helm(stage, "uninstall", "gangsched", "--namespace", NAMESPACE, "--wait")
         assert len(stage.running("upgraded-")) == 2, "an uninstall ends no work"
         stage.until(lambda: not stage.pods(namespace=NAMESPACE), "no replicas")
     stage.cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=true")

@@ -43,11 +43,14 @@ class Identity:
     ) -> None:
         """`namespace` is that of Service and Secret."""
         self._calls, self._files, self._leads, self._wall_s, self._warn = calls, files, leads, wall_s, warn
+        #: A standby found the Secret and no certificate in it: only a leader can make one.
+        self.awaits_leader = False
         self._path = f"/api/v1/namespaces/{namespace}/secrets/{SECRET}"
         self._names = [f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}.svc.cluster.local"]
 
     async def look(self) -> Serving | None:
         """What to serve with now; None if there is nothing yet."""
+        self.awaits_leader = False
         if self._files is not None:
             return self._of_files(self._files)
         answer = await self._calls("GET", self._path)
@@ -57,6 +60,7 @@ class Identity:
             return None
         serving, now = _read(answer.body), utc(self._wall_s())
         if not self._leads():
+            self.awaits_leader = serving is None
             return serving
         if serving is None or not lasts(serving, self._names, now):
             before = newest_authority(serving.authority, now) if serving is not None else ""

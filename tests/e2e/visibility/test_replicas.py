@@ -59,6 +59,27 @@ def until(found: Callable[[], bool], *, within_s: float = 60.0) -> float:
         time.sleep(0.1)
 
 
+def test_a_rollout_that_turns_the_api_on_ends(plane: ControlPlane, api: Api) -> None:
+    """A replica with the API becomes ready beside a leader without it, which makes no certificate; then it serves."""
+    (port,) = free_ports(1)
+    apply_visibility(api, port)
+    make.create_all(api, [make.released_lease()])
+    elect = {"GANGSCHED_LEADER_ELECT": "true"}
+    with ExitStack() as stack:
+        old = Daemon(plane, environment=elect, log_path=plane.logs / "old.log")
+        new = serving(plane, port, **elect)
+        stack.callback(old.kill)
+        stack.callback(new.kill)
+        old.start()
+        until(lambda: bool(api.get(LEASE)["spec"].get("holderIdentity")))
+        new.start()
+        assert not api.get(SECRET).get("data"), "nobody made a certificate yet"
+        old.stop()
+        await_available(api)
+        new.stop()
+    api.delete(LEASE)
+
+
 def test_leader_standby_and_nobody(plane: ControlPlane, api: Api) -> None:
     """A standby shows what the leader told, and says that it is one; without any, one command mends the cluster."""
     ports = free_ports(2)

@@ -70,6 +70,24 @@ async def test_the_leader_makes_a_certificate_and_all_serve_with_it() -> None:
     assert cluster.writes == []
 
 
+async def test_a_standby_knows_that_only_a_leader_can_make_the_first_certificate() -> None:
+    """Not where the Secret cannot be read, and no longer once a leader made it."""
+    cluster = Cluster()
+    cluster.leads = False
+    standby = cluster.identity()
+    cluster.refuses = {SECRET}
+    await standby.look()
+    assert not standby.awaits_leader
+    cluster.refuses = set()
+    await standby.look()
+    assert standby.awaits_leader
+    cluster.leads = True
+    await cluster.identity().look()
+    cluster.leads = False
+    assert await standby.look() is not None
+    assert not standby.awaits_leader
+
+
 async def test_it_is_renewed_in_time_and_the_authority_before_stays_trusted() -> None:
     """At every moment the API server believes what is shown; old authorities do not add up."""
     cluster = Cluster()
