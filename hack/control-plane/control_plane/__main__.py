@@ -33,6 +33,7 @@ def arguments() -> argparse.Namespace:
     many: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("--feature-gate", type=gate, metavar="NAME=true", help="repeatable", **many)
     parser.add_argument("--runtime-config", metavar="GROUP/VERSION=true", help="switch on an API; repeatable", **many)
+    parser.add_argument("--version", default="", metavar="RELEASE", help="of Kubernetes, such as 1.37 (default: 1.36)")
     parser.add_argument("--for-load", action="store_true", help="no limit on requests in flight")
     parser.add_argument("--workdir", type=Path, metavar="DIR", help="keep data and logs here (default: temporary)")
     return parser.parse_args()
@@ -56,6 +57,7 @@ def main() -> int:
         feature_gates=dict(asked.feature_gate),
         runtime_config=asked.runtime_config,
         for_load=asked.for_load,
+        release=asked.version,
     )
     try:
         with plane:

@@ -12,7 +12,8 @@ from control_plane.errors import ControlPlaneError
 from control_plane.pki import FRONT_PROXY, Pki
 
 #: Where build.py puts the binaries: this package is installed in place (editable), so the checkout is above it.
-BIN = Path(__file__).resolve().parents[3] / ".cache" / "control-plane" / "bin"
+CACHE = Path(__file__).resolve().parents[3] / ".cache" / "control-plane"
+BIN = CACHE / "bin"
 STAGES = Path(__file__).with_name("stages.yaml")
 
 ETCD, APISERVER = "etcd", "kube-apiserver"
@@ -34,7 +35,10 @@ leaderElection: {leaderElect: false}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Paths and ports (on 127.0.0.1) of one control plane."""
+    """Paths and ports (on 127.0.0.1) of one control plane.
+
+    `release` is such as "1.37": of Kubernetes, where it is not the one that is built by default.
+    """
 
     workdir: Path
     pki: Pki
@@ -44,12 +48,18 @@ class Layout:
     runtime_config: Sequence[str] = ()
     disable_admission: Sequence[str] = ()
     for_load: bool = False
+    release: str = ""
 
     def gates(self) -> list[str]:
         """The feature gates as a flag; all Kubernetes components know one another's gates."""
         if not self.feature_gates:
             return []
         return ["--feature-gates=" + ",".join(f"{k}={str(v).lower()}" for k, v in self.feature_gates.items())]
+
+
+def binary(name: str, release: str = "") -> Path:
+    """Where build.py puts a component; only those of Kubernetes differ from release to release."""
+    return (CACHE / release / "bin" if name in {APISERVER, KCM, SCHEDULER} else BIN) / name
 
 
 def etcd(layout: Layout) -> list[str]:
@@ -74,7 +84,7 @@ def apiserver(layout: Layout) -> list[str]:
     """RBAC, client certificates and the aggregation layer as in a real cluster; no kubelets, no cloud."""
     port, pki = layout.ports[APISERVER], layout.pki
     argv = [
-        str(BIN / APISERVER),
+        str(binary(APISERVER, layout.release)),
         f"--etcd-servers=http://127.0.0.1:{layout.ports[ETCD]}",
         f"--cert-dir={layout.workdir / 'pki'}",
         "--bind-address=127.0.0.1",
@@ -114,7 +124,7 @@ def apiserver(layout: Layout) -> list[str]:
 def controller_manager(layout: Layout) -> list[str]:
     """All controllers but those that need heartbeats or addresses of nodes: kwok's nodes have none."""
     return [
-        str(BIN / KCM),
+        str(binary(KCM, layout.release)),
         f"--kubeconfig={layout.kubeconfig}",
         f"--root-ca-file={layout.pki.ca}",
         f"--service-account-private-key-file={layout.pki.sa_key}",
@@ -142,16 +152,17 @@ def scheduler(layout: Layout, template: Path | None) -> list[str]:
             raise ControlPlaneError(f"{template} must say `{hint}`, or the scheduler finds no API server.")
     config = layout.workdir / "kube-scheduler.yaml"
     config.write_text(text.replace("@KUBECONFIG@", str(layout.kubeconfig)))
-    return [str(BIN / SCHEDULER), f"--config={config}", *_serving(layout, SCHEDULER), *layout.gates()]
+    program = str(binary(SCHEDULER, layout.release))
+    return [program, f"--config={config}", *_serving(layout, SCHEDULER), *layout.gates()]
 
 
-def kwok(layout: Layout) -> list[str]:
-    """Fake kubelets for all nodes; its address serves only its health."""
+def kwok(layout: Layout, more: Path | None) -> list[str]:
+    """Fake kubelets for all nodes; its address serves only its health. `more`: a file of further stages."""
     return [
         str(BIN / KWOK),
         f"--kubeconfig={layout.kubeconfig}",
         "--manage-all-nodes=true",
-        f"--config={STAGES}",
+        *(f"--config={stages}" for stages in (STAGES, more) if stages),
         f"--server-address=127.0.0.1:{layout.ports[KWOK]}",
         "--node-lease-duration-seconds=0",
     ]

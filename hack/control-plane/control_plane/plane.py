@@ -33,12 +33,14 @@ class ControlPlane:
     """etcd and kube-apiserver, and on demand kube-controller-manager, kube-scheduler and kwok, on free local ports.
 
     `workdir`: where data, certificates and logs go; kept at the end. None: a temporary directory, removed at the end.
+    `kwok`: True, or the path of further stages, which are played beside those of every test.
     `scheduler`: True, or the path of a `kubescheduler.config.k8s.io/v1` file with the placeholder `@KUBECONFIG@`.
     `feature_gates` go to all Kubernetes components; `runtime_config` is such as `scheduling.k8s.io/v1alpha2=true`.
     `disable_admission`: None means what fits the rest. ServiceAccount when there is no controller manager, since it
     would refuse every pod of a namespace whose `default` account nobody makes; and always TaintNodesByCondition, since
     it taints every new node `not-ready` and only the node lifecycle controller, which kwok's nodes cannot feed, takes
-    that away. `for_load` lifts the API server's limits on requests in flight.
+    that away. `for_load` lifts the API server's limits on requests in flight. `release`: of Kubernetes, such as "1.37",
+    where it is not the one that is built by default.
     """
 
     def __init__(
@@ -46,13 +48,14 @@ class ControlPlane:
         workdir: Path | None = None,
         *,
         kcm: bool = False,
-        kwok: bool = False,
+        kwok: bool | Path = False,
         scheduler: bool | Path = False,
         feature_gates: Mapping[str, bool] | None = None,
         runtime_config: Sequence[str] = (),
         disable_admission: Sequence[str] | None = None,
         for_load: bool = False,
         ready_timeout_s: float = 240.0,
+        release: str = "",
     ) -> None:
         if disable_admission is None:
             disable_admission = ["TaintNodesByCondition", *([] if kcm else ["ServiceAccount"])]
@@ -60,6 +63,7 @@ class ControlPlane:
         self.feature_gates = dict(feature_gates or {})
         self.runtime_config = tuple(runtime_config)
         self.for_load = for_load
+        self.release = release
         self._kcm, self._kwok, self._scheduler = kcm, kwok, scheduler
         self._given_workdir = workdir
         self._ready_timeout_s = ready_timeout_s
@@ -223,13 +227,14 @@ class ControlPlane:
 
     def _names(self) -> list[str]:
         """The components asked for, in the order of their start."""
-        wanted = {KCM: self._kcm, SCHEDULER: bool(self._scheduler), KWOK: self._kwok}
+        wanted = {KCM: self._kcm, SCHEDULER: bool(self._scheduler), KWOK: bool(self._kwok)}
         return [ETCD, APISERVER, *(name for name, want in wanted.items() if want)]
 
     def _check_binaries(self) -> None:
-        missing = [name for name in self._names() if not (components.BIN / name).exists()]
+        missing = [name for name in self._names() if not components.binary(name, self.release).exists()]
         if missing:
-            raise ControlPlaneError(f"{' and '.join(missing)} not built yet: run `make control-plane` first.")
+            command = "make control-plane" + (f" VERSION={self.release}" if self.release else "")
+            raise ControlPlaneError(f"{' and '.join(missing)} not built yet: run `{command}` first.")
 
     def _lay_out(self, workdir: Path) -> Layout:
         """Choose ports, make certificates and the admin's kubeconfig."""
@@ -243,6 +248,7 @@ class ControlPlane:
             runtime_config=self.runtime_config,
             disable_admission=self.disable_admission,
             for_load=self.for_load,
+            release=self.release,
         )
         kubeconfig.write(
             layout.kubeconfig,
@@ -265,7 +271,7 @@ class ControlPlane:
             case components.SCHEDULER:
                 return components.scheduler(layout, self._scheduler if isinstance(self._scheduler, Path) else None)
             case components.KWOK:
-                return components.kwok(layout)
+                return components.kwok(layout, self._kwok if isinstance(self._kwok, Path) else None)
             case _:
                 raise ControlPlaneError(f"There is no component {name!r}.")
 

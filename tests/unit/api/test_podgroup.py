@@ -57,7 +57,7 @@ def test_absent_and_zero_values_are_no_problem() -> None:
     ("policy", "min_member"),
     [({"gang": {"minCount": 4}}, 4), ({"basic": {}}, 0), ({}, None), (None, None), ({"gang": {}}, None)],
 )
-@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1"])
+@pytest.mark.parametrize("version", ["v1alpha2", "v1alpha3", "v1beta1"])
 def test_native_policy_is_a_minimum(policy: object, min_member: int | None, version: str) -> None:
     """I3: a native gang policy gives its minCount, the basic policy 0, whatever version serves it."""
     group = parse_pod_group(body({"schedulingPolicy": policy}, f"{NATIVE}/{version}"))

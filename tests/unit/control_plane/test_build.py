@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +29,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setitem(sys.modules, spec.name, module)
     spec.loader.exec_module(module)
     cache = tmp_path / "cache"
-    for name, path in {"CACHE": cache, "BIN": cache / "bin", "STAMPS": cache / "stamps", "LOG": cache / "log"}.items():
+    for name, path in {"CACHE": cache, "LOG": cache / "log"}.items():
         monkeypatch.setattr(module, name, path)
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -37,6 +38,12 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}/usr/bin{os.pathsep}/bin")
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     return module
+
+
+def bin_of(build: ModuleType, release: str = "") -> Path:
+    """The folder of the binaries."""
+    cache: Path = build.CACHE
+    return cache / release / "bin"
 
 
 def test_the_versions_come_from_go_mod(build: ModuleType) -> None:
@@ -63,27 +70,70 @@ def test_what_is_built_on_demand_is_not_built_by_default(
     monkeypatch.setattr(sys, "argv", ["build.py"])
     assert build.main() == 0
     for target in build.ON_DEMAND:
-        assert not (build.BIN / target.name).exists()
+        assert not target.binary.exists()
         monkeypatch.setattr(sys, "argv", ["build.py", target.name])
         assert build.main() == 0
-        assert (build.BIN / target.name).read_text() == f"{target.package}\n"
+        assert target.binary.read_text() == f"{target.package}\n"
         assert target.version in capsys.readouterr().out
+
+
+def test_another_release_is_built_beside_the_first(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--version 1.37` builds Kubernetes of its own go.mod into a folder of its own, and leaves the rest as it is."""
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    (assets / "kube-scheduler").write_text("of whatever release")
+    (assets / "kube-scheduler").chmod(0o755)
+    build.build(list(build.TARGETS))
+    before = {path.name: path.stat().st_mtime_ns for path in bin_of(build).iterdir()}
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+    monkeypatch.setattr(sys, "argv", ["build.py", "--version", "1.37", "kube-apiserver", "kube-scheduler", "e2e"])
+    assert build.main() == 0
+    assert {path.name: path.stat().st_mtime_ns for path in bin_of(build).iterdir()} == before
+    assert {path.name: path.read_text() for path in bin_of(build, "1.37").iterdir()} == {
+        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver\n",
+        "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler\n",
+        "e2e": "gangsched.dev/hack/control-plane/kubernetes-1.37/e2e\n",
+    }
+    built = {target.name: target for target in (*build.targets("1.37"), *build.on_demand("1.37"))}
+    assert "version.gitMinor=37" in built["kube-apiserver"].ldflags
+    assert built["e2e"].version == built["kube-scheduler"].version
+    monkeypatch.setattr(sys, "argv", ["build.py", "--version", "1.37", "helm"])
+    with pytest.raises(SystemExit):  # what is of no release of Kubernetes has no second one
+        build.main()
+
+
+def test_a_program_of_ours_is_built_again_when_its_source_changes(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stamp of a target whose main package lies beside its go.mod covers that source."""
+    (e2e,) = build.on_demand("1.37")
+    here = tmp_path / "here"
+    shutil.copytree(build.HERE / e2e.folder, here / e2e.folder)
+    monkeypatch.setattr(build, "HERE", here)
+    (scheduler,) = [target for target in build.targets("1.37") if target.name == "kube-scheduler"]
+    before, of_scheduler = e2e.stamp(), scheduler.stamp()
+    with (here / e2e.folder / "e2e" / "main.go").open("a") as main:
+        main.write("// changed\n")
+    assert e2e.stamp() != before
+    assert scheduler.stamp() == of_scheduler
 
 
 def test_a_second_build_does_nothing(build: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     """What is built stays; a changed flag, sum or version builds it anew."""
     targets = list(build.TARGETS)
     build.build(targets)
-    assert {path.name for path in build.BIN.iterdir()} == {target.name for target in targets}
-    assert (build.BIN / "kwok").read_text() == "sigs.k8s.io/kwok/cmd/kwok\n"
+    assert {path.name for path in bin_of(build).iterdir()} == {target.name for target in targets}
+    assert (bin_of(build) / "kwok").read_text() == "sigs.k8s.io/kwok/cmd/kwok\n"
     capsys.readouterr()
     build.build(targets)
     assert capsys.readouterr().out.count("\n") == 1
-    (build.STAMPS / "kwok").write_text("of another go.sum")
+    build.KWOK.stamp_file.write_text("of another go.sum")
     build.build(targets)
     told = capsys.readouterr().out
     assert "[1/1] kwok: done" in told
-    assert "etcd" not in told.replace(str(build.BIN), "")
+    assert "etcd" not in told.replace(str(bin_of(build)), "")
 
 
 def test_a_failed_build_leaves_the_old_binary_or_none(build: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +141,7 @@ def test_a_failed_build_leaves_the_old_binary_or_none(build: ModuleType, monkeyp
     monkeypatch.setenv("FAKE_GO_FAILS", "1")
     with pytest.raises(build.BuildError, match=r"Building etcd failed: main.go:1:2: it does not compile"):
         build.build(list(build.TARGETS))
-    assert list(build.BIN.iterdir()) == []
+    assert list(bin_of(build).iterdir()) == []
     assert not build.up_to_date(build.TARGETS[0])
 
 
@@ -106,13 +156,13 @@ def test_kubebuilder_assets_are_used_for_what_they_hold(
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
     etcd, apiserver = build.TARGETS[:2]
     build.build([etcd, apiserver])
-    assert (build.BIN / "etcd").read_text() == "ready-made"
-    assert not (build.BIN / "kube-apiserver").is_symlink()
+    assert (bin_of(build) / "etcd").read_text() == "ready-made"
+    assert not (bin_of(build) / "kube-apiserver").is_symlink()
     assert build.up_to_date(etcd)
     monkeypatch.delenv("KUBEBUILDER_ASSETS")
     assert not build.up_to_date(etcd)
     build.build([etcd])
-    assert (build.BIN / "etcd").read_text() == "go.etcd.io/etcd/server/v3\n"
+    assert (bin_of(build) / "etcd").read_text() == "go.etcd.io/etcd/server/v3\n"
     assert (assets / "etcd").read_text() == "ready-made"
 
 

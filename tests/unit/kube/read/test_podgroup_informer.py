@@ -26,7 +26,14 @@ from tests.unit.kube.fakes import FakeTime, compact, line, settle
 GROUP = "scheduling.x-k8s.io"
 API = f"/apis/{GROUP}"
 ABSENT = ApiFault(404, "NotFound", "the server could not find the requested resource")
+NATIVE = "/apis/scheduling.k8s.io"
+PRIORITY_CLASSES, POD_GROUPS = {"name": "priorityclasses"}, {"name": "podgroups"}
 SERVED: dict[str, Any] = {
+    # Kubernetes 1.37 with two versions of native gangs switched on: the group's own first version has none.
+    NATIVE: {"versions": [{"version": "v1"}, {"version": "v1beta1"}, {"version": "v1alpha3"}]},
+    f"{NATIVE}/v1": {"resources": [PRIORITY_CLASSES]},
+    f"{NATIVE}/v1beta1": {"resources": [{"name": "workloads"}, POD_GROUPS, {"name": "podgroups/status"}]},
+    f"{NATIVE}/v1alpha3": {"resources": [{"name": "compositepodgroups"}, POD_GROUPS]},
     API: {"versions": [{"version": "v1alpha1"}]},
     f"{API}/v1alpha1": {"resources": [{"name": "podgroups"}]},
 }
@@ -106,14 +113,14 @@ class Kopf:
 class Following:
     """An informer at work on a virtual clock, and what it told."""
 
-    def __init__(self) -> None:
+    def __init__(self, api_group: str = GROUP) -> None:
         self.server, self.kopf, self.time = Server(), Kopf(), FakeTime()
         self.messages: list[Message] = []
         self.informer = PodGroupInformer(
             cast(ApiClient, self.server),
             self.messages.append,
             warn=silent,
-            api_groups=(GROUP,),
+            api_groups=(api_group,),
             backlog_bound=asyncio.Event(),
             follow=self.kopf.follow,
             now=self.time.now,
@@ -137,14 +144,23 @@ class Following:
 
 
 @asynccontextmanager
-async def following() -> AsyncIterator[Following]:
+async def following(api_group: str = GROUP) -> AsyncIterator[Following]:
     """An informer that has listed and waits before it starts kopf."""
-    parts = Following()
+    parts = Following(api_group)
     running = asyncio.create_task(parts.informer.run())
     await settle()
     yield parts
     running.cancel()
     await asyncio.wait({running})
+
+
+async def test_native_pod_groups_are_read_in_the_first_version_that_has_them() -> None:
+    """Of Kubernetes 1.37 that is v1beta1, before v1alpha3; v1 has only PriorityClasses."""
+    async with following("scheduling.k8s.io") as run:
+        assert [path.partition("?")[0] for path in run.server.watches] == [f"{NATIVE}/v1beta1/podgroups"]
+        assert run.names() == {"old"}
+        (listed,) = [message for message in run.messages if isinstance(message, Replaced)]
+        assert [found.version for found in listed.items if isinstance(found, PodGroup)] == ["v1beta1"]
 
 
 async def test_changes_are_heard_before_kopf_listens() -> None:
