@@ -71,8 +71,11 @@ types: install ## Check types (mypy --strict)
 imports: install ## Check which package may import which (import-linter)
 	@$(RUN)lint-imports
 
-unit: install ## Run the tests that need no control plane
-	@$(RUN)pytest -q -m 'not e2e and not real_node'
+unit: install ## Run the tests that need no control plane, in two processes
+	@status=0; \
+	$(RUN)pytest -q -m 'not e2e and not real_node' tests/unit & first=$$!; \
+	$(RUN)pytest -q -m 'not e2e and not real_node' --ignore tests/unit tests || status=$$?; \
+	wait $$first || status=$$?; exit $$status
 
 properties: install ## 20,000 generated cases of what must always hold, on two cores
 	@export HYPOTHESIS_PROFILE=nightly; \

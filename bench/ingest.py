@@ -31,7 +31,8 @@ from gangsched.kube.ports import silent
 from gangsched.kube.read import resources, store
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.model.protocol import Message
-from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.rule_set import Rules
+from gangsched.state.scheduling import SchedulingState
 
 NODES_OF_LINES = 1_000
 GOALS = {"ready_s": 8.0, "rss_mib": 400.0, "longest_stall_ms": 100.0}

@@ -29,7 +29,8 @@ from gangsched.loop import Loop, Ports
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.protocol import Bind, BindOrder, Bound, Report
 from gangsched.settings import LogFormat, LogLevel
-from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.rule_set import Rules
+from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.logs import configure_logging
 from gangsched.telemetry.metrics import Metrics
 

@@ -12,7 +12,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 
 
 def rules(settings: Settings) -> Rules:

@@ -28,7 +28,7 @@ from gangsched.kube.write.writer import Due, Kind, Level
 from gangsched.model.preemption import Preemption
 from gangsched.model.protocol import Bind, BindGone, Message
 from gangsched.model.reservation import ReservationLimits
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod_group
 from tests.unit.kube.fakes import FakeBinds, FakeTime, serving
 from tests.world import World

@@ -48,7 +48,8 @@ from gangsched.model.protocol import (
 from gangsched.model.reasons import EventReason
 from gangsched.model.storage import Claim, ClaimRef, Selection, Volume
 from gangsched.state.members import State
-from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.rule_set import Rules
+from gangsched.state.scheduling import SchedulingState
 from gangsched.state.validate import validate
 from gangsched.turn import plan_and_commit, prepare
 

@@ -7,14 +7,11 @@ it rests on has changed since its snapshot, not at all (semantics B2). Time is a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
-from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.plan import Plan, PlanInput
-from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.protocol import (
     Action,
     Bind,
@@ -28,7 +25,6 @@ from gangsched.model.protocol import (
     RecordEvent,
     Report,
 )
-from gangsched.model.reservation import ReservationLimits
 from gangsched.model.snapshot import Snapshot
 from gangsched.state.claim_binding import ClaimBinding
 from gangsched.state.cluster import Cluster
@@ -46,6 +42,7 @@ from gangsched.state.reserving.expected_ends import LATE_S, ExpectedEnds
 from gangsched.state.reserving.overdue import Overdue
 from gangsched.state.reserving.overruns import Overruns
 from gangsched.state.reserving.reservations import StandingReservations
+from gangsched.state.rule_set import Rules
 from gangsched.state.unfinished import UnfinishedLook
 
 LATE_CLAIMS_S = 30.0
@@ -53,23 +50,6 @@ LATE_CLAIMS_S = 30.0
 room from others for 10 minutes, and must not do so time after time."""
 LATE_CLAIMS_LONGEST_S = 600.0
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The administrator's settings; times in seconds. `unattended` is for simulations (`queueing.queue`)."""
-
-    scheduler_names: frozenset[str] = frozenset({"gangsched"})
-    defaults: GangDefaults = field(default_factory=GangDefaults)
-    settle_s: float = 0.25
-    avoid_s: float = 60.0
-    bind_retry_keep_s: float = 30.0
-    preemption: PreemptionSettings = field(default_factory=PreemptionSettings)
-    policy: GpuPolicy = field(default_factory=GpuPolicy)
-    evict_overrun_after_s: float | None = None
-    ignore_run_times_s: float = 86_400.0
-    reservations: ReservationLimits = field(default_factory=lambda: ReservationLimits(reservations=0))
-    unattended: bool = False
 
 
 class SchedulingState:

@@ -19,7 +19,8 @@ from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Message
-from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.rule_set import Rules
+from gangsched.state.scheduling import SchedulingState
 from tests.parity.kube_scheduler import Answer
 from tests.parity.pods import Object
 

@@ -19,7 +19,7 @@ from gangsched.model.gang import MatchPolicy, Mode
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.protocol import Bind, Evict, PreemptionOrder
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import GPU, NAMESPACE, gang_metadata, node, pod, pod_group
 from tests.world import World
 

@@ -29,7 +29,7 @@ from gangsched.model.preemption import BudgetRule, Preemption, PreemptionSetting
 from gangsched.model.protocol import Applied, Gone
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, Volume
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import NAMESPACE, gang_metadata, node, pod, pod_group, running, shape
 from tests.rest_oracle import sleepers
 from tests.world import EPOCH_S, World

@@ -22,7 +22,7 @@ from gangsched.model.resources import AMOUNT_LIMIT, OVERFULL, PODS
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from gangsched.state.storage_cache import StorageCache
 from tests.builders import members, node, pod, running
 from tests.world import World

@@ -23,7 +23,7 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Pod
 from gangsched.model.reservation import Occupant, ReservationLimits
 from gangsched.state.reserving.news import News
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import gang, gang_metadata, group, node, pod, running, shape, snapshot
 from tests.world import EPOCH_S, World
 

@@ -10,7 +10,7 @@ import pytest
 from gangsched.api import keys
 from gangsched.model.objects import Pod
 from gangsched.model.reservation import ReservationLimits, Reserved
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import GPU, members, node, pod
 from tests.world import EPOCH_S, World
 

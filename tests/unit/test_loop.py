@@ -20,7 +20,8 @@ from gangsched.model.protocol import (
     Report,
     SetPodCondition,
 )
-from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.rule_set import Rules
+from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
 from tests.builders import members, node, pod
 

@@ -6,7 +6,7 @@ from gangsched import parameters
 from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 
 
 def test_defaults_of_reservations_are_those_of_the_core() -> None:

@@ -13,7 +13,7 @@ from gangsched.core.queue_sort import group_key, in_member_order, in_turns
 from gangsched.core.reserve import Ledger
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import gang, gang_metadata, group, node, pod, shape, snapshot, verdict_on
 from tests.world import World
 

@@ -14,7 +14,7 @@ from gangsched.model.protocol import Applied, Bind, BindGone, Gone, Replaced
 from gangsched.model.reservation import ReservationLimits
 from gangsched.model.storage import Claim, StorageClass
 from gangsched.state.members import State
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from gangsched.state.validate import validate
 from tests.builders import gang_metadata, members, node, pod
 from tests.world import World

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.protocol import Applied, Gone, Replaced, Unread
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
-from gangsched.state.scheduling import Rules, SchedulingState
+from gangsched.state.rule_set import Rules
+from gangsched.state.scheduling import SchedulingState
 
 
 def budget(name: str = "b", namespace: str = "ns", allowed: int = 1) -> PodDisruptionBudget:

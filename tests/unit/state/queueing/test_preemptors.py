@@ -12,7 +12,7 @@ from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.protocol import Applied
 from gangsched.state.queueing.preemptors import AT_ONCE, EVERY_S
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import GPU, members, node, pod, pod_group, running
 from tests.world import EPOCH_S, World
 

@@ -13,7 +13,7 @@ from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied, Gone, Replaced
 from gangsched.state.reserving.expected_ends import ExpectedEnds
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gangsched.api import keys
 from gangsched.model.reservation import ReservationLimits
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, running, shape
 from tests.world import EPOCH_S, World
 

@@ -13,7 +13,7 @@ from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import PreemptionSettings, VictimScope
 from gangsched.model.protocol import Evict, Replaced
 from gangsched.model.reservation import ReservationLimits
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod
 from tests.world import EPOCH_S, World
 

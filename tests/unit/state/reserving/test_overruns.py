@@ -14,7 +14,7 @@ from gangsched.model.objects import Phase, Pod
 from gangsched.model.protocol import Applied, RecordEvent
 from gangsched.model.reasons import EventReason
 from gangsched.model.reservation import ReservationLimits
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, pod_group
 from tests.unit.state.reserving.test_reservations import gang_of, plain, standing
 from tests.world import World

@@ -10,7 +10,7 @@ from gangsched.core.cycle import Limits
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import Applied
 from gangsched.model.reservation import NotEntitled, ReservationLimits
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, pod_group, running, shape
 from tests.world import EPOCH_S, World
 

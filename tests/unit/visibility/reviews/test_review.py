@@ -17,7 +17,7 @@ from gangsched.kube.read.templates import template_pod
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Taint
 from gangsched.model.reservation import ReservationLimits
-from gangsched.state.scheduling import Rules
+from gangsched.state.rule_set import Rules
 from gangsched.state.validate import validate
 from gangsched.visibility.ports import Answer, Clocks, Json
 from gangsched.visibility.reviews.request import Review, read_review
