@@ -124,7 +124,8 @@ class MemberStore:
         if pod.timed_out:
             member.marking = False
         self._become(member, next_state(member, seen(pod, self._names)), pod)
-        if not member.gang and not _is_worth_knowing(pod):
+        # An older version may be shown again, without the node: the room is taken until the pod ends or goes.
+        if not member.gang and not member.node and not _is_worth_knowing(pod):
             del self._members[pod.uid]
             self._tell_gone(pod.uid)
 

@@ -159,7 +159,7 @@ def test_every_command_of_the_page_is_typed_here() -> None:
 def test_kubectl_get_podgroup_shows_those_of_operators(plane: ControlPlane, api: Api) -> None:
     """With the definitions of install.yaml; the one that is optional takes the name `podgroup`, but not `pg`."""
     kubectl(plane, "apply", "--server-side", "-k", ROOT / "crds")
-    columns = ["NAME", "MIN", "PHASE", "REASON", "MESSAGE", "AGE"]
+    columns = ["NAME", "MIN", "PHASE", "REASON", "AGE"]
     group = make.pod_group("training", min_member=4)
     api.post(api.path_of(group), group)
     for name in ("podgroup", "podgroups", "pg"):

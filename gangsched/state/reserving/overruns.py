@@ -62,7 +62,10 @@ class Overruns:
             return
         stated_s = run_time_s(pod.run_time_metadata, _stated_by(gang), self._default_s)
         end_s = pod.start_s + stated_s + _slack_s(pod)
-        if end_s == math.inf or self._end_of.get(pod.uid) == end_s:
+        if end_s == math.inf:
+            self._end_of.pop(pod.uid, None)  # the statement may have been taken back
+            return
+        if self._end_of.get(pod.uid) == end_s:
             return
         self._end_of[pod.uid] = end_s
         heapq.heappush(self._ends, (end_s, pod.uid))
@@ -77,12 +80,19 @@ class Overruns:
         while self._ends and self._ends[0][0] <= wall_s:
             end_s, uid = heapq.heappop(self._ends)
             member = self._members.get(uid)
-            is_current = self._end_of.get(uid) == end_s and since_s < end_s
+            is_current = self._end_of.get(uid) == end_s and since_s < end_s and self._is_stated(uid)
             if self._end_of.get(uid) == end_s and self._ignore_s and member is not None:
                 self._watch(member, end_s)
             if is_current and member is not None and member.state is State.BOUND and self._is_news(member):
                 events.append(self._event(member, wall_s))
         return [*events, *self._ignore(wall_s)]
+
+    def _is_stated(self, uid: str) -> bool:
+        """Whether the pod still has a run time: its gang may be another one, or state nothing any more."""
+        member = self._members.get(uid)
+        if member is None:
+            return False
+        return run_time_s(member.pod.run_time_metadata, self._stated_for(member), self._default_s) < math.inf
 
     def next_deadline_s(self) -> float | None:
         """When the next run time is over."""
