@@ -184,11 +184,12 @@ class EventHandlers:
         return tuple(event for pod in pods for event in self._applied(pod, now_s, listed=True))
 
     def _drop_pod(self, uid: str) -> None:
+        node = self._members.node_of(uid)  # its member is no more, or on no node, once `drop` raises
         try:
             self._members.drop(uid)
         except Exception:  # nothing of it is left to be told of
             self._counts.set_aside += 1
-            self._members.expel(uid)
+            self._members.expel(uid, node)
 
     def _helped(self, members: Iterable[Member]) -> None:
         """Something changed about the claims of these members: their groups are looked at again (semantics Q3)."""
