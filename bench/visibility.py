@@ -148,7 +148,7 @@ def measure(gangs: int, samples: int, flood_s: float) -> Result:
         _let_the_flood_in(api)
         (port,) = free_ports(1)
         apply_visibility(api, port)
-        environment = {"GANGSCHED_VISIBILITY_PORT": str(port), "GANGSCHED_VISIBILITY_HOST": "127.0.0.1"}
+        environment = {"GANGSCHED_VISIBILITY_PORT": str(port), "GANGSCHED_BIND_ADDRESS": "127.0.0.1"}
         with Daemon(plane, environment=environment) as daemon:
             bench = Bench(plane, daemon, api, port)
             _await_served(api)

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 import structlog
 
 from gangsched import parameters
+from gangsched.core.cycle import Limits
 from gangsched.loop import Loop, Ports
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Pod
@@ -61,7 +62,7 @@ class Daemon:
             self.state,
             ports,
             metrics=Metrics(),
-            limits=parameters.limits(settings),
+            limits=Limits(),
             ready=lambda: True,
             policy=parameters.gpu_policy(settings),
         )

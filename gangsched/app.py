@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 
 PROBES_AFTER_S = 1.0
+PODGROUP_SWEEP_S = 60.0
+"""Interval between full resyncs of PodGroups, without which nothing notices a watch that silently lost a change."""
 
 
 def run_daemon(settings: Settings) -> int:
@@ -96,7 +98,7 @@ async def _answer_probes(settings: Settings) -> None:
     await asyncio.sleep(PROBES_AFTER_S)
     from gangsched.telemetry.health import serve_health_of_a_start
 
-    async with serve_health_of_a_start(settings.health_host, settings.health_port, waiting_for="the API server"):
+    async with serve_health_of_a_start(settings.bind_address, settings.health_port, waiting_for="the API server"):
         await asyncio.Event().wait()
 
 
@@ -121,7 +123,7 @@ async def schedule(
             client,
             warn=runtime.warn,
             restore_signals=restore_signals,
-            sweep_every_s=settings.podgroup_sweep_s,
+            sweep_every_s=PODGROUP_SWEEP_S,
             scheduler_names=settings.scheduler_names,
             node_selector=settings.node_selector,
             disruption_budgets=settings.preemption is not VictimScope.OFF,
@@ -154,9 +156,7 @@ def _leadership(
         await catch_up(client, informers.stores["pods"], settings.scheduler_names, sleep=runtime.sleep)
         await informers.pod_groups.catch_up()
 
-    timing = Timing(
-        duration_s=settings.lease_duration_s, renew_s=settings.lease_renew_s, retry_s=settings.lease_retry_s
-    )
+    timing = Timing.of_lease(settings.lease_duration_s)
     return lead_by_lease(client, lease, timing, identity=settings.identity, caught_up=caught_up, runtime=runtime)
 
 

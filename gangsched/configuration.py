@@ -7,6 +7,7 @@ one sentence that names its source, never ignored.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource
 from pydantic_settings import SettingsError as UnreadableSetting
 
+from gangsched.removed import REMOVED, was_removed
 from gangsched.settings import ENV_PREFIX, Settings, SettingsError
 
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
@@ -42,8 +44,8 @@ def load(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
     """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags), the last one winning.
 
     Overrides that are None count as not given. Raises SettingsError with one sentence that names each setting that is
-    wrong, its value, its bound and its source. Variables that name no setting are ignored: Kubernetes itself sets
-    GANGSCHED_SERVICE_HOST and the like in pods beside a Service called gangsched.
+    wrong, its value, its bound and its source, or says what took the place of one that was removed. Other variables
+    are ignored: Kubernetes sets GANGSCHED_SERVICE_HOST and the like in pods beside a Service called gangsched.
     """
     layers: list[tuple[str, Mapping[str, object]]] = [
         (f"the file {config}", _read_file(config) if config is not None else {}),
@@ -83,7 +85,9 @@ def _read_environment() -> dict[str, Any]:
         stated = EnvSettingsSource(Settings)()
     except UnreadableSetting as error:
         raise SettingsError(f"Cannot read the environment's {ENV_PREFIX}* variables: {error}.") from error
-    return {name: text for name, text in stated.items() if not _SERVICE_LINK.match(str(text))}
+    known = {name: text for name, text in stated.items() if not _SERVICE_LINK.match(str(text))}
+    given = {name.upper(): text for name, text in os.environ.items()}
+    return known | {name: given[key] for name in REMOVED if (key := f"{ENV_PREFIX}{name.upper()}") in given}
 
 
 _PLAIN_WORDS = {
@@ -99,6 +103,8 @@ def _complaint(detail: ErrorDetails, layers: list[tuple[str, Mapping[str, object
         return str(detail["ctx"]["error"])
     name = str(detail["loc"][0])
     origin, value = next((origin, values[name]) for origin, values in reversed(layers) if name in values)
+    if name in REMOVED:
+        return f"{name} ({_source(origin, name)}) {was_removed(name)}"
     if detail["type"] == "extra_forbidden":
         nearest = _nearest(name)
         return f'{origin} has "{name}", which is no setting' + (f' (did you mean "{nearest}"?)' if nearest else "")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gangsched import __version__, parameters
+from gangsched.core.cycle import Limits
 from gangsched.kube.background import in_background
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.lease.leadership import Leadership
@@ -28,7 +29,7 @@ from gangsched.kube.read.stamp_guard import StampGuard
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.binder import Binder, Undecided
 from gangsched.kube.write.preemption import PreemptionWriter
-from gangsched.kube.write.rate_limits import Rate, WriteLimits
+from gangsched.kube.write.rate_limits import WriteLimits
 from gangsched.kube.write.recorder import Recorder
 from gangsched.kube.write.spelling import rfc3339
 from gangsched.kube.write.status import StatusWriter
@@ -104,7 +105,7 @@ class Daemon:
         self.heartbeat = Heartbeat(self.metrics, now=runtime.now, sleep=runtime.sleep)
         self.state = SchedulingState(parameters.rules(settings))
         self._connection_pool = connection_pool
-        rates = write_limits(settings)
+        rates = WriteLimits.of(settings.writes_per_s)
         self.binder = Binder(
             self._connection_pool,
             self._sink,
@@ -127,7 +128,7 @@ class Daemon:
             self.state,
             Ports(self.volumes, self._tell, self.preemption.order, Clocks(runtime)),
             metrics=self.metrics,
-            limits=parameters.limits(settings),
+            limits=Limits(),
             ready=lambda: not informers.waiting_for(),
             leads=self._leads,
             policy=parameters.gpu_policy(settings),
@@ -171,7 +172,7 @@ class Daemon:
                 task.cancel()
             await self._resign(term)
             if not is_lost:
-                await self._drain_visibility(until_s=stopped_s + self.settings.visibility_drain_s)
+                await self._drain_visibility(until_s=stopped_s + self.settings.shutdown_s / 2)
             listening.cancel()
         self._connection_pool.close()
         if not is_lost:
@@ -219,7 +220,7 @@ class Daemon:
 
     def _health(self) -> AbstractAsyncContextManager[None]:
         return serve_health(
-            self.settings.health_host,
+            self.settings.bind_address,
             self.settings.health_port,
             metrics=self.metrics,
             heartbeat=self.heartbeat,
@@ -248,7 +249,6 @@ class Daemon:
 
     def _debug(self) -> AbstractAsyncContextManager[None]:
         return serve_debug(
-            self.settings.debug_host,
             self.settings.debug_port,
             list_gangs=lambda: list_gangs(self.state),
             list_reservations=lambda: list_reservations(self.state),
@@ -382,13 +382,3 @@ async def _forever(part: Coroutine[object, object, None]) -> None:
     with suppress(asyncio.CancelledError):
         await part
         raise AssertionError("a part of the daemon ended by itself")
-
-
-def write_limits(settings: Settings) -> WriteLimits:
-    """The rates of what is written."""
-    return WriteLimits(
-        total=Rate(settings.total_write_burst, 1 / settings.total_writes_per_s),
-        namespace=Rate(settings.namespace_write_burst, 1 / settings.namespace_writes_per_s),
-        object=Rate(settings.object_write_burst, settings.object_write_every_s),
-        event=Rate(settings.event_burst, settings.event_every_s),
-    )

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from gangsched.configuration import Loaded
+from gangsched.removed import REMOVED
 from gangsched.settings import Settings
 
 
@@ -58,6 +59,8 @@ def with_settings(command: Command, *more: inspect.Parameter) -> Callable[..., N
     ]
     parameters = [_option("config", config), _option("scheduler_name", name)]
     parameters += [_option(name, _typed(name)) for name in Settings.model_fields]
+    # Accepted but not shown, so that `load` can say what took their place.
+    parameters += [_option(name, Annotated[str | None, typer.Option(hidden=True)]) for name in REMOVED]
     called.__signature__ = inspect.Signature([*parameters, *more])  # type: ignore[attr-defined]
     called.__doc__ = command.__doc__
     return called

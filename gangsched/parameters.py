@@ -6,18 +6,16 @@ Law: whoever plans takes these from here, so that a simulation cannot differ fro
 from __future__ import annotations
 
 from gangsched.api.gang_spec import GangDefaults
-from gangsched.core.cycle import Limits
 from gangsched.model.backfill import OnOverrun
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.preemption import PreemptionSettings
 from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
-from gangsched.state.rule_set import Rules
+from gangsched.state.rule_set import OVERRUN_EVICTED_AFTER_S, Rules
 
 
 def rules(settings: Settings) -> Rules:
     """What the state goes by."""
-    evicts = settings.backfill_overrun is OnOverrun.EVICT
     return Rules(
         scheduler_names=frozenset(settings.scheduler_names),
         defaults=GangDefaults(
@@ -25,23 +23,13 @@ def rules(settings: Settings) -> Rules:
             hold_max_s=settings.hold_max_s,
             match_policy=settings.match_policy,
             expected_runtime_s=settings.default_expected_runtime_s,
-            preempt_delay_s=min(settings.preempt_delay_s, settings.preempt_delay_max_s),
-            preempt_delay_max_s=settings.preempt_delay_max_s,
+            preempt_delay_s=settings.preempt_delay_s,
         ),
         policy=gpu_policy(settings),
-        evict_overrun_after_s=settings.backfill_overrun_after_s if evicts else None,
-        ignore_run_times_s=settings.ignore_run_times_s,
-        settle_s=settings.settle_ms / 1e3,
-        avoid_s=settings.kubelet_rejection_avoid_s,
-        bind_retry_keep_s=settings.bind_retry_keep_s,
+        evict_overrun_after_s=OVERRUN_EVICTED_AFTER_S if settings.backfill_overrun is OnOverrun.EVICT else None,
         reservations=reservation_limits(settings),
         preemption=preemption(settings),
     )
-
-
-def limits(settings: Settings) -> Limits:
-    """How much one plan looks at."""
-    return Limits(groups=settings.plan_groups, pods=settings.plan_pods)
 
 
 def reservation_limits(settings: Settings) -> ReservationLimits:
@@ -49,13 +37,7 @@ def reservation_limits(settings: Settings) -> ReservationLimits:
     return ReservationLimits(
         reservations=settings.reservations,
         per_namespace=settings.reservations_per_namespace,
-        share=settings.reserve_share,
-        small_head_after_s=settings.small_head_after_s,
-        small_head_latest_s=settings.small_head_latest_s,
         fence_after_s=settings.fence_after_s,
-        fence_age_s=settings.fence_age_s,
-        fence_idle_s=settings.fence_idle_s,
-        horizon_s=settings.reserve_horizon_s,
         order=settings.backfill_order,
     )
 
@@ -70,11 +52,7 @@ def preemption(settings: Settings) -> PreemptionSettings:
     return PreemptionSettings(
         scope=settings.preemption,
         min_run_s=settings.preempt_min_run_s,
-        hold_back_s=settings.preempt_hold_back_s,
         max_wait_s=settings.preempt_max_wait_s,
         budgets=settings.preempt_pdb,
-        work_cap_s=settings.preempt_work_cap_s,
-        per_cycle=settings.preempt_per_cycle,
-        max_pods=settings.preempt_max_pods,
         names=frozenset(settings.scheduler_names),
     )

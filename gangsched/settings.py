@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gangsched.api.label_selector import parse_label_selector
@@ -72,30 +72,23 @@ class Settings(BaseSettings):
         le=3_600,
         description="How long to wait for an unreachable API server at start-up, in seconds.",
     )
-    health_host: str = Field(
-        default="", description="Bind address of the health server. Default: all interfaces, IPv4 and IPv6."
+    bind_address: str = Field(
+        default="",
+        description="Bind address of the health server and the API of gangs. Default: all interfaces, IPv4 and IPv6.",
     )
     health_port: int = Field(
         default=8080, ge=0, le=65535, description="Port of /livez, /readyz and /metrics; 0 disables the server."
     )
-    debug_host: str = Field(
-        default="127.0.0.1",
-        min_length=1,
-        description="Bind address of the debug server, which names every gang in the cluster.",
+    debug_port: int = Field(
+        default=8081, ge=0, le=65535, description="Port of /debug/gangs on 127.0.0.1; 0 disables the server."
     )
-    debug_port: int = Field(default=8081, ge=0, le=65535, description="Port of /debug/gangs; 0 disables the server.")
     visibility_port: int = Field(
         default=0, ge=0, le=65535, description="Port of the API of gangs, an aggregated API; 0 disables it."
     )
-    visibility_host: str = Field(
-        default="", description="Bind address of the API of gangs. Default: all interfaces, IPv4 and IPv6."
-    )
-    visibility_cert_file: Path | None = Field(
+    visibility_cert_dir: Path | None = Field(
         default=None,
-        description="TLS certificate of the API of gangs. Default: self-signed, shared by the replicas in a Secret.",
-    )
-    visibility_key_file: Path | None = Field(
-        default=None, description="TLS private key of the API of gangs; required with visibility_cert_file."
+        description="Directory with tls.crt and tls.key of the API of gangs. Default: a self-signed certificate in a "
+        "Secret that the replicas share.",
     )
     log_format: LogFormat = Field(default=LogFormat.JSON, description="Log format: json or console.")
     log_level: LogLevel = Field(
@@ -114,41 +107,11 @@ class Settings(BaseSettings):
         description="Members that count towards minMember, for gangs that set no match policy.",
     )
     bind_connections: int = Field(default=96, ge=1, le=256, description="Maximum number of bind requests in flight.")
-    total_write_burst: int = Field(
-        default=5_000, ge=1, description="Burst of condition and status writes, and of Events, for the whole cluster."
-    )
-    total_writes_per_s: float = Field(
+    writes_per_s: float = Field(
         default=400,
         gt=0,
-        description="Sustained rate of condition and status writes, and of Events, for the whole cluster, per second.",
-    )
-    namespace_write_burst: int = Field(
-        default=2_000, ge=1, description="Burst of condition and status writes, and of Events, per namespace."
-    )
-    namespace_writes_per_s: float = Field(
-        default=200,
-        gt=0,
-        description="Sustained rate of condition and status writes, and of Events, per namespace and second.",
-    )
-    object_write_burst: int = Field(
-        default=10, ge=1, description="Burst of writes to one pod's condition or one PodGroup's status."
-    )
-    object_write_every_s: float = Field(
-        default=5,
-        ge=0,
-        description="Minimum interval between further writes to one pod's condition or PodGroup's status, in seconds.",
-    )
-    event_burst: int = Field(default=25, ge=1, description="Burst of Events about one object.")
-    event_every_s: float = Field(
-        default=300,
-        ge=0,
-        description="Minimum interval between further Events about one object, in seconds; the excess is dropped.",
-    )
-    plan_groups: int = Field(
-        default=400, ge=1, le=100_000, description="Maximum number of groups evaluated per scheduling cycle."
-    )
-    plan_pods: int = Field(
-        default=5_000, ge=1, le=1_000_000, description="Maximum number of pods tried per scheduling cycle."
+        le=10_000,
+        description="Sustained rate of condition and status writes, and of Events, per second; a namespace gets half.",
     )
     reservations: int = Field(
         default=8,
@@ -156,47 +119,14 @@ class Settings(BaseSettings):
         le=64,
         description="Maximum number of groups that room is reserved for at a time; 0 disables reservations.",
     )
-    reserve_horizon_s: float = Field(
-        default=604_800, gt=0, le=31_536_000, description="How far ahead a timed reservation may start, in seconds."
-    )
     fence_after_s: float = Field(
         default=21_600,
         ge=0,
         le=31_536_000,
         description="Wait after which nodes are reserved for a group without a known start time, in seconds.",
     )
-    fence_age_s: float = Field(
-        default=604_800,
-        ge=60,
-        le=31_536_000,
-        description="Maximum age of a reservation without a known start time, in seconds.",
-    )
-    fence_idle_s: float = Field(
-        default=345_600,
-        ge=60,
-        le=31_536_000,
-        description="Maximum mean idle time of accelerators reserved without a known start time, in seconds.",
-    )
-    small_head_after_s: float = Field(
-        default=3_600,
-        ge=0,
-        le=31_536_000,
-        description="Minimum wait before room is reserved for a group that needs less than one node, in seconds.",
-    )
-    small_head_latest_s: float = Field(
-        default=172_800,
-        ge=0,
-        le=31_536_000,
-        description="Upper limit of that wait, in seconds, which otherwise is the expected run time of the group.",
-    )
     reservations_per_namespace: int = Field(
         default=2, ge=1, le=64, description="Maximum number of reservations per namespace."
-    )
-    reserve_share: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="Maximum share of one kind of accelerator in all reservations but the oldest, from 0 to 1.",
     )
     default_expected_runtime_s: float | None = Field(
         default=None,
@@ -212,36 +142,6 @@ class Settings(BaseSettings):
         default=OnOverrun.TELL,
         description="What happens to backfilled groups that exceed their stated run time: tell (an Event) or evict.",
     )
-    backfill_overrun_after_s: float = Field(
-        default=600,
-        ge=1,
-        le=31_536_000,
-        description="Excess over the stated run time before a backfilled group may be evicted, in seconds (and 10 %).",
-    )
-    ignore_run_times_s: float = Field(
-        default=86_400,
-        ge=0,
-        le=31_536_000,
-        description="How long to ignore the run times that a namespace states after one was far too short; 0: never.",
-    )
-    settle_ms: int = Field(
-        default=250, ge=0, le=1_000, description="How long a verdict must stand before it is reported, in milliseconds."
-    )
-    bind_retry_keep_s: float = Field(
-        default=30.0,
-        ge=0,
-        le=3_600,
-        description="How long a member of an incomplete gang keeps its node after a failed bind, in seconds.",
-    )
-    kubelet_rejection_avoid_s: float = Field(
-        default=60.0,
-        ge=0,
-        le=86_400,
-        description="How long a gang avoids a node whose kubelet rejected a member, in seconds.",
-    )
-    podgroup_sweep_s: float = Field(
-        default=60.0, ge=1, le=3_600, description="Interval between full resyncs of PodGroups, in seconds."
-    )
     topology_keys: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=TOPOLOGY_KEYS,
         description="Node labels of topology domains that gangs prefer to stay within, the smallest domain first.",
@@ -256,20 +156,11 @@ class Settings(BaseSettings):
     preempt_delay_s: int = Field(
         default=0,
         ge=0,
-        le=86_400,
+        le=3_600,
         description="How long a group that states no delay leaves an autoscaler time before it preempts (V28).",
-    )
-    preempt_delay_max_s: int = Field(
-        default=3_600, ge=0, le=86_400, description="Upper limit of the preemption delays that groups state (V28)."
     )
     preempt_min_run_s: int = Field(
         default=0, ge=0, le=86_400, description="Minimum run time of a pod before it may be evicted, in seconds."
-    )
-    preempt_hold_back_s: int = Field(
-        default=60,
-        ge=0,
-        le=3_600,
-        description="How long a waiting group keeps lower-priority pods off nodes it may use, in seconds; 0: never.",
     )
     preempt_max_wait_s: int = Field(
         default=600,
@@ -281,18 +172,6 @@ class Settings(BaseSettings):
     preempt_pdb: BudgetRule = Field(
         default=BudgetRule.RESPECT,
         description="PodDisruptionBudgets: respect, or last_resort (violated where no other preemption helps).",
-    )
-    preempt_work_cap_s: int = Field(
-        default=3600,
-        ge=0,
-        le=604_800,
-        description="Run time beyond which a victim's work counts as saved in the preemption cost, in seconds.",
-    )
-    preempt_per_cycle: int = Field(
-        default=100, ge=1, le=1_000, description="Maximum number of groups that preempt per scheduling cycle."
-    )
-    preempt_max_pods: int = Field(
-        default=50_000, ge=1, le=100_000, description="Maximum number of pods evicted for one group at a time."
     )
     leader_elect: bool = Field(
         default=False, description="Elect a leader among several replicas by a Lease; only the leader schedules."
@@ -308,25 +187,18 @@ class Settings(BaseSettings):
         default=None, description="Holder identity in the Lease. Default: host name and a random suffix."
     )
     lease_duration_s: float = Field(
-        default=15, ge=1, le=300, description="Time after which a standby takes over from a silent leader, in seconds."
-    )
-    lease_renew_s: float = Field(
-        default=10,
-        ge=0.5,
+        default=15,
+        ge=1,
         le=300,
-        description="Time after which a leader that cannot renew its Lease stops, in seconds.",
-    )
-    lease_retry_s: float = Field(
-        default=2, ge=0.1, le=60, description="Interval between attempts to acquire or renew the Lease, in seconds."
+        description="Time after which a standby takes over from a silent leader, in seconds; a leader that cannot "
+        "renew its Lease stops after two thirds of it.",
     )
     shutdown_s: float = Field(
-        default=10.0, gt=0, le=300, description="Time to finish binds and reports after SIGTERM, in seconds."
-    )
-    visibility_drain_s: float = Field(
-        default=5.0,
-        ge=0,
-        le=60,
-        description="How long to serve the API of gangs after SIGTERM, in seconds, while Services drop the replica.",
+        default=10.0,
+        gt=0,
+        le=300,
+        description="Time to finish binds and reports after SIGTERM, in seconds. Half of it is for the API of gangs, "
+        "which is served until Services have dropped the replica.",
     )
 
     @classmethod
@@ -370,20 +242,3 @@ class Settings(BaseSettings):
     @classmethod
     def _unique_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value))
-
-    @model_validator(mode="after")
-    def _certificate_has_its_key(self) -> Self:
-        if (self.visibility_cert_file is None) != (self.visibility_key_file is None):
-            raise ValueError("visibility_cert_file and visibility_key_file go together: one of them is missing")
-        return self
-
-    @model_validator(mode="after")
-    def _lease_times_fit(self) -> Self:
-        # As in client-go: there is time for more than one renewal, and it is over before others try.
-        duration_s, renew_s, retry_s = self.lease_duration_s, self.lease_renew_s, self.lease_retry_s
-        if not duration_s > renew_s > 1.2 * retry_s:
-            raise ValueError(
-                f"lease_duration_s ({duration_s:g}) must be more than lease_renew_s ({renew_s:g}), and that more than "
-                f"1.2 times lease_retry_s ({retry_s:g})"
-            )
-        return self

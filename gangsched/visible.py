@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gangsched import parameters
+from gangsched.core.cycle import Limits
 from gangsched.kube.http.calls import call
 from gangsched.kube.http.connection_pool import ConnectionPool
 from gangsched.kube.ports import Runtime
@@ -41,7 +42,7 @@ def visibility_server(
     def served_by() -> Json:
         return {"role": "leader" if leads() else "standby", "identity": identity}
 
-    planning = Planning(limits=parameters.limits(settings), policy=policy, defaults=rules.defaults)
+    planning = Planning(limits=Limits(), policy=policy, defaults=rules.defaults)
     make_pod = partial(template_pod, shapes=ShapeTable())
     return Server(
         settings,

@@ -13,6 +13,7 @@ from typing import Any
 
 from control_plane.components import KUBECTL
 
+from gangsched.removed import REMOVED, was_removed
 from gangsched.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,12 +49,10 @@ COPIES = {
 
 CHOSEN_BY_THE_CHART = {
     "kubeconfig",
-    "health_host",
+    "bind_address",
     "health_port",
     "visibility_port",
-    "visibility_host",
-    "visibility_cert_file",
-    "visibility_key_file",
+    "visibility_cert_dir",
     "leader_elect",
     "lease_namespace",
     "identity",
@@ -78,7 +77,7 @@ def install_yaml() -> str:
 
 
 def settings_schema() -> dict[str, Any]:
-    """The JSON schema of the chart's value `settings`: every setting by its name, and no other."""
+    """The JSON schema of the chart's value `settings`: every setting by its name, and what took the place of others."""
     whole = Settings.model_json_schema()
     definitions = whole.get("$defs", {})
     properties = {
@@ -86,6 +85,8 @@ def settings_schema() -> dict[str, Any]:
         for name, schema in whole["properties"].items()
         if name not in CHOSEN_BY_THE_CHART
     }
+    # JSON Schema has no sentence of its own for a property that is not there any more; Helm prints what it must be.
+    properties |= {name: {"const": f"{name} {was_removed(name)}"} for name in REMOVED}
     return {
         "type": "object",
         "description": "Settings of the daemon, as in its YAML file.",

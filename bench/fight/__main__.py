@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=(OURS, THEIRS))
     parser.add_argument("--virtual", action="store_true")
-    parser.add_argument("--hold-back", type=int, default=60, help="`preempt_hold_back_s` on the virtual clock")
+    parser.add_argument("--hold-back", type=int, default=60, help="seconds that lower work is held back (V27)")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     offered = sum(kind.offered_gpus for kind in LOADS[given.load])

@@ -22,6 +22,7 @@ from gangsched.model.objects import Phase, Pod, PodGroup
 from gangsched.model.protocol import Applied, Bind, Bound, Evict
 from gangsched.settings import Settings
 from tests import builders
+from tests.tuned import altered
 from tests.world import World
 
 RECREATED_AFTER_S = 0.02
@@ -52,12 +53,14 @@ class Agenda:
 class Cluster(World):
     """A world whose jobs are counted, end, and have controllers."""
 
-    def __init__(self, settings: Settings, counted: Count, agenda: Agenda) -> None:
+    def __init__(self, hold_back_s: int, counted: Count, agenda: Agenda) -> None:
         self._counted, self._agenda = counted, agenda
         self._job_of: dict[str, Job] = {}
         self._groups: dict[str, PodGroup] = {}
         nodes = [builders.node(f"n{n}", gpus=GPUS) for n in range(NODES)]
-        super().__init__(*nodes, rules=parameters.rules(settings), limits=parameters.limits(settings), preempts=True)
+        super().__init__(
+            *nodes, rules=altered(parameters.rules(Settings()), {"hold_back_s": hold_back_s}), preempts=True
+        )
         self._began_s = self.now_s
 
     @property
@@ -141,7 +144,7 @@ class Cluster(World):
 def play_gangs(load: str, minutes: float, seed: int, *, hold_back_s: int) -> Figures:
     """The load under gangsched."""
     counted, agenda = Count(), Agenda()
-    cluster = Cluster(Settings(preempt_hold_back_s=hold_back_s), counted, agenda)
+    cluster = Cluster(hold_back_s, counted, agenda)
     for at_s, job, _ in arrivals(OURS, load, minutes, seed):
         agenda.at(at_s, lambda job=job: cluster.arrive(job))  # type: ignore[misc]  # bound per turn
     cluster.run(60 * minutes)

@@ -154,7 +154,7 @@ class Running:
                 "env",
                 "-u",
                 "PYTHONDONTWRITEBYTECODE",
-                "GANGSCHED_HEALTH_HOST=127.0.0.1",
+                "GANGSCHED_BIND_ADDRESS=127.0.0.1",
                 "GANGSCHED_DEBUG_PORT=0",
                 str(self._contender.bin / "gangsched"),
                 "run",

@@ -106,7 +106,7 @@ def measure(*, nodes: int, pods: int, seconds: float) -> Result:
         argv = (str(Path(sys.executable).with_name("gangsched")), "run", "--kubeconfig", str(config))
         health = ("--health-port", str(health_port), "--log-format", "json")
         began_s = time.monotonic()
-        away = {"GANGSCHED_HEALTH_HOST": "127.0.0.1", "GANGSCHED_DEBUG_PORT": "0"}
+        away = {"GANGSCHED_BIND_ADDRESS": "127.0.0.1", "GANGSCHED_DEBUG_PORT": "0"}
         pid = stack.enter_context(running((*argv, *health), log, **away))
         until_ok(health_port, "/readyz")
         ready_s, start_cpu_s = time.monotonic() - began_s, cpu_s(pid)

@@ -46,6 +46,8 @@ T = TypeVar("T")
 
 _DEFAULT: Final = "default"
 _PODS_NAMED: Final = 5
+_PREEMPTION_DELAY_MAX_S: Final = 3600.0
+"""Upper limit of preemption delays: an autoscaler that has brought no node within the hour brings none."""
 
 
 class GangRef(NamedTuple):
@@ -58,10 +60,9 @@ class GangRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangDefaults:
-    """What an administrator set for values that nobody states, and the most that two of them may be.
+    """What an administrator set for values that nobody states. `hold_max_s` is the upper limit of wait times.
 
-    These are `hold_max_s` for a wait time and `preempt_delay_max_s` for a preemption delay. `expected_runtime_s` is the
-    run time of pods that state none (H1), None for unknown.
+    `expected_runtime_s` is the run time of pods that state none (H1), None for unknown.
     """
 
     wait_time_s: float = 600.0
@@ -69,7 +70,6 @@ class GangDefaults:
     match_policy: MatchPolicy = MatchPolicy.ONCE_SATISFIED
     expected_runtime_s: float | None = None
     preempt_delay_s: float = 0.0
-    preempt_delay_max_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ def gang_spec(
 def preemption_delay(pod: Pod, defaults: GangDefaults) -> tuple[float, list[Problem]]:
     """The preemption delay of a plain pod, and what is wrong with what it states (semantics V28)."""
     if not pod.gang_metadata:  # thousands of plain pods state nothing
-        return min(defaults.preempt_delay_s, defaults.preempt_delay_max_s), []
+        return defaults.preempt_delay_s, []
     reader = _Reader((pod,), None)
     return reader.preemption_delay(defaults), reader.problems
 
@@ -312,16 +312,15 @@ class _Reader:
     def preemption_delay(self, defaults: GangDefaults) -> float:
         """How long nobody is preempted for the gang: what its members state, the longest counts; else its PodGroup's.
 
-        At most `preempt_delay_max_s` (V28).
+        At most one hour (V28).
         """
         read = [_read(origin, _PREEMPTION_DELAY) for origin in (*self._pods, self._of_group)]
         stated = [statement for statement, _ in read[:-1] if statement is not None]
         longest = max(stated, key=lambda each: each.value, default=read[-1][0])
         delay_s = defaults.preempt_delay_s if longest is None else longest.value
         source = _DEFAULT if longest is None else longest.source
-        most_s, shown = defaults.preempt_delay_max_s, _PREEMPTION_DELAY.show(delay_s)
-        used_s = min(delay_s, most_s)
-        used = f"{_PREEMPTION_DELAY.show(used_s)} ({source if used_s == delay_s else 'preempt_delay_max_s'})"
+        used_s, shown = min(delay_s, _PREEMPTION_DELAY_MAX_S), _PREEMPTION_DELAY.show(delay_s)
+        used = f"{_PREEMPTION_DELAY.show(used_s)} ({source if used_s == delay_s else 'the upper limit'})"
         self._report([bad for _, found in read for bad in found], used, name=_PREEMPTION_DELAY.name)
         if longest is not None and used_s < delay_s:
             text = f"preemption delay {shown} ({source}) is longer than groups may wait here; {used} is used instead."

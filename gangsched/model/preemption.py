@@ -38,20 +38,25 @@ class BudgetRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionSettings:
-    """The administrator's settings; `names` are our scheduler names.
+    """The administrator's settings and, with a reason beside them, constants; `names` are our scheduler names.
 
-    Pods that run for less than `min_run_s` are spared. Work older than `work_cap_s` counts as saved. A plan makes at
-    most `per_cycle` nominations of at most `max_pods` victims each (V15). What takes longer than `max_wait_s` to end is
-    not waited for (V4, V12). Lower groups are held back for a group that waits for at most `hold_back_s` (V27).
+    Pods that run for less than `min_run_s` are spared. What takes longer than `max_wait_s` to end is not waited for
+    (V4, V12).
     """
 
     scope: VictimScope = VictimScope.OWN
     budgets: BudgetRule = BudgetRule.RESPECT
     min_run_s: int = 0
     work_cap_s: int = 3_600
+    """Run time beyond which a victim's work counts as saved (V8): training jobs write a checkpoint in an hour."""
     per_cycle: int = 100
+    """Maximum number of groups that preempt per cycle. The work of a plan ends it earlier; this bounds what is evicted
+    before anybody sees it (decision 0055)."""
     max_pods: int = 50_000
+    """Maximum number of victims of one group (V15), all pods of 400 full nodes: to choose 800 takes 10 ms."""
     hold_back_s: int = 60
+    """How long a waiting group keeps lower-priority groups off nodes that it may preempt (V27): twice what most victims
+    take to end, and short enough that a group that cannot be helped keeps nobody waiting (decision 0025)."""
     max_wait_s: int = 600
     names: frozenset[str] = frozenset({"gangsched"})
 

@@ -21,20 +21,28 @@ from gangsched.model.snapshot import Floats, NodeTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationLimits:
-    """What an administrator may set; spans in seconds. With 0 `reservations` there are no heads.
+    """For how many groups room is reserved, for whom and for how long; spans in seconds.
 
-    A fence ends after `fence_age_s`, or once its accelerators have idled for `fence_idle_s` on average (H6).
+    With 0 `reservations` there are no heads. Values with a reason beside them are constants.
     """
 
     reservations: int = 8
     per_namespace: int = 2
     share: float = 0.5
+    """Maximum share of one kind of accelerator in all reservations but the oldest (H7): however many groups wait, half
+    of it stays open to work that no reservation delays."""
     small_head_after_s: float = 3_600.0
+    """Minimum wait before a group of less than a node gets a reservation (H3). With one hour for all, 8-GPU jobs of the
+    Philly trace waited 16 h on 72 nodes: small groups used up the few reservations (decision 0021)."""
     small_head_latest_s: float = 172_800.0
+    """Upper limit of that wait, which otherwise is the group's expected run time; also used where that is unknown."""
     fence_after_s: float = 21_600.0
     fence_age_s: float = 604_800.0
+    """Maximum age of a fence (H6): long, since a fence of many nodes fills slowly and to end it early is waste."""
     fence_idle_s: float = 345_600.0
-    horizon_s: float = 7 * 86_400.0
+    """Maximum mean idle time of a fence's accelerators; long for the same reason (decision 0040)."""
+    horizon_s: float = 604_800.0
+    """How far ahead a timed reservation may start (H5): a start that rests on longer run times is no promise."""
     order: BackfillOrder = BackfillOrder.SHORTEST
 
 

@@ -71,7 +71,6 @@ class Simulator:
         self.runs = [Run(job, unbound=len(job.pods)) for job in sorted(jobs, key=lambda job: (job.submit_s, job.name))]
         self.promises = Promises()
         self._scheduler_name = settings.scheduler_names[0]
-        self._limits = parameters.limits(settings)
         self._policy = parameters.gpu_policy(settings)
         self._state = SchedulingState(replace(parameters.rules(settings), unattended=True))
         self._now_s = 0.0
@@ -158,7 +157,7 @@ class Simulator:
         stands = None
         while True:
             answered = self._carry_out(prepare(self._state, self._now_s, self._now_s).actions)
-            made = plan_and_commit(self._state, self._now_s, self._now_s, limits=self._limits, policy=self._policy)
+            made = plan_and_commit(self._state, self._now_s, self._now_s, limits=None, policy=self._policy)
             if made is not None:
                 self._carry_out(made.actions)
                 stands = made.plan.reservations

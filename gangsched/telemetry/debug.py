@@ -4,7 +4,7 @@
 /debug/validate counts again what is kept of members, which stops the event loop for some 4 µs for each pod.
 
 Law: the pages only read, from memory. They name pods of every namespace, so they have their own port, on the loopback
-address by default (`kubectl port-forward` reaches it there).
+address alone (`kubectl port-forward` reaches it there).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from aiohttp import web
 
 from gangsched.telemetry.serving import serve
 
+HOST = "127.0.0.1"
 PAGES = "/debug/gangs, /debug/gangs/NAMESPACE/NAME, /debug/reservations or /debug/validate"
 ListAll = Callable[[], Sequence[Mapping[str, object]]]
 DescribeGang = Callable[[str], Mapping[str, object] | None]
@@ -64,20 +65,14 @@ def debug_app(
 
 @asynccontextmanager
 async def serve_debug(
-    host: str,
-    port: int,
-    *,
-    list_gangs: ListAll,
-    list_reservations: ListAll,
-    describe_gang: DescribeGang,
-    validate: Validate,
+    port: int, *, list_gangs: ListAll, list_reservations: ListAll, describe_gang: DescribeGang, validate: Validate
 ) -> AsyncIterator[None]:
     """Serve the pages while the block runs; port 0 serves nothing. Raises SettingsError if it is not available."""
     app = debug_app(
         list_gangs=list_gangs, list_reservations=list_reservations, describe_gang=describe_gang, validate=validate
     )
     remedy = "choose another GANGSCHED_DEBUG_PORT, or 0 for none"
-    async with serve(app, host, port, what="the debug pages", remedy=remedy):
+    async with serve(app, HOST, port, what="the debug pages", remedy=remedy):
         yield
 
 

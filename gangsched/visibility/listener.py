@@ -15,7 +15,7 @@ BACKLOG = 128
 
 def listen(settings: Settings) -> socket.socket:
     """Listen on the port, on IPv4 and IPv6 unless an address is set. Raises SettingsError if it is not available."""
-    host, port = settings.visibility_host, settings.visibility_port
+    host, port = settings.bind_address, settings.visibility_port
     try:
         if host:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -19,7 +19,7 @@ from gangsched.settings import Settings
 from gangsched.visibility.access.authorization import Authorizer
 from gangsched.visibility.access.certificates import Serving
 from gangsched.visibility.access.front_proxy import CONFIG_MAP, FrontProxy
-from gangsched.visibility.access.identity import Files, Identity
+from gangsched.visibility.access.identity import Identity
 from gangsched.visibility.admission import Admission
 from gangsched.visibility.application import Parts, application
 from gangsched.visibility.connections import HTTP_OPTIONS, Connections, tls_context
@@ -71,11 +71,10 @@ class Server:
         )
         self._runner = web.AppRunner(application(parts), shutdown_timeout=1.0, logger=parts.complaints, **HTTP_OPTIONS)
         self._connections = Connections(self._runner, self._warn)
-        certificate, key = settings.visibility_cert_file, settings.visibility_key_file
         self._identity = Identity(
             calls,
             settings.lease_namespace,
-            files=Files(certificate, key) if certificate is not None and key is not None else None,
+            directory=settings.visibility_cert_dir,
             leads=leads,
             wall_s=clocks.wall_s,
             warn=self._warn,

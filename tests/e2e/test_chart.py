@@ -15,6 +15,7 @@ from control_plane.applying import ROOT, load_yaml
 from control_plane.components import HELM
 
 from gangsched.configuration import load_settings
+from gangsched.removed import REMOVED, was_removed
 from gangsched.settings import SettingsError
 from tests.packaging import CHART, INSTALL, kustomized
 from tests.release import files
@@ -91,8 +92,7 @@ def test_the_api_of_gangs_is_the_overlay() -> None:
     spec = issued["Deployment", "gangsched"]["spec"]["template"]["spec"]
     variables = {each["name"]: each["value"] for each in spec["containers"][0]["env"]}
     (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "certificate"]
-    assert variables["GANGSCHED_VISIBILITY_CERT_FILE"] == f"{mount['mountPath']}/tls.crt"
-    assert variables["GANGSCHED_VISIBILITY_KEY_FILE"] == f"{mount['mountPath']}/tls.key"
+    assert variables["GANGSCHED_VISIBILITY_CERT_DIR"] == mount["mountPath"]
     assert {"name": "certificate", "secret": {"secretName": "tls"}} in spec["volumes"]
 
 
@@ -225,7 +225,7 @@ def test_a_pods_values_reach_the_pod() -> None:
         ("replica=2", "additional properties 'replica' not allowed"),
         ("settings.wait_times=3", "'/settings': additional properties 'wait_times' not allowed"),
         ("settings.health_port=9090", "'/settings': additional properties 'health_port' not allowed"),
-        ("settings.plan_groups=0", "'/settings/plan_groups': minimum: got 0, want 1"),
+        ("settings.bind_connections=0", "'/settings/bind_connections': minimum: got 0, want 1"),
         ("settings.preempt_pdb=ignore", "'/settings/preempt_pdb': value must be one of 'respect', 'last_resort'"),
         ("networkPolicy.apiServerPorts={99999}", "'/networkPolicy/apiServerPorts/0': maximum: got 99,999, want 65,535"),
     ],
@@ -240,9 +240,18 @@ def test_a_wrong_value_is_refused_in_one_sentence(word: str, said: str) -> None:
     assert said in complaints[0]
 
 
+@pytest.mark.parametrize("name", sorted(REMOVED))
+def test_a_removed_value_names_its_replacement(name: str) -> None:
+    """One line, with what took its place."""
+    done = helm("template", "gangsched", CHART, "--set", f"settings.{name}=1")
+    complaints = [line for line in done.stderr.splitlines() if line.startswith("- ")]
+    assert (done.returncode, done.stdout, len(complaints)) == (1, "", 1), done.stderr
+    assert f"'/settings/{name}': value must be '{name} {was_removed(name)}'" in complaints[0]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("plan_groups", 0), ("wait_time_s", 0), ("reserve_share", 1.5), ("log_level", "loud"), ("lease_name", "No")],
+    [("bind_connections", 0), ("wait_time_s", 0), ("reservations", 65), ("log_level", "loud"), ("lease_name", "No")],
 )
 def test_the_daemon_and_the_schema_agree(tmp_path: Path, name: str, value: object) -> None:
     """What the daemon would refuse at its start is refused by Helm already."""

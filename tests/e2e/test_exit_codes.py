@@ -68,7 +68,7 @@ def test_a_start_that_waits_answers_its_probes(plane: ControlPlane, tmp_path: Pa
     """The kubelet does not kill who waits for an API server as configured: /livez is green, /readyz names the wait."""
     away, health = free_ports(2)
     (tmp_path / "config").write_text(plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{away}"))
-    flags = ("--health-port", str(health), "--health-host", "127.0.0.1", "--kubeconfig", str(tmp_path / "config"))
+    flags = ("--health-port", str(health), "--bind-address", "127.0.0.1", "--kubeconfig", str(tmp_path / "config"))
     environment = {**os.environ, "GANGSCHED_API_SERVER_WAIT_S": "6"}
     with subprocess.Popen([COMMAND, "run", *flags], stderr=subprocess.PIPE, text=True, env=environment) as waiting:
         assert waiting.stderr is not None

@@ -14,6 +14,7 @@ from control_plane.daemon import Daemon
 from control_plane.following import Following
 
 from tests.e2e.conftest import PODS
+from tests.tuned import command
 
 pytestmark = pytest.mark.e2e
 
@@ -118,7 +119,7 @@ def test_an_avoided_node_is_used_again_after_the_backoff(plane: ControlPlane, ap
     """B6, Q3: with no other node the replacement waits, says why, and starts by itself when the backoff is over."""
     make.create_all(api, [make.node("only")])
     with (
-        Daemon(plane, environment={"GANGSCHED_KUBELET_REJECTION_AVOID_S": "3"}) as daemon,
+        Daemon(plane, command=command({"avoid_s": 3})) as daemon,
         FakeKubelet(api, kth=2, reason="OutOfmemory") as kubelet,
         Following(api, PODS) as pods,
     ):

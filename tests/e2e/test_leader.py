@@ -32,7 +32,7 @@ pytestmark = pytest.mark.e2e
 T = TypeVar("T")
 TRIALS = int(os.environ.get("LEADER_TRIALS", "0"))
 KINDS = os.environ.get("LEADER_KINDS", "killed,stopped,told_to_go").split(",")
-DURATION_S, RENEW_S, RETRY_S = (15.0, 10.0, 2.0) if TRIALS else (5.0, 3.5, 0.5)
+DURATION_S = 15.0 if TRIALS else 5.0
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gangsched-system/leases/gangsched"
 NODES, GPUS = 4, 8
 GANGS, RUN_S = 8, 0.3
@@ -110,12 +110,7 @@ class Pair:
     def __enter__(self) -> Pair:
         for name in ("a", "b"):
             proxy = self._stack.enter_context(RecordingProxy(self.plane, name, self.writes))
-            environment = {
-                "GANGSCHED_IDENTITY": name,
-                "GANGSCHED_LEASE_DURATION_S": str(DURATION_S),
-                "GANGSCHED_LEASE_RENEW_S": str(RENEW_S),
-                "GANGSCHED_LEASE_RETRY_S": str(RETRY_S),
-            }
+            environment = {"GANGSCHED_IDENTITY": name, "GANGSCHED_LEASE_DURATION_S": str(DURATION_S)}
             self.replicas[name] = Daemon(
                 self.plane,
                 url=proxy.url,

@@ -22,6 +22,7 @@ from control_plane.daemon import Daemon
 from tests.e2e.conftest import delete_all
 from tests.newcomer.case import COLLECTIONS, Case, until
 from tests.newcomer.room import HIGH
+from tests.tuned import command
 
 EVENTS = "/apis/events.k8s.io/v1/events"
 LEFT_BY_A_CASE = (
@@ -34,7 +35,7 @@ LEFT_BY_A_CASE = (
     "/api/v1/nodes",
 )
 #: One object's budgets of writes are made for one job's life, not for forty of the same name.
-BUDGETS = {"GANGSCHED_OBJECT_WRITE_BURST": "10000", "GANGSCHED_EVENT_BURST": "10000"}
+BUDGETS = {"object_burst": 10_000, "event_burst": 10_000}
 READY_WITHIN_S = 120.0
 LASTING = {"InvalidGang", "Degraded", "MixedSchedulers", "KubeletRejected"}
 _ROUND = re.compile(r" \(round \d+: \d+ of \d+ placed\)$")
@@ -138,7 +139,7 @@ def stage() -> Iterator[Stage]:
         api = Api.of(plane)
         apply_manifests(api)
         make.create_all(api, [make.namespace("team-b"), HIGH])
-        with Daemon(plane, environment=BUDGETS, ready_timeout_s=READY_WITHIN_S) as daemon:
+        with Daemon(plane, command=command(BUDGETS), ready_timeout_s=READY_WITHIN_S) as daemon:
             built = Stage(plane, api, daemon)
             api.post(COLLECTIONS["PodGroup"], make.pod_group("first", min_member=1))
             make.create_all(api, [make.node("first"), make.pod("first", gang="first")])

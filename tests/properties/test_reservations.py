@@ -22,14 +22,22 @@ from gangsched.simulate.figures import promise_errors_s
 from gangsched.simulate.simulator import Simulator
 from gangsched.simulate.traces import make_shape
 from gangsched.simulate.workload import GPU, Job
+from tests.tuned import tuned
 
 PROMISES = 5_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 60
 SIZES = ((1,), (1,), (2,), (1, 1), (4,), (4, 4), (8,), (8,), (8, 4), (8, 8), (8, 8, 8), (6, 6, 6), (8, 8, 8, 8))
-EVERY_KIND = (
-    Settings(reservations=1),
-    Settings(reservations=3, small_head_after_s=60),
-    Settings(reservations=8, reservations_per_namespace=8, reserve_share=1.0, small_head_after_s=600),
+EVERY_KIND: tuple[tuple[Settings, dict[str, float]], ...] = (
+    (Settings(reservations=1), {}),
+    (Settings(reservations=3), {"small_head_after_s": 60.0}),
+    (Settings(reservations=8, reservations_per_namespace=8), {"share": 1.0, "small_head_after_s": 600.0}),
 )
+
+
+def simulator_of(seed: int, jobs: list[Job], kind: type[Simulator] = Simulator) -> Simulator:
+    """Four nodes and one of the kinds of limits."""
+    settings, constants = EVERY_KIND[seed % len(EVERY_KIND)]
+    with tuned(constants):
+        return kind(cluster(4), jobs, settings)
 
 
 def cluster(nodes: int) -> list[Node]:
@@ -64,8 +72,7 @@ def test_nobody_starts_later_than_told_when_first() -> None:
     """Exact run times: no group starts after the time told when it became the first head."""
     promises = 0
     for seed, dice in cases():
-        settings = EVERY_KIND[seed % len(EVERY_KIND)]
-        simulator = Simulator(cluster(4), jobs(dice), settings)
+        simulator = simulator_of(seed, jobs(dice))
         runs = simulator.run()
         errors = promise_errors_s(simulator.promises.told_s, runs)
         assert all(run.started_s is not None for run in runs), f"seed {seed}: a job never started"
@@ -80,7 +87,7 @@ def test_promises_hold_beside_jobs_that_state_nothing() -> None:
     """A third states nothing: those never pass on reserved room, so what was told to others still holds."""
     promises = 0
     for seed, dice in cases():
-        simulator = Simulator(cluster(4), jobs(dice, known=0.7), EVERY_KIND[seed % len(EVERY_KIND)])
+        simulator = simulator_of(seed, jobs(dice, known=0.7))
         errors = promise_errors_s(simulator.promises.told_s, simulator.run())
         assert max(errors, default=0) <= 0, f"seed {seed}: a start {max(errors)} s after its promise"
         promises += len(errors)
@@ -93,7 +100,7 @@ def test_promises_hold_beside_jobs_that_state_nothing() -> None:
 def test_no_time_is_promised_that_was_found_before_an_older_group_started(seed: int) -> None:
     """A plan that made the reservation of a later head, and then started an earlier one there, promised that time."""
     dice = random.Random(seed)
-    simulator = Simulator(cluster(4), jobs(dice, known=0.7), EVERY_KIND[seed % len(EVERY_KIND)])
+    simulator = simulator_of(seed, jobs(dice, known=0.7))
     errors = promise_errors_s(simulator.promises.told_s, simulator.run())
     assert max(errors) <= 0
 
@@ -151,7 +158,7 @@ def shape_gpus(job: Job) -> Sequence[bool]:
 
 def test_told_times_are_told_at_all() -> None:
     """The promises above are times; a case without any would say nothing."""
-    simulator = Simulator(cluster(4), jobs(random.Random(1)), EVERY_KIND[0])
+    simulator = simulator_of(0, jobs(random.Random(1)))
     simulator.run()
     assert sum(at_s < math.inf for at_s in simulator.promises.told_s.values()) > 3
 
@@ -174,6 +181,6 @@ class Amnesiac(Simulator):
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_what_is_remembered_from_plan_to_plan_decides_nothing(seed: int) -> None:
     """Every job starts when it would if each plan counted everything anew."""
-    settings, stream = EVERY_KIND[seed % len(EVERY_KIND)], jobs(random.Random(seed), known=0.8)
-    runs, others = (kind(cluster(4), stream, settings).run() for kind in (Simulator, Amnesiac))
+    stream = jobs(random.Random(seed), known=0.8)
+    runs, others = (simulator_of(seed, stream, kind).run() for kind in (Simulator, Amnesiac))
     assert [run.started_s for run in runs] == [run.started_s for run in others], f"seed {seed}"

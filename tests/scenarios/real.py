@@ -27,6 +27,7 @@ from tests.scenarios.objects import BUILT_IN, NEVER, PRIORITIES, SCENARIO, stora
 from tests.scenarios.play import play
 from tests.scenarios.table import Scenario
 from tests.scenarios.view import View
+from tests.tuned import command, split
 
 #: The machine is slow and shared: what takes a moment in virtual time may take this much longer.
 SLACK_S: Final = 45.0
@@ -307,10 +308,11 @@ def _policy(name: str, pods: list[str]) -> list[Object]:
     ]
 
 
-def environment(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The settings of the daemon as variables."""
-    given = {"kubelet_rejection_avoid_s": AVOID_S, **settings}
-    return {f"GANGSCHED_{name.upper()}": f"{value}" for name, value in given.items()}
+def daemon(plane: ControlPlane, given: Mapping[str, Any]) -> Daemon:
+    """The daemon with these settings and constants."""
+    settings, constants = split({"avoid_s": AVOID_S, **given})
+    environment = {f"GANGSCHED_{name.upper()}": f"{value}" for name, value in settings.items()}
+    return Daemon(plane, environment=environment, command=command(constants))
 
 
 @contextmanager
@@ -326,8 +328,7 @@ def stage(settings: Mapping[str, Any] | None = None) -> Iterator[Stage]:
             if name not in BUILT_IN:
                 api.post(api.path_of(body), {**body, "value": value, **policy})
         api.post("/apis/storage.k8s.io/v1/storageclasses", storage_class())
-        daemon = stack.enter_context(Daemon(plane, environment=environment(settings or {})))
-        built = Stage(api, daemon)
+        built = Stage(api, stack.enter_context(daemon(plane, settings or {})))
         for path in PATHS:
             stack.enter_context(Following(api, path, on_change=built.heard))
         stack.enter_context(Following(api, "/api/v1/nodes", on_change=built.checks.node_changed))

@@ -70,7 +70,7 @@ class Step:
 class Scenario:
     """One scenario. `virtual_only` is the reason why it cannot be played for real; "" when it can.
 
-    `settings` are those of the scheduler that differ from the defaults, by name.
+    `settings` are those of the scheduler that differ from the defaults, and constants (`tests.tuned`), by name.
     """
 
     name: str

@@ -25,6 +25,7 @@ from structlog.testing import capture_logs
 from gangsched import parameters
 from gangsched.api.keys import PERMITTED, SIGS, TIMEOUT, X_K8S
 from gangsched.api.values import format_permit
+from gangsched.core.cycle import Limits
 from gangsched.kube.read import resources, store
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.shapes import ShapeTable
@@ -56,6 +57,7 @@ from tests.scenarios.api_server import admit, key_of, merged, rfc3339
 from tests.scenarios.eviction import Evictions
 from tests.scenarios.objects import CLASS, storage_class
 from tests.scenarios.view import View, is_bound
+from tests.tuned import altered, split
 
 AVOID_S: Final = 3.0
 EPOCH_S: Final = 1_750_000_000
@@ -69,7 +71,8 @@ class VirtualCluster:
 
     def __init__(self, *, one_by_one: bool, settings: Mapping[str, Any] | None = None) -> None:
         names = ("gangsched", "scheduler-plugins-scheduler")
-        self._settings = Settings(scheduler_names=names, kubelet_rejection_avoid_s=AVOID_S, **(settings or {}))
+        own, self._constants = split({"avoid_s": AVOID_S, **(settings or {})})
+        self._settings = Settings(scheduler_names=names, **own)
         self.view = View()
         self.checks = Checks()
         self._one_by_one = one_by_one
@@ -93,12 +96,12 @@ class VirtualCluster:
     def _start(self) -> None:
         self._evictions.dead = True
         self._evictions = Evictions(self, self._intruders)
-        state = SchedulingState(parameters.rules(self._settings))
+        state = SchedulingState(altered(parameters.rules(self._settings), self._constants))
         self._loop = Loop(
             state,
             Ports(self, self._tell, self.preempt, self),
             metrics=Metrics(),
-            limits=parameters.limits(self._settings),
+            limits=Limits(),
             ready=lambda: True,
             policy=parameters.gpu_policy(self._settings),
         )

@@ -31,6 +31,7 @@ from tests.sim.trouble.faults import RequestFaults
 from tests.sim.trouble.mischief import Mischief
 from tests.sim.trouble.plan import Plan
 from tests.sim.witness import Witness
+from tests.tuned import split, tuned
 
 PEACE_S = 240.0
 """In this time all must be bound: undecided binds stay so for 70 s, and everything is tried again every 60 s."""
@@ -83,10 +84,11 @@ class Simulation:
     def run(self) -> Result:
         """Play it; ends at the first violation."""
         try:
-            self._set_up()
-            self._until(self.plan.trouble_s)
-            self._make_peace()
-            self._wait_for_all()
+            with tuned(split(self.plan.settings)[1]):
+                self._set_up()
+                self._until(self.plan.trouble_s)
+                self._make_peace()
+                self._wait_for_all()
         except AssertionError as error:
             self.witness.found.append(str(error) or repr(error))
         finally:
@@ -129,7 +131,7 @@ class Simulation:
         self._starts += 1
         number = self._starts
         identity = f"{name}{number}"
-        settings = Settings(**{**self.plan.settings, "identity": identity})
+        settings = Settings(**split(self.plan.settings)[0], identity=identity)
         process = Process(identity, settings, self.timeline, self.network, self.rng(f"process {number}"))
         self.trace.add(f"{identity} starts")
         self.witness.disturb()

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from gangsched import __version__
 from gangsched.cli import cli, guarded
 from gangsched.kube.http.faults import Misconfigured
+from gangsched.removed import REMOVED
 from gangsched.settings import LogFormat, LogLevel, Settings, SettingsError
 from tests.interpreter import printed_by
 
@@ -100,9 +101,18 @@ def test_run_without_flags_takes_the_defaults(app: FakeApp) -> None:
 def test_run_reads_the_config_file(app: FakeApp, tmp_path: Path) -> None:
     """--config names the settings file, and a flag wins over it."""
     config = tmp_path / "c.yaml"
-    config.write_text("health_port: 1\nsettle_ms: 2\n")
+    config.write_text("health_port: 1\nbind_connections: 2\n")
     assert call("run", "--config", str(config), "--health-port", "3").exit_code == 0
-    assert (app.given[0].health_port, app.given[0].settle_ms) == (3, 2)
+    assert (app.given[0].health_port, app.given[0].bind_connections) == (3, 2)
+
+
+@pytest.mark.parametrize("name", sorted(REMOVED))
+def test_a_removed_flag_starts_nothing(app: FakeApp, name: str) -> None:
+    """Exit code 2 and the sentence that names its replacement; `--help` does not show it."""
+    result = call("run", f"--{name.replace('_', '-')}", "1")
+    assert (result.exit_code, app.given) == (2, [])
+    assert result.stderr == f"gangsched: {name} (flag --{name.replace('_', '-')}) was removed: {REMOVED[name]}.\n"
+    assert f"--{name.replace('_', '-')}" not in call("run", "--help").stdout.split()
 
 
 def test_a_wrong_setting_is_one_sentence_and_code_2(app: FakeApp, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ async def test_the_api_of_gangs_gives_way_to_what_waits_at_the_start(monkeypatch
 
     monkeypatch.setattr("gangsched.daemon.in_background", note)
     (port,) = free_ports(1)
-    settings = Settings(health_port=0, debug_port=0, visibility_host="127.0.0.1", visibility_port=port)
+    settings = Settings(health_port=0, debug_port=0, bind_address="127.0.0.1", visibility_port=port)
     async with running(settings) as (_, informers):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         await settle()
@@ -99,7 +99,7 @@ async def test_a_port_that_is_taken_ends_the_start() -> None:
     """The administrator is told at once, not once something asks for gangs."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        settings = Settings(health_port=0, debug_port=0, visibility_host="127.0.0.1", visibility_port=port)
+        settings = Settings(health_port=0, debug_port=0, bind_address="127.0.0.1", visibility_port=port)
         with pytest.raises(SettingsError, match=f"on port {port}: Address already in use .*; choose another"):
             async with running(settings):
                 pass
@@ -113,7 +113,7 @@ async def test_a_server_that_cannot_be_made_refuses_connections(monkeypatch: pyt
 
     monkeypatch.setattr("gangsched.daemon.in_background", fail)
     (port,) = free_ports(1)
-    settings = Settings(health_port=0, debug_port=0, visibility_host="127.0.0.1", visibility_port=port)
+    settings = Settings(health_port=0, debug_port=0, bind_address="127.0.0.1", visibility_port=port)
     async with running(settings) as (_, informers):
         informers.backlog_bound.set()
         await settle()

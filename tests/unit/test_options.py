@@ -53,12 +53,12 @@ def test_every_setting_is_a_flag() -> None:
 def test_where_each_value_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flag over environment over file over default; each says so."""
     config = tmp_path / "c.yaml"
-    config.write_text("plan_pods: 1\nplan_groups: 1\nbind_connections: 1\n")
-    monkeypatch.setenv("GANGSCHED_PLAN_GROUPS", "2")
+    config.write_text("reservations: 1\nhealth_port: 1\nbind_connections: 1\n")
+    monkeypatch.setenv("GANGSCHED_HEALTH_PORT", "2")
     monkeypatch.setenv("GANGSCHED_BIND_CONNECTIONS", "2")
     found = told("--config", str(config), "--bind-connections", "3", "--scheduler-name", "a", "--scheduler-name", "b")
-    assert found["plan_pods"] == (1, f"file {config}")
-    assert found["plan_groups"] == (2, "environment variable GANGSCHED_PLAN_GROUPS")
+    assert found["reservations"] == (1, f"file {config}")
+    assert found["health_port"] == (2, "environment variable GANGSCHED_HEALTH_PORT")
     assert found["bind_connections"] == (3, "flag --bind-connections")
     assert found["scheduler_names"] == (["a", "b"], "flag --scheduler-names")
     assert found["wait_time_s"] == (600.0, "default")

@@ -6,7 +6,7 @@ from gangsched import parameters
 from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.reservation import ReservationLimits
 from gangsched.settings import Settings
-from gangsched.state.rule_set import Rules
+from gangsched.state.rule_set import OVERRUN_EVICTED_AFTER_S
 
 
 def test_defaults_of_reservations_are_those_of_the_core() -> None:
@@ -15,32 +15,10 @@ def test_defaults_of_reservations_are_those_of_the_core() -> None:
 
 
 def test_every_setting_of_reservations_is_passed_on() -> None:
-    """H3, H5 to H7, H9: none of the limits is left at its default."""
-    settings = Settings(
-        reservations=1,
-        reservations_per_namespace=3,
-        reserve_share=0.25,
-        small_head_after_s=4,
-        small_head_latest_s=7,
-        fence_after_s=5,
-        fence_age_s=60,
-        fence_idle_s=61,
-        reserve_horizon_s=6,
-        backfill_order=BackfillOrder.AGE,
-    )
+    """H3, H6, H7, H9: what may be set is passed on, and constants stay as they are."""
+    settings = Settings(reservations=1, reservations_per_namespace=3, fence_after_s=5, backfill_order=BackfillOrder.AGE)
     limits = parameters.reservation_limits(settings)
-    assert limits == ReservationLimits(
-        reservations=1,
-        per_namespace=3,
-        share=0.25,
-        small_head_after_s=4,
-        small_head_latest_s=7,
-        fence_after_s=5,
-        fence_age_s=60,
-        fence_idle_s=61,
-        horizon_s=6,
-        order=BackfillOrder.AGE,
-    )
+    assert limits == ReservationLimits(reservations=1, per_namespace=3, fence_after_s=5, order=BackfillOrder.AGE)
 
 
 def test_default_run_time_is_passed_on() -> None:
@@ -58,11 +36,5 @@ def test_accelerators_are_the_same_for_ends_and_for_placement() -> None:
 def test_overruns_are_evicted_only_if_asked_for() -> None:
     """H11: the default tells."""
     assert parameters.rules(Settings()).evict_overrun_after_s is None
-    evict = Settings(backfill_overrun=OnOverrun.EVICT, backfill_overrun_after_s=5)
-    assert parameters.rules(evict).evict_overrun_after_s == 5
-
-
-def test_how_long_false_run_times_are_remembered_is_passed_on() -> None:
-    """H11: the default is that of the state."""
-    assert parameters.rules(Settings()).ignore_run_times_s == Rules().ignore_run_times_s
-    assert parameters.rules(Settings(ignore_run_times_s=0)).ignore_run_times_s == 0
+    evict = Settings(backfill_overrun=OnOverrun.EVICT)
+    assert parameters.rules(evict).evict_overrun_after_s == OVERRUN_EVICTED_AFTER_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from gangsched.configuration import load_settings
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.preemption import VictimScope
+from gangsched.removed import REMOVED
 from gangsched.settings import ENV_PREFIX, LogFormat, Settings, SettingsError
 
 
@@ -45,11 +47,11 @@ def test_defaults_are_those_promised() -> None:
 
 def test_flags_win_over_environment_over_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each layer replaces the one below it, setting by setting."""
-    config = write(tmp_path, "plan_pods: 1\nplan_groups: 1\nbind_connections: 1\n")
-    monkeypatch.setenv("GANGSCHED_PLAN_GROUPS", "2")
+    config = write(tmp_path, "reservations: 1\nhealth_port: 1\nbind_connections: 1\n")
+    monkeypatch.setenv("GANGSCHED_HEALTH_PORT", "2")
     monkeypatch.setenv("GANGSCHED_BIND_CONNECTIONS", "2")
-    settings = load_settings(config, {"bind_connections": 3, "plan_pods": None})
-    assert (settings.plan_pods, settings.plan_groups, settings.bind_connections) == (1, 2, 3)
+    settings = load_settings(config, {"bind_connections": 3, "reservations": None})
+    assert (settings.reservations, settings.health_port, settings.bind_connections) == (1, 2, 3)
 
 
 def test_what_kubernetes_sets_for_a_service_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +130,7 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
         ("wait_time_s:", "wait_time_s is None"),
         ("health_port: yes", "health_port is True"),
         ("health_port: 80.5", "health_port is 80.5"),
-        ("settle_ms: 1001", "settle_ms is 1001"),
+        ("writes_per_s: 0", "writes_per_s is 0"),
         ("log_format: xml", "should be 'json' or 'console'"),
         ("log_level: loud", 'log_level is "loud"'),
         ("match_policy: never", 'match_policy is "never"'),
@@ -139,16 +141,11 @@ def test_value_out_of_bounds_names_field_value_bound_and_source(
         ("reservations: -1", "reservations is -1"),
         ("reservations: 65", "reservations is 65"),
         ("reservations: off", "reservations is False"),
-        ("reserve_horizon_s: 0", "reserve_horizon_s is 0"),
         ("fence_after_s: -1", "fence_after_s is -1"),
-        ("small_head_after_s: .inf", "small_head_after_s is inf"),
-        ("small_head_latest_s: -1", "small_head_latest_s is -1"),
         ("reservations_per_namespace: 0", "reservations_per_namespace is 0"),
-        ("reserve_share: 1.1", "reserve_share is 1.1"),
         ("default_expected_runtime_s: 0", "default_expected_runtime_s is 0"),
         ("backfill_order: longest", "should be 'shortest' or 'age'"),
         ("backfill_overrun: kill", "should be 'tell' or 'evict'"),
-        ("backfill_overrun_after_s: 0", "backfill_overrun_after_s is 0"),
         ("node_selector: [pool=a]", "node_selector is ['pool=a']"),
         ("node_selector: pool=a b", 'node_selector is "pool=a b" in '),
     ],
@@ -189,8 +186,8 @@ def test_a_bad_list_is_one_plain_complaint(tmp_path: Path, monkeypatch: pytest.M
 
 def test_every_wrong_setting_is_named_at_once(tmp_path: Path) -> None:
     """One start shows everything there is to mend."""
-    sentence = refusal(write(tmp_path, "plan_pods: 0\nplan_grops: 3\n"), shutdown_s=-1)
-    assert all(name in sentence for name in ("plan_pods is 0", '"plan_groups"', "shutdown_s is -1"))
+    sentence = refusal(write(tmp_path, "bind_connections: 0\nreservation: 3\n"), shutdown_s=-1)
+    assert all(name in sentence for name in ("bind_connections is 0", '"reservations"', "shutdown_s is -1"))
 
 
 @pytest.mark.parametrize(
@@ -221,15 +218,15 @@ def test_missing_file_is_an_error(tmp_path: Path) -> None:
 
 def test_settings_made_directly_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only `load_settings` looks around, so that simulators and tests get what they ask for."""
-    monkeypatch.setenv("GANGSCHED_PLAN_PODS", "7")
-    assert Settings().plan_pods == 5_000
-    assert load_settings(None, {}).plan_pods == 7
+    monkeypatch.setenv("GANGSCHED_RESERVATIONS", "7")
+    assert Settings().reservations == 8
+    assert load_settings(None, {}).reservations == 7
 
 
 def test_settings_are_frozen() -> None:
     """Nobody changes a setting while the daemon runs."""
     with pytest.raises(ValidationError):
-        Settings().plan_pods = 1
+        Settings().reservations = 1
 
 
 def test_every_setting_is_described() -> None:
@@ -247,11 +244,23 @@ def test_leader_election_is_a_switch(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "leader_elect" in refusal(leader_elect="maybe")
 
 
-@pytest.mark.parametrize("times", [(10, 10, 2), (15, 15, 2), (15, 10, 10), (15, 2, 1.9), (5, 10, 2)], ids=str)
-def test_the_times_of_the_lease_fit_each_other(times: tuple[float, float, float]) -> None:
-    """One sentence names all three."""
-    names = ("lease_duration_s", "lease_renew_s", "lease_retry_s")
-    said = refusal(lease_duration_s=times[0], lease_renew_s=times[1], lease_retry_s=times[2])
-    assert said.count(".") <= 3
-    assert all(name in said for name in names)
-    assert said.startswith(f"lease_duration_s ({times[0]:g}) must be more than lease_renew_s ({times[1]:g})")
+@pytest.mark.parametrize("name", sorted(REMOVED))
+def test_a_removed_setting_names_its_replacement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """In a file, a variable or a flag: one sentence that says what to do instead, whatever the value."""
+    config = write(tmp_path, f"{name}: 1\n")
+    assert refusal(config) == f"{name} (file {config}) was removed: {REMOVED[name]}."
+    assert refusal(None, **{name: "1"}) == f"{name} (flag --{name.replace('_', '-')}) was removed: {REMOVED[name]}."
+    variable = f"{ENV_PREFIX}{name.upper()}"
+    monkeypatch.setenv(variable, "")
+    assert refusal() == f"{name} (environment variable {variable}) was removed: {REMOVED[name]}."
+
+
+def test_what_replaces_a_removed_setting_exists() -> None:
+    """Nobody is sent to a setting that is not there, and no removed name is used again."""
+    assert not REMOVED.keys() & Settings.model_fields.keys()
+    changelog = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()
+    assert not [name for name in REMOVED if f"`{name}`" not in changelog]
+    for sentence in REMOVED.values():
+        named = re.findall(r"\bset (\w+)", sentence)
+        assert named or re.search(r"fixed at .*\d|fixed at one|kubectl", sentence), sentence
+        assert set(named) <= Settings.model_fields.keys(), sentence

@@ -28,8 +28,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if .Values.visibility.enabled }}
 {{- $env = append $env (dict "name" "GANGSCHED_VISIBILITY_PORT" "value" "8443") }}
 {{- if .Values.visibility.certificateSecret }}
-{{- $env = append $env (dict "name" "GANGSCHED_VISIBILITY_CERT_FILE" "value" "/etc/gangsched-visibility/tls.crt") }}
-{{- $env = append $env (dict "name" "GANGSCHED_VISIBILITY_KEY_FILE" "value" "/etc/gangsched-visibility/tls.key") }}
+{{- $env = append $env (dict "name" "GANGSCHED_VISIBILITY_CERT_DIR" "value" "/etc/gangsched-visibility") }}
 {{- end }}
 {{- end }}
 {{- concat $env .Values.env | toYaml }}

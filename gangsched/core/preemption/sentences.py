@@ -57,7 +57,7 @@ def _sentence(why: NotHelpful) -> str:
         case Obstacle.FORBIDDEN:
             return f"off, because a right is missing: {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
-            return f"{counted(why.pods, 'pod')} would have to go, and preempt_max_pods allows {why.needed}"
+            return f"{counted(why.pods, 'pod')} would have to go, and at most {why.needed} are evicted for one gang"
         case Obstacle.LATER:
             return "still being looked for"
     assert_never(why.why)

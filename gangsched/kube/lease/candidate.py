@@ -32,6 +32,14 @@ class Timing:
     renew_s: float
     retry_s: float
 
+    @classmethod
+    def of_lease(cls, duration_s: float) -> Timing:
+        """The times that go with a lease, in the proportions of client-go's defaults (15, 10 and 2 s).
+
+        There is time for more than one renewal, and the deadline of the last is over before others try.
+        """
+        return cls(duration_s=duration_s, renew_s=duration_s * 2 / 3, retry_s=duration_s * 2 / 15)
+
     @property
     def margin_s(self) -> float:
         """For requests under way and for clocks of different speed."""

@@ -28,7 +28,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteLimits:
-    """The rates of all writes but binds; the defaults are those of `Settings`.
+    """The rates of all writes but binds.
 
     `total` and `namespace` hold for conditions and statuses together, and once more for Events; `object` for each pod's
     condition and each PodGroup's status, `event` for the Events about each object.
@@ -36,8 +36,19 @@ class WriteLimits:
 
     total: Rate = Rate(5_000, 1 / 400)
     namespace: Rate = Rate(2_000, 1 / 200)
-    object: Rate = Rate(10, 5.0)
-    event: Rate = Rate(25, 300.0)
+    object: Rate = Rate(10, 5.0)  # a PodGroup's counts change with every pod: one job's life stays below the burst
+    event: Rate = Rate(25, 300.0)  # client-go's spam filter: an API server expects no more from one source
+
+    @classmethod
+    def of(cls, writes_per_s: float) -> WriteLimits:
+        """The limits that follow from the sustained rate for the whole cluster.
+
+        The burst is 12.5 s of it: 5,000 at 400/s, so that a gang of 5,000 pods is told at once. A namespace has half of
+        the rate and 40 % of the burst, so that no namespace keeps the others waiting.
+        """
+        burst = max(1, round(12.5 * writes_per_s))
+        namespace = Rate(max(1, round(5 * writes_per_s)), 2 / writes_per_s)
+        return cls(total=Rate(burst, 1 / writes_per_s), namespace=namespace)
 
 
 class TokenBuckets(Generic[K]):

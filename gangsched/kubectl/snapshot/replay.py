@@ -130,10 +130,10 @@ def _unsaid(item: Any) -> Any:
 
 def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[str, str]:
     """Plan until there is nothing left to decide; the nodes of pods that start, by uid."""
-    limits, policy = parameters.limits(settings), parameters.gpu_policy(settings)
+    policy = parameters.gpu_policy(settings)
     starts: dict[str, str] = {}
     for _ in range(MOST_TURNS):
-        made = plan_and_commit(state, 0.0, wall_s, limits=limits, policy=policy)
+        made = plan_and_commit(state, 0.0, wall_s, limits=None, policy=policy)
         if made is None:
             break
         # Nothing changes between plan and commit: every bind is committed, also one that waits for claims first.

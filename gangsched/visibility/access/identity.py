@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,6 @@ API_SERVICE = f"/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{GROUP}"
 KEYS = ("ca.crt", "tls.crt", "tls.key")
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Certificate chain and key, PEM."""
-
-    certificate: Path
-    key: Path
-
-
 class Identity:
     """`look` brings all up to date and returns what to serve with."""
 
@@ -36,13 +27,13 @@ class Identity:
         calls: Calls,
         namespace: str,
         *,
-        files: Files | None,
+        directory: Path | None,
         leads: Callable[[], bool],
         wall_s: Callable[[], float],
         warn: Callable[[str], None],
     ) -> None:
-        """`namespace` is that of Service and Secret."""
-        self._calls, self._files, self._leads, self._wall_s, self._warn = calls, files, leads, wall_s, warn
+        """`namespace` is that of Service and Secret; with a `directory`, tls.crt and tls.key are there."""
+        self._calls, self._directory, self._leads, self._wall_s, self._warn = calls, directory, leads, wall_s, warn
         #: A standby found the Secret and no certificate in it: only a leader can make one.
         self.awaits_leader = False
         self._path = f"/api/v1/namespaces/{namespace}/secrets/{SECRET}"
@@ -51,8 +42,8 @@ class Identity:
     async def look(self) -> Serving | None:
         """What to serve with now; None if there is nothing yet."""
         self.awaits_leader = False
-        if self._files is not None:
-            return self._of_files(self._files)
+        if self._directory is not None:
+            return self._read(self._directory)
         answer = await self._calls("GET", self._path)
         if not answer.is_ok:
             hint = "apply manifests/visibility" if answer.status in {403, 404} else "it is asked for again"
@@ -72,9 +63,9 @@ class Identity:
         await self._is_trusted(serving.authority)
         return serving
 
-    def _of_files(self, files: Files) -> Serving | None:
+    def _read(self, directory: Path) -> Serving | None:
         try:
-            return Serving("", files.certificate.read_text(), files.key.read_text())
+            return Serving("", (directory / "tls.crt").read_text(), (directory / "tls.key").read_text())
         except (OSError, UnicodeDecodeError) as error:
             self._warn(f"The certificate of the visibility API cannot be read: {error}.")
             return None

@@ -42,11 +42,11 @@ class Daemon:
     """`gangsched run` beside `plane`, ready once `start` returns.
 
     It runs as in its container: under a UID without a passwd entry (`as_in_a_container`) and without HOME, USER or
-    anything else of our environment. `environment` is all it gets beside PATH and TMPDIR; GANGSCHED_HEALTH_HOST is set
+    anything else of our environment. `environment` is all it gets beside PATH and TMPDIR; GANGSCHED_BIND_ADDRESS is set
     to 127.0.0.1, and both ports to free ones, so that several may run side by side.
     `log_path`: its log is appended there (default: beside the control plane's logs). At the end of a `with` block its
     state must be sound (`complaints`).
-    `url` is that of a proxy before the API server.
+    `url` is that of a proxy before the API server, `command` a program that runs in the place of `gangsched`.
     """
 
     def __init__(
@@ -59,12 +59,14 @@ class Daemon:
         environment: Mapping[str, str] | None = None,
         ready_timeout_s: float = 30.0,
         url: str | None = None,
+        command: Sequence[str] = (str(COMMAND),),
     ) -> None:
         self._plane, self._names, self._extra = plane, tuple(scheduler_names), tuple(extra_args)
         self._given_log = log_path
-        self._environment = {"GANGSCHED_HEALTH_HOST": "127.0.0.1", **(environment or {})}
+        self._environment = {"GANGSCHED_BIND_ADDRESS": "127.0.0.1", **(environment or {})}
         self._ready_timeout_s = ready_timeout_s
         self._url = url
+        self._command = tuple(command)
         self._keeping: Keeping | None = None
         self._log_start = 0
         #: Where /livez, /readyz and /metrics are, on 127.0.0.1; 0 before the start.
@@ -189,7 +191,7 @@ class Daemon:
             f"TMPDIR={self._plane.workdir}",
             f"GANGSCHED_DEBUG_PORT={self.debug_port}",
             *(f"{key}={value}" for key, value in self._environment.items()),
-            str(COMMAND),
+            *self._command,
             "run",
             "--kubeconfig",
             str(kubeconfig),

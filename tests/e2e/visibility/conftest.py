@@ -62,8 +62,7 @@ def serving(plane: ControlPlane, port: int, **environment: str) -> Daemon:
     """A daemon that serves on this port of 127.0.0.1."""
     settings = {
         "GANGSCHED_VISIBILITY_PORT": str(port),
-        "GANGSCHED_VISIBILITY_HOST": "127.0.0.1",
-        "GANGSCHED_VISIBILITY_DRAIN_S": "0",  # nothing routes to it once it is told to stop
+        "GANGSCHED_SHUTDOWN_S": "1",  # nothing routes to it once it is told to stop
     }
     log_path = plane.logs / f"gangsched-{port}.log"
     # With a Lease it is ready once it has waited for the Lease's duration.

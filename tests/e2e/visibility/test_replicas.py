@@ -162,7 +162,7 @@ def test_a_replica_that_stops_answers_until_nothing_routes_to_it(plane: ControlP
     api.delete(LEASE)
     make.create_all(api, [make.released_lease()])
     drain_s = 3.0
-    daemon = serving(plane, port, GANGSCHED_LEADER_ELECT="true", GANGSCHED_VISIBILITY_DRAIN_S=str(drain_s))
+    daemon = serving(plane, port, GANGSCHED_LEADER_ELECT="true", GANGSCHED_SHUTDOWN_S=str(2 * drain_s))
     daemon.start()
     try:
         assert json.loads(daemon.http("/readyz")[1])["ready"], "ready means that the API of gangs is served, too"

@@ -42,7 +42,10 @@ OFTEN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`names` are the instances; `rates` are of mischief, per second of trouble, by name."""
+    """`names` are the instances; `rates` are of mischief, per second of trouble, by name.
+
+    `settings` has constants, too (`tests.tuned`).
+    """
 
     trouble_s: float
     names: tuple[str, ...]
@@ -61,7 +64,7 @@ class Plan:
         drawn = Plan._any(rng)
         if replicas:
             names = ("a", "b", "c")[:replicas]
-            times = {"leader_elect": replicas > 1, "lease_duration_s": 4.0, "lease_renew_s": 2.5}
+            times = {"leader_elect": replicas > 1, "lease_duration_s": 4.0}
             drawn = replace(drawn, names=names, settings=drawn.settings | times)
         if not only:
             return drawn
@@ -109,16 +112,14 @@ def _settings(rng: Random, *, elects: bool) -> dict[str, Any]:
         "fence_after_s": rng.choice((5.0, 21_600.0)),
         "small_head_after_s": rng.choice((3.0, 3_600.0)),
         "backfill_overrun": rng.choice(("tell", "evict")),
-        "backfill_overrun_after_s": rng.choice((2.0, 600.0)),
+        "evict_overrun_after_s": rng.choice((2.0, 600.0)),
         "bind_retry_keep_s": rng.choice((3.0, 30.0)),
-        "kubelet_rejection_avoid_s": rng.choice((1.0, 10.0)),
+        "avoid_s": rng.choice((1.0, 10.0)),
         "podgroup_sweep_s": rng.choice((10.0, 60.0)),
         "match_policy": rng.choice(("once-satisfied", "once-satisfied", "waiting-and-running")),
         "wait_time_s": rng.choice((10.0, 600.0)),
         "leader_elect": elects,
         "lease_duration_s": rng.choice((4.0, 15.0)) if elects else 15.0,
-        "lease_renew_s": 2.5 if elects else 10.0,
-        "lease_retry_s": 1.0,
         "shutdown_s": rng.choice((1.0, 10.0)),
         "fence_age_s": rng.choice((60.0, 604_800.0)),
         "ignore_run_times_s": rng.choice((0.0, 60.0, 86_400.0)),

@@ -88,10 +88,10 @@ def test_an_output_that_cannot_be_written_costs_one_sentence(files: tuple[str, .
 
 def test_settings_are_read(files: tuple[str, ...], tmp_path: Path) -> None:
     """A setting that does not exist is refused as `run` refuses it."""
-    (tmp_path / "settings.yaml").write_text("plan_group: 3\n")
+    (tmp_path / "settings.yaml").write_text("reservation: 3\n")
     done = call(*files, "--config", str(tmp_path / "settings.yaml"))
     assert done.exit_code == 2
-    assert 'did you mean "plan_groups"' in done.stderr
+    assert 'did you mean "reservations"' in done.stderr
 
 
 @pytest.mark.parametrize("word", ["file", "exact", "class", "half", "nothing"])

@@ -116,10 +116,10 @@ def test_what_can_never_fit_never_starts_and_stops_nobody() -> None:
 
 
 def test_settings_count() -> None:
-    """A setting that planning looks at changes the result: one group a plan still serves everybody."""
-    jobs = [job(f"j{index}", 0, 10, 1) for index in range(20)]
-    runs = Simulator(nodes(1), jobs, Settings(plan_groups=1, scheduler_names=("other",))).run()
-    assert sorted(run.started_s or 0 for run in runs) == [0] * 8 + [10] * 8 + [20] * 4
+    """A setting that planning looks at changes the result: a victim (of 30 s grace) that is too young stays."""
+    jobs = [job("low", 0, 1_000, 8), job("high", 10, 10, 8, priority=1)]
+    assert starts(Simulator(nodes(1), jobs, Settings(scheduler_names=("other",))).run())["high"] == 40
+    assert starts(Simulator(nodes(1), jobs, Settings(preempt_min_run_s=2_000)).run())["high"] == 1_000
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -56,16 +56,20 @@ class Api:
         return Answer(201, {"status": {"allowed": self.allows}})
 
 
+def certificate_of(pki: Pki) -> Path:
+    """A directory as a Secret of type kubernetes.io/tls is mounted."""
+    folder = Path(pki.server_cert).parent / "tls"
+    folder.mkdir(exist_ok=True)
+    for name, source in {"tls.crt": pki.server_cert, "tls.key": pki.server_key}.items():
+        (folder / name).write_bytes(Path(source).read_bytes())
+    return folder
+
+
 @asynccontextmanager
 async def served(world: World, api: Api, pki: Pki) -> AsyncIterator[str]:
     """The address of a server for this world, which has begun to listen."""
     (port,) = free_ports(1)
-    settings = Settings(
-        visibility_port=port,
-        visibility_host="127.0.0.1",
-        visibility_cert_file=Path(pki.server_cert),
-        visibility_key_file=Path(pki.server_key),
-    )
+    settings = Settings(visibility_port=port, bind_address="127.0.0.1", visibility_cert_dir=certificate_of(pki))
     loop = asyncio.get_running_loop()
     clocks = Clocks(now_s=loop.time, wall_s=lambda: EPOCH_S + world.now_s)
     planning = Planning(limits=Limits(), policy=POLICY, defaults=GangDefaults())

@@ -52,7 +52,7 @@ def test_nobody_is_held_back_for_a_group_that_never_preempts() -> None:
 
 
 def test_off_holds_nobody_back() -> None:
-    """V27: with `preempt_hold_back_s: 0` all is as without the rule."""
+    """V27: with `hold_back_s` 0 all is as without the rule."""
     assert crowded().verdicts(high(number=3, gpus=8), late(), hold_back_s=0)["ns/late"].binds
 
 

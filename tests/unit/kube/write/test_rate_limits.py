@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gangsched.daemon import write_limits
 from gangsched.kube.write.rate_limits import Rate, TokenBuckets, WriteLimits
 from gangsched.settings import Settings
 from tests.unit.kube.fakes import FakeTime
@@ -57,4 +56,4 @@ def test_what_is_gone_has_no_bucket() -> None:
 
 def test_defaults_are_those_of_the_settings() -> None:
     """What docs/operations.md says holds also where no settings are read."""
-    assert write_limits(Settings()) == WriteLimits()
+    assert WriteLimits.of(Settings().writes_per_s) == WriteLimits()

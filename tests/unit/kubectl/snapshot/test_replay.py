@@ -119,7 +119,7 @@ def test_a_file_that_is_no_snapshot_is_one_sentence(tmp_path: Path, content: byt
 def test_a_bad_setting_is_one_sentence(tmp_path: Path) -> None:
     """That of `settings`."""
     config = tmp_path / "config.yaml"
-    config.write_text("plan_pods: none")
+    config.write_text("reservations: none")
     answer = play(taken(tmp_path, cluster()), "--config", str(config))
     assert answer.exit_code == 2
-    assert "plan_pods" in answer.stderr
+    assert "reservations" in answer.stderr

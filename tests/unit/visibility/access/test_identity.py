@@ -39,7 +39,7 @@ class Cluster:
         return Identity(
             self,
             "gangsched-system",
-            files=None,
+            directory=None,
             leads=lambda: self.leads,
             wall_s=lambda: self.wall_s,
             warn=self.warnings.append,
