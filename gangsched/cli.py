@@ -19,7 +19,7 @@ import typer
 
 from gangsched import __version__
 from gangsched.configuration import load
-from gangsched.options import Output, effective, with_settings
+from gangsched.options import ConfigFormat, effective, with_settings
 from gangsched.settings import SettingsError
 
 EXIT_BUG = 1
@@ -60,7 +60,7 @@ def _run(config: Path | None, overrides: dict[str, object]) -> int:
 
 def _config(config: Path | None, overrides: dict[str, object]) -> int:
     """Print the settings that `run` with the same flags would have, and where each comes from."""
-    output = Output(str(overrides.pop("output")))
+    output = ConfigFormat(str(overrides.pop("output")))
 
     def work() -> int:
         typer.echo(effective(load(config, overrides), output))
@@ -72,8 +72,8 @@ def _config(config: Path | None, overrides: dict[str, object]) -> int:
 OUTPUT = inspect.Parameter(
     "output",
     inspect.Parameter.KEYWORD_ONLY,
-    default=Output.TABLE,
-    annotation=Annotated[Output, typer.Option("--output", "-o", help="table or json.")],
+    default=ConfigFormat.TABLE,
+    annotation=Annotated[ConfigFormat, typer.Option("--output", "-o", help="table or json.")],
 )
 cli.command("run")(with_settings(_run))
 cli.command("config")(with_settings(_config, OUTPUT))

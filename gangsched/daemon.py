@@ -59,7 +59,7 @@ LOST_DRAIN_S = 1.0
 """For the answers to binds that are under way when the lease is lost; the others stay undecided."""
 
 
-class Clocks:
+class LoopClocks:
     """The clocks of the loop, which are those of the writers."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -126,7 +126,7 @@ class Daemon:
         self.recorder = Recorder(self._connection_pool, self.binder, limits=rates, runtime=runtime)
         self.loop = Loop(
             self.state,
-            Ports(self.volumes, self._tell, self.preemption.order, Clocks(runtime)),
+            Ports(self.volumes, self._tell, self.preemption.order, LoopClocks(runtime)),
             metrics=self.metrics,
             limits=Limits(),
             ready=lambda: not informers.waiting_for(),

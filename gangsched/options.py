@@ -21,7 +21,7 @@ from gangsched.removed import REMOVED
 from gangsched.settings import Settings
 
 
-class Output(StrEnum):
+class ConfigFormat(StrEnum):
     """The form of `gangsched config`: a table, or JSON."""
 
     TABLE = "table"
@@ -94,10 +94,10 @@ def written(value: object) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def effective(loaded: Loaded, output: Output) -> str:
+def effective(loaded: Loaded, output: ConfigFormat) -> str:
     """Every setting with its value and where that comes from, as a table or as JSON."""
     values = loaded.settings.model_dump(mode="json")
-    if output is Output.JSON:
+    if output is ConfigFormat.JSON:
         told: Mapping[str, object] = {
             name: {"value": value, "source": loaded.sources[name]} for name, value in values.items()
         }

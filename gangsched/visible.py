@@ -18,7 +18,7 @@ from gangsched.kube.read.templates import template_pod
 from gangsched.settings import Settings
 from gangsched.state.scheduling import SchedulingState
 from gangsched.visibility.gangs.store import GangStore
-from gangsched.visibility.ports import Answer, Clocks, Json
+from gangsched.visibility.ports import ApiAnswer, Clocks, Json
 from gangsched.visibility.reviews.review import Planning, Reviewer
 from gangsched.visibility.server import Server
 
@@ -36,8 +36,8 @@ def visibility_server(
     clocks = Clocks(now_s=runtime.now, wall_s=lambda: runtime.wall().timestamp())
     policy, rules = parameters.gpu_policy(settings), parameters.rules(settings)
 
-    async def calls(method: str, path: str, body: Json | None = None) -> Answer:
-        return Answer(*await call(connection_pool, method, path, body))
+    async def calls(method: str, path: str, body: Json | None = None) -> ApiAnswer:
+        return ApiAnswer(*await call(connection_pool, method, path, body))
 
     def served_by() -> Json:
         return {"role": "leader" if leads() else "standby", "identity": identity}

@@ -24,7 +24,7 @@ from gangsched.kube.http.client import JSON
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.write.binder import Binder
 from gangsched.kube.write.outbox import Outbox
-from gangsched.kube.write.writer import Due, Kind, Level
+from gangsched.kube.write.writer import IsDue, Kind, Level
 from gangsched.model.preemption import Preemption
 from gangsched.model.protocol import Bind, BindGone, Message
 from gangsched.model.reservation import ReservationLimits
@@ -91,8 +91,8 @@ class _Order(NamedTuple):
 class _Refused:
     """A writer whose objects are gone."""
 
-    def due(self, order: _Order) -> Due:
-        return Due.NOW
+    def due(self, order: _Order) -> IsDue:
+        return IsDue.NOW
 
     async def write(self, order: _Order) -> None:
         raise ApiFault(404, "NotFound", f"{order.name} not found")

@@ -150,7 +150,7 @@ def gang_spec(
     Each value is the oldest pod's; if it states none, the PodGroup's; if that states none, that of the oldest pod which
     does; else the default. Pods that state another value than the one taken are named in a Problem.
     """
-    reader = _Reader(declared, pod_group)
+    reader = _SpecReader(declared, pod_group)
     min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
     timeout_s = pod_group.schedule_timeout_s if pod_group else None
     missing = needs_pod_group and pod_group is None
@@ -177,11 +177,11 @@ def preemption_delay(pod: Pod, defaults: GangDefaults) -> tuple[float, list[Prob
     """The preemption delay of a plain pod, and what is wrong with what it states (semantics V28)."""
     if not pod.gang_metadata:  # thousands of plain pods state nothing
         return defaults.preempt_delay_s, []
-    reader = _Reader((pod,), None)
+    reader = _SpecReader((pod,), None)
     return reader.preemption_delay(defaults), reader.problems
 
 
-def _constraints(reader: _Reader) -> PlacementConstraints:
+def _constraints(reader: _SpecReader) -> PlacementConstraints:
     """What the gang asks of the GPU policy."""
     shared, product = reader.value(_SHARED_GPUS), reader.value(_GPU_PRODUCT)
     return PlacementConstraints(bool(shared), bool(product), reader.value(_TOPOLOGY) or "")
@@ -231,7 +231,7 @@ class _Bad(NamedTuple):
     origin: _Origin
 
 
-class _Reader:
+class _SpecReader:
     """Reads values one by one and notes the source of each and what is wrong with the others."""
 
     def __init__(self, declared: Sequence[Pod], pod_group: PodGroup | None) -> None:

@@ -37,7 +37,7 @@ SHORT: Final = 128
 """In characters; longer texts are too many bytes for a cache of thousands."""
 
 
-class Identity(NamedTuple):
+class GangKey(NamedTuple):
     """A key that names a pod's gang; `needs_pod_group`: a PodGroup object of that name must exist (I2)."""
 
     key: str
@@ -46,13 +46,13 @@ class Identity(NamedTuple):
 
 
 IDENTITIES: Final = (
-    Identity("scheduling.x-k8s.io/pod-group", label=True, needs_pod_group=True),
-    Identity(_LEGACY, label=True, needs_pod_group=True),
-    Identity(_LEGACY + "/name", label=True, needs_pod_group=False),
-    Identity(NAME, label=False, needs_pod_group=False),
-    Identity("scheduling.k8s.io/group-name", label=False, needs_pod_group=False),
-    Identity("pod-group/name", label=True, needs_pod_group=False),
-    Identity(KUEUE_NAME, label=True, needs_pod_group=False),
+    GangKey("scheduling.x-k8s.io/pod-group", label=True, needs_pod_group=True),
+    GangKey(_LEGACY, label=True, needs_pod_group=True),
+    GangKey(_LEGACY + "/name", label=True, needs_pod_group=False),
+    GangKey(NAME, label=False, needs_pod_group=False),
+    GangKey("scheduling.k8s.io/group-name", label=False, needs_pod_group=False),
+    GangKey("pod-group/name", label=True, needs_pod_group=False),
+    GangKey(KUEUE_NAME, label=True, needs_pod_group=False),
 )
 """In order of precedence: the first one present and not empty names the gang."""
 

@@ -211,7 +211,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     api_group, _, version = stated.rpartition("/")
     if not api_group or not version:
         raise ValueError(f"PodGroup {namespace}/{name} has no apiVersion.")
-    reader = _Reader(f"PodGroup {namespace}/{name}")
+    reader = _PodGroupReader(f"PodGroup {namespace}/{name}")
     spec = reader.spec(NativePodGroupSpec if api_group == keys.NATIVE else PodGroupSpec, body.get("spec"))
     return PodGroup(
         api_group=api_group,
@@ -244,7 +244,7 @@ def _identity(metadata: Mapping[str, object]) -> tuple[str, str, str]:
     raise ValueError(f"A PodGroup without metadata.name, namespace or uid: {quoted(dict(metadata))}.")
 
 
-class _Reader:
+class _PodGroupReader:
     """Reads the parts of one PodGroup; an invalid value is left out and reported in `problems`."""
 
     def __init__(self, where: str) -> None:

@@ -22,7 +22,7 @@ from gangsched.kube.http.faults import NOT_FOUND, ApiFault, Fault
 from gangsched.kube.read.decode import decode_pod
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.wire import Page, WirePod
-from gangsched.kubectl.story import BOUND, GATED, Condition, GangStory, PodStory
+from gangsched.kubectl.story import BOUND, GATED, GangStory, PodStory, StoryLine
 from gangsched.model.objects import TERMINAL, Phase, Pod, PodGroup
 
 EVENTS_TOLD = 5
@@ -193,8 +193,8 @@ def _understood(body: Mapping[str, Any]) -> PodGroup:
     )
 
 
-def _condition(entry: Mapping[str, Any]) -> Condition:
-    return Condition(*(str(entry.get(key) or "") for key in ("type", "status", "reason", "message")))
+def _condition(entry: Mapping[str, Any]) -> StoryLine:
+    return StoryLine(*(str(entry.get(key) or "") for key in ("type", "status", "reason", "message")))
 
 
 def _uid_of_events(body: Mapping[str, Any] | None, pods: list[Pod]) -> str:
@@ -202,14 +202,14 @@ def _uid_of_events(body: Mapping[str, Any] | None, pods: list[Pod]) -> str:
     return str(body["metadata"]["uid"]) if body is not None else pods[0].uid
 
 
-def _events(client: BlockingClient, namespace: str, uid: str) -> list[Condition]:
+def _events(client: BlockingClient, namespace: str, uid: str) -> list[StoryLine]:
     query = urlencode({"fieldSelector": f"involvedObject.uid={uid}", "limit": "500"})
     (found,) = client.gets([f"/api/v1/namespaces/{quote(namespace)}/events?{query}"])
     if isinstance(found, Fault):
         return []
     events = sorted(found.get("items") or (), key=_last_seen)
     return [
-        Condition(
+        StoryLine(
             str(event.get("type") or ""),
             _last_seen(event),
             str(event.get("reason") or ""),

@@ -18,7 +18,7 @@ GATED = "gated"
 
 
 @dataclass(slots=True)
-class Condition:
+class StoryLine:
     """One condition of a pod or PodGroup, or an Event (`status` is its age then)."""
 
     type: str
@@ -58,8 +58,8 @@ class GangStory:
     message: str = ""
     nodes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    conditions: list[Condition] = field(default_factory=list)
-    events: list[Condition] = field(default_factory=list)
+    conditions: list[StoryLine] = field(default_factory=list)
+    events: list[StoryLine] = field(default_factory=list)
     members: list[PodStory] = field(default_factory=list)
     extra: dict[str, str] = field(default_factory=dict)
     declared: bool = False

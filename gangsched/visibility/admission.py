@@ -14,20 +14,20 @@ from contextlib import contextmanager
 from math import ceil
 from typing import NamedTuple
 
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 SERVICE_ACCOUNT = "system:serviceaccount:"
 USERS = 1_000
 
 
-class Rate(NamedTuple):
+class RequestRate(NamedTuple):
     """So many a second, and a burst."""
 
     per_s: float
     burst: float
 
 
-ALL, OF_USER, DOCUMENTS_OF_USER = Rate(200.0, 200.0), Rate(25.0, 50.0), Rate(20.0, 60.0)
+ALL, OF_USER, DOCUMENTS_OF_USER = RequestRate(200.0, 200.0), RequestRate(25.0, 50.0), RequestRate(20.0, 60.0)
 CONNECTED, READING, REVIEWING, WATCHING, DRAINING = (256, 32), (64, 8), (16, 2), (100, 10), (64, 8)
 """The most at once, of all users and of each: requests of any kind from head to answer, lists, reviews, watches, and
 bodies of refused requests that are read on."""
@@ -55,7 +55,7 @@ class Bucket:
 class Buckets:
     """A bucket for each user; of more than `USERS` the one that asked least recently is forgotten."""
 
-    def __init__(self, rate: Rate) -> None:
+    def __init__(self, rate: RequestRate) -> None:
         self._rate = rate
         self.known: OrderedDict[str, Bucket] = OrderedDict()
 
@@ -78,10 +78,10 @@ class Places:
 
     @contextmanager
     def place(self, user: str) -> Iterator[None]:
-        """A place for the length of the block. Raises Refused (429) where there is none."""
+        """A place for the length of the block. Raises RequestRefused (429) where there is none."""
         payer = payer_of(user)
         if self._taken[payer] >= self._of_user or self._taken.total() >= self._most:
-            raise Refused(429, f"Too many {self._what} at once, please try again later.", retry_after_s=1)
+            raise RequestRefused(429, f"Too many {self._what} at once, please try again later.", retry_after_s=1)
         self._taken[payer] += 1
         try:
             yield
@@ -123,4 +123,4 @@ def payer_of(user: str) -> str:
 
 def _refuse(wait_s: float) -> None:
     if wait_s:
-        raise Refused(429, "Too many requests, please try again later.", retry_after_s=max(1, ceil(wait_s)))
+        raise RequestRefused(429, "Too many requests, please try again later.", retry_after_s=max(1, ceil(wait_s)))

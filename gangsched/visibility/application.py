@@ -36,7 +36,7 @@ from gangsched.visibility.reviews.processes import Processes
 from gangsched.visibility.reviews.request import KIND, Review, read_review
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.rights import check_namespaces
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 JSON_TYPE = "application/json"
 USER = web.RequestKey("user", str)
@@ -89,13 +89,13 @@ def _refusals(admission: Admission, complaints: Complaints) -> Middleware:
     async def answered(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
-        except Refused as refused:
+        except RequestRefused as refused:
             found = refused
         except (ConnectionError, web.HTTPException):
             raise
         except Exception as error:
             complaints.error("a request to the visibility API failed", error)
-            found = Refused(500, "Internal error occurred")
+            found = RequestRefused(500, "Internal error occurred")
         headers = {"Retry-After": str(found.retry_after_s)} if found.retry_after_s else {}
         body = msgspec.json.encode(found.body())
         response = web.Response(status=found.code, body=body, content_type=JSON_TYPE, headers=headers)
@@ -111,7 +111,9 @@ async def _in_time() -> AsyncIterator[None]:
         async with asyncio.timeout(ANSWER_WITHIN_S):
             yield
     except TimeoutError:
-        raise Refused(504, f"there is no answer within {ANSWER_WITHIN_S:g} s; ask again", retry_after_s=10) from None
+        raise RequestRefused(
+            504, f"there is no answer within {ANSWER_WITHIN_S:g} s; ask again", retry_after_s=10
+        ) from None
 
 
 @cache
@@ -143,14 +145,14 @@ class _Handler:
             return await self._reviews(request, user, target)
         if target is None or target.resource != "gangs":
             await self._parts.authorizer.check(user, Attributes(_verb(request.method), path=path))
-            raise Refused(404, "the server could not find the requested resource")
+            raise RequestRefused(404, "the server could not find the requested resource")
         return await self._gangs(request, user, target)
 
     def _user(self, request: web.Request) -> User:
         certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
         user = self._parts.front_proxy().user(certificate, request.headers)
         if user is None:
-            raise Refused(401, "Unauthorized")
+            raise RequestRefused(401, "Unauthorized")
         return user
 
     async def _document(self, request: web.Request, user: User, path: str) -> web.Response:
@@ -159,7 +161,7 @@ class _Handler:
             self._parts.admission.admit_document(user.name)
         judge_head(request)
         if request.method not in {"GET", "HEAD"}:
-            raise Refused(405, f"{request.method} is not supported on {path}")
+            raise RequestRefused(405, f"{request.method} is not supported on {path}")
         await self._parts.authorizer.check(user, Attributes("get", path=path))
         aggregated = discovery.aggregated(request.headers.get("Accept", "")) if path == "/apis" else None
         kind, body = aggregated or (JSON_TYPE, _encoded(path))
@@ -170,7 +172,7 @@ class _Handler:
             await self._parts.authorizer.check(
                 user, Attributes(_verb(request.method), target.resource, target.namespace, target.name)
             )
-            raise Refused(405, f"{request.method} is not supported on resources of kind gangs.{GROUP}")
+            raise RequestRefused(405, f"{request.method} is not supported on resources of kind gangs.{GROUP}")
         if target.name:
             await self._parts.authorizer.check(user, Attributes("get", "gangs", target.namespace, target.name))
             async with _in_time():
@@ -180,7 +182,7 @@ class _Handler:
         asked = Attributes(verb, "gangs", target.namespace, options.name)
         await self._parts.authorizer.check(user, asked)
         if target.namespace and options.namespace not in {"", target.namespace}:
-            raise Refused(400, "metadata.namespace of the fieldSelector is not the namespace of the request")
+            raise RequestRefused(400, "metadata.namespace of the fieldSelector is not the namespace of the request")
         namespace = target.namespace or options.namespace
         options = replace(options, namespace=namespace)
         form, include = form_of(request.headers.get("Accept", "")), request.query.get("includeObject", "Metadata")
@@ -197,9 +199,13 @@ class _Handler:
         asked = Attributes(_verb(request.method), "placementreviews", target.namespace)
         await self._parts.authorizer.check(user, asked)
         if request.method != "POST":
-            raise Refused(405, f"{request.method} is not supported on resources of kind placementreviews.{GROUP}")
+            raise RequestRefused(
+                405, f"{request.method} is not supported on resources of kind placementreviews.{GROUP}"
+            )
         if request.content_type != JSON_TYPE:
-            raise Refused(415, f"the body of the request was in an unknown format - accepted media types: {JSON_TYPE}")
+            raise RequestRefused(
+                415, f"the body of the request was in an unknown format - accepted media types: {JSON_TYPE}"
+            )
         body = await read_body(request)  # before a place is taken: nobody is kept out by who sends slowly
         review = read_review(body)
         async with _in_time():
@@ -216,7 +222,7 @@ class _Handler:
             wanted = await reviewer.wanted(namespace, review, is_master=MASTERS in user.groups)
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             self._parts.complaints.error("a PlacementReview cannot be read", error)
-            raise Refused(422, f"the {KIND} cannot be read: {type(error).__name__}") from None
+            raise RequestRefused(422, f"the {KIND} cannot be read: {type(error).__name__}") from None
         await check_namespaces(self._parts.authorizer, user, namespace, wanted.pods)
         status = await answer(
             self._parts.processes, reviewer, wanted, review, self._parts.policy, sees_nodes=sees_nodes
@@ -230,7 +236,7 @@ class _Handler:
                 entry = await self._parts.store.entry((target.namespace, target.name), step)
         if entry is None:
             details: Json = {"name": target.name, "group": GROUP, "kind": "gangs"}
-            raise Refused(404, f'gangs.{GROUP} "{target.name}" not found', details=details)
+            raise RequestRefused(404, f'gangs.{GROUP} "{target.name}" not found', details=details)
         if form is Form.TABLE:
             rows = [row(entry, include, self._parts.clocks.wall_s())]
             return _json(table(rows, {"resourceVersion": str(entry.version)}))

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 
 from aiohttp import hdrs, web
 
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 BODY_BYTES = 512 * 1024
 READ_WITHIN_S = 5.0
@@ -25,24 +25,24 @@ TOO_LARGE = f"Request entity too large: limit is {BODY_BYTES}"
 def judge_head(request: web.Request) -> None:
     """Raise Refused (400, 413, 415) for a body that is not to be read."""
     if hdrs.CONTENT_ENCODING in request.headers:
-        raise Refused(415, "the body of the request is encoded - Content-Encoding is not supported")
+        raise RequestRefused(415, "the body of the request is encoded - Content-Encoding is not supported")
     if request.method in {"GET", "HEAD"} and request.body_exists:
-        raise Refused(400, f"a {request.method} has no body")
+        raise RequestRefused(400, f"a {request.method} has no body")
     if (request.content_length or 0) > BODY_BYTES:
-        raise Refused(413, TOO_LARGE)
+        raise RequestRefused(413, TOO_LARGE)
 
 
 async def read_body(request: web.Request, within_s: float | None = None) -> bytes:
-    """The whole body. Raises Refused (408, 413)."""
+    """The whole body. Raises RequestRefused (408, 413)."""
     found, within_s = bytearray(), within_s or READ_WITHIN_S
     try:
         async with asyncio.timeout(within_s):
             async for part in request.content.iter_any():
                 found += part
                 if len(found) > BODY_BYTES:
-                    raise Refused(413, TOO_LARGE)
+                    raise RequestRefused(413, TOO_LARGE)
     except TimeoutError:
-        raise Refused(408, f"the body of the request did not come within {within_s:g} s") from None
+        raise RequestRefused(408, f"the body of the request did not come within {within_s:g} s") from None
     return bytes(found)
 
 
@@ -55,7 +55,7 @@ async def settle(
     """
     is_short = (request.content_length or 0) <= BODY_BYTES
     if response.status not in {401, 408, 413} and is_short and not request.content.is_eof():
-        with suppress(Refused), place():
+        with suppress(RequestRefused), place():
             await read_body(request, REST_WITHIN_S)
     if response.status == 401 or not request.content.is_eof():
         response.force_close()

@@ -19,15 +19,15 @@ import msgspec
 from aiohttp import web
 
 from gangsched.visibility.access.certificates import Serving
-from gangsched.visibility.admission import Bucket, Rate
+from gangsched.visibility.admission import Bucket, RequestRate
 from gangsched.visibility.bodies import END_WITHIN_S, end_unread
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 CONNECTIONS = 256
 STRANGERS = 128
 """The most that shake hands, and the most that did so without a certificate; of more the oldest ends. It is above
 the burst of `HANDSHAKES`, so that a burst of the front proxy's own does not end itself."""
-HANDSHAKES, PROXYS_HANDSHAKES = Rate(50.0, 100.0), Rate(200.0, 200.0)
+HANDSHAKES, PROXYS_HANDSHAKES = RequestRate(50.0, 100.0), RequestRate(200.0, 200.0)
 """The second for addresses from which the front proxy came: a user can make it open a connection for each request."""
 PROXIES = 16
 HANDSHAKE_WITHIN_S = 5.0
@@ -43,7 +43,7 @@ has gone is not worked for."""
 
 
 def _refusal() -> bytes:
-    body = msgspec.json.encode(Refused(401, "Unauthorized").body())
+    body = msgspec.json.encode(RequestRefused(401, "Unauthorized").body())
     head = (
         "HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
     )

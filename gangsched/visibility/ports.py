@@ -15,7 +15,7 @@ SERVICE = SECRET = "gangsched-visibility"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiAnswer:
     """The API server's answer; status 0 when there was none."""
 
     status: int
@@ -30,7 +30,7 @@ class Answer:
 class Calls(Protocol):
     """Requests to the API server with the rights of the daemon; never raises for what the server or network did."""
 
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         """Send one request; PATCH bodies are JSON merge patches."""
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from gangsched.visibility.gangs.store import Key
 from gangsched.visibility.ports import API_VERSION
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 PAGE = 500
 """The most objects of a page; a longer `limit` gets so many and a token for the rest."""
@@ -62,9 +62,9 @@ class ListOptions:
 
 
 def list_options(query: Mapping[str, str]) -> ListOptions:
-    """Raises Refused (400, 410)."""
+    """Raises RequestRefused (400, 410)."""
     if query.get("labelSelector"):
-        raise Refused(400, "gangs have no labels: a labelSelector selects nothing here")
+        raise RequestRefused(400, "gangs have no labels: a labelSelector selects nothing here")
     fields = _fields(query.get("fieldSelector", ""))
     after, version = None, _number(query, "resourceVersion")
     if token := query.get("continue", ""):
@@ -93,7 +93,7 @@ def _read_token(token: str) -> tuple[Key, int]:
         namespace, name, version = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         return (str(namespace), str(name)), int(version)
     except (ValueError, TypeError, binascii.Error):
-        raise Refused(400, "continue key is not valid") from None
+        raise RequestRefused(400, "continue key is not valid") from None
 
 
 def _fields(selector: str) -> dict[str, str]:
@@ -101,7 +101,7 @@ def _fields(selector: str) -> dict[str, str]:
     for part in filter(None, selector.split(",")):
         key, _, value = part.replace("==", "=").partition("=")
         if key not in {"metadata.name", "metadata.namespace"} or key in found or not value or key.endswith("!"):
-            raise Refused(400, f'field label not supported: "{key}"')
+            raise RequestRefused(400, f'field label not supported: "{key}"')
         found[key] = value
     return found
 
@@ -109,7 +109,7 @@ def _fields(selector: str) -> dict[str, str]:
 def _number(query: Mapping[str, str], key: str) -> int:
     value = query.get(key, "") or "0"
     if not (value.isascii() and value.isdigit() and len(value) < 20):
-        raise Refused(400, f'Invalid value: "{value[:40]}": {key} must be a whole number')
+        raise RequestRefused(400, f'Invalid value: "{value[:40]}": {key} must be a whole number')
     return int(value)
 
 

@@ -25,7 +25,7 @@ WORDS, COMPLAINTS = 300, 5
 """The most of one complaint, and the most of them, that a refusal tells."""
 
 
-class Refused(Exception):  # noqa: N818  (an answer, not a bug)
+class RequestRefused(Exception):  # noqa: N818  (an answer, not a bug)
     """The request is refused; `retry_after_s` is for 429 and 503."""
 
     def __init__(self, code: int, message: str, *, retry_after_s: int = 0, details: Json | None = None) -> None:
@@ -48,7 +48,7 @@ class Refused(Exception):  # noqa: N818  (an answer, not a bug)
         }
 
 
-def invalid(kind: str, name: str, complaints: list[tuple[str, str]]) -> Refused:
+def invalid(kind: str, name: str, complaints: list[tuple[str, str]]) -> RequestRefused:
     """422: what is wrong, by field, as far as there is room for it."""
     complaints = [
         (field, text if len(text) <= WORDS else f"{text[:WORDS]}…") for field, text in complaints[:COMPLAINTS]
@@ -56,4 +56,4 @@ def invalid(kind: str, name: str, complaints: list[tuple[str, str]]) -> Refused:
     causes = [{"reason": "FieldValueInvalid", "message": text, "field": field} for field, text in complaints]
     said = "; ".join(f"{field}: {text}" for field, text in complaints)
     details: Json = {"kind": kind, "name": name, "causes": causes}
-    return Refused(422, f'{kind} "{name}" is invalid: {said}', details=details)
+    return RequestRefused(422, f'{kind} "{name}" is invalid: {said}', details=details)

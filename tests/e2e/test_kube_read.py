@@ -11,7 +11,7 @@ import time
 import pytest
 from control_plane import ControlPlane
 
-from gangsched.kube.http.backoff import Pace
+from gangsched.kube.http.backoff import RequestPace
 from gangsched.kube.http.client import connect
 from gangsched.kube.read.kopf_watch import OperatorEnded, follow
 from gangsched.model.objects import Node, PodGroup
@@ -71,7 +71,7 @@ async def test_kopf_leaves_our_tasks_and_signals_alone(control_plane: ControlPla
                     X_K8S,
                     "v1alpha1",
                     lambda kind, _: events.append(kind),
-                    pace=Pace(1.0, now=time.monotonic, sleep=asyncio.sleep),
+                    pace=RequestPace(1.0, now=time.monotonic, sleep=asyncio.sleep),
                     stop=stop,
                     restore_signals=lambda: loop.add_signal_handler(signal.SIGTERM, signalled.set),
                 )

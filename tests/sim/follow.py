@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from gangsched.kube.http.backoff import Pace
+from gangsched.kube.http.backoff import RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import GONE, ApiFault, Unreachable
 from gangsched.kube.read.podgroup_informer import Handler
@@ -28,7 +28,7 @@ async def follow(
     on_event: Handler,
     /,
     *,
-    pace: Pace,
+    pace: RequestPace,
     stop: asyncio.Event,
     restore_signals: Callable[[], None],
 ) -> None:
@@ -47,7 +47,7 @@ async def follow(
         await asyncio.gather(following, stopping, return_exceptions=True)
 
 
-async def _follow(client: ApiClient, path: str, on_event: Handler, pace: Pace) -> None:
+async def _follow(client: ApiClient, path: str, on_event: Handler, pace: RequestPace) -> None:
     since = ""
     while True:
         if not since:

@@ -1,4 +1,4 @@
-"""When to try again: `Backoff` after a fault, `Pace` after any answer.
+"""When to try again: `Backoff` after a fault, `RequestPace` after any answer.
 
 Law: time and jitter are arguments.
 """
@@ -36,7 +36,7 @@ class Backoff:
         self._next_s = self._first_s
 
 
-class Pace:
+class RequestPace:
     """Lets requests of one kind begin `every_s` apart, so that no answer can cause a storm of requests.
 
     After a pause as many as `at_once` may begin together.

@@ -131,12 +131,12 @@ class BlockingClient:
         return connection
 
 
-class _Meta(msgspec.Struct):
+class _PageMeta(msgspec.Struct):
     token: str = msgspec.field(name="continue", default="")
 
 
 class _Page(msgspec.Struct):
-    metadata: _Meta
+    metadata: _PageMeta
 
 
 _page = msgspec.json.Decoder(_Page)

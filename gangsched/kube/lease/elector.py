@@ -33,7 +33,7 @@ SILENCE_S = 360.0
 RELEASE_WITHIN_S = 2.0
 
 
-class Watches(Protocol):
+class FollowsLease(Protocol):
     """The part of the client that can follow an object."""
 
     def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
@@ -62,7 +62,7 @@ class Elector:
     def __init__(
         self,
         client: RestClient,
-        watches: Watches,
+        watches: FollowsLease,
         *,
         namespace: str,
         name: str,

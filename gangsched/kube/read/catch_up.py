@@ -21,7 +21,7 @@ from gangsched.kube.http.faults import Malformed
 from gangsched.kube.ports import Sleep
 from gangsched.kube.read.podgroup_store import revision
 from gangsched.kube.read.store import Store
-from gangsched.kube.read.wire import Identity, Page
+from gangsched.kube.read.wire import ObjectIdentity, Page
 from gangsched.model.objects import Pod
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -29,11 +29,11 @@ LOOK_EVERY_S = 0.005
 LIST_WITHIN_S = 5.0
 
 
-class _Waiting(msgspec.Struct):
-    metadata: Identity
+class _ListedPod(msgspec.Struct):
+    metadata: ObjectIdentity
 
 
-_decoder = msgspec.json.Decoder(Page[_Waiting])
+_decoder = msgspec.json.Decoder(Page[_ListedPod])
 
 
 async def catch_up(
@@ -62,7 +62,7 @@ async def catch_up(
             await sleep(LOOK_EVERY_S)
 
 
-async def _waiting(client: ApiClient, name: str) -> Page[_Waiting]:
+async def _waiting(client: ApiClient, name: str) -> Page[_ListedPod]:
     """The pods without a node that name this scheduler, as they are now, not as a cache has them."""
     selector = quote(f"spec.nodeName=,spec.schedulerName={name}", safe="")
     path = f"/api/v1/pods?fieldSelector={selector}"

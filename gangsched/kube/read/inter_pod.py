@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gangsched.kube.read.wire import Affinity, AffinityTerm, LabelSelector, PodAffinity, PodSpec, SpreadConstraint
+from gangsched.kube.read.wire import Affinity, AffinityTerm, LabelSelector, PodSpec, SpreadConstraint, WirePodAffinity
 from gangsched.model.inter_pod import (
     ANY_IP,
     HostPort,
@@ -28,7 +28,7 @@ DO_NOT_SCHEDULE = "DoNotSchedule"
 def inter_pod_constraints(spec: PodSpec) -> InterPodConstraints | None:
     """The terms of a pod about other pods, None without any."""
     affinity = spec.affinity or Affinity()
-    near, away = affinity.pod_affinity or PodAffinity(), affinity.pod_anti_affinity or PodAffinity()
+    near, away = affinity.pod_affinity or WirePodAffinity(), affinity.pod_anti_affinity or WirePodAffinity()
     constraints = spec.topology_spread_constraints or ()
     inter_pod = InterPodConstraints(
         ports=tuple(dict.fromkeys(_host_ports(spec))),
@@ -50,7 +50,7 @@ def _host_ports(spec: PodSpec) -> Iterator[HostPort]:
                 yield HostPort(port.protocol or "TCP", port.host_port, port.host_ip or ANY_IP)
 
 
-def _weighted(affinity: PodAffinity, sign: int) -> Iterable[WeightedPodTerm]:
+def _weighted(affinity: WirePodAffinity, sign: int) -> Iterable[WeightedPodTerm]:
     return (WeightedPodTerm(sign * each.weight, _term(each.pod_affinity_term)) for each in affinity.preferred or ())
 
 

@@ -1,8 +1,8 @@
 """kopf, embedded: an operator that only listens, in our own loop.
 
-Law: it writes nothing, keeps its hands off our signals, tasks and log, and asks no more often than `Pace` lets it.
-Every end it comes to is a `Fault` or the stop we asked for. It does *not* survive a fault (kopf ends on any ERROR line
-but 410, on a 410 in the middle of a list and on a malformed line); its owner starts it again.
+Law: it writes nothing, leaves our signals, tasks and log alone, and asks no more often than `RequestPace` lets it. It
+ends with a `Fault` or the stop we asked for. It does *not* survive a fault (kopf ends on any ERROR line but 410, on a
+410 in the middle of a list and on a malformed line); its owner starts it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from gangsched.kube.http.backoff import Pace
+from gangsched.kube.http.backoff import RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import Fault, Unreachable, said
 from gangsched.kube.read.kopf_alone import kopf
@@ -39,7 +39,7 @@ async def follow(
     version: str,
     on_event: Handler,
     *,
-    pace: Pace,
+    pace: RequestPace,
     stop: asyncio.Event,
     restore_signals: Callable[[], None],
 ) -> None:
@@ -73,7 +73,7 @@ async def follow(
 class _Sessions(AsyncExitStack):
     """The sessions that kopf was given, the last one in use; kopf takes none twice."""
 
-    def __init__(self, client: ApiClient, pace: Pace) -> None:
+    def __init__(self, client: ApiClient, pace: RequestPace) -> None:
         super().__init__()
         self._client = client
         self._pace = pace

@@ -24,7 +24,7 @@ import msgspec
 
 from gangsched.api.keys import NATIVE, SIGS, X_K8S
 from gangsched.kube.background import in_background
-from gangsched.kube.http.backoff import Backoff, Pace
+from gangsched.kube.http.backoff import Backoff, RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Silent
 from gangsched.kube.ports import Now, Sink, Sleep, Warn
@@ -88,7 +88,7 @@ class Follow(Protocol):
         on_event: Handler,
         /,
         *,
-        pace: Pace,
+        pace: RequestPace,
         stop: asyncio.Event,
         restore_signals: Callable[[], None],
     ) -> Coroutine[Any, Any, None]:
@@ -186,8 +186,10 @@ class _ApiGroup:
         self.store = PodGroupStore(api_group, informer.sink, informer.warn)
         self._absent = Backoff(2.0, 8.0, rng=informer.rng)
         self._backoff = Backoff(0.5, 30.0, rng=informer.rng)
-        self._pace = Pace(TRY_AT_MOST_EVERY_S, now=informer.now, sleep=informer.sleep)
-        self._resumes = Pace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=informer.now, sleep=informer.sleep)
+        self._pace = RequestPace(TRY_AT_MOST_EVERY_S, now=informer.now, sleep=informer.sleep)
+        self._resumes = RequestPace(
+            TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=informer.now, sleep=informer.sleep
+        )
         self._trouble: str | None = None
         self._absent_since_s: float | None = None
         #: When changes were last received for certain; None: never since the start.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol
 from urllib.parse import quote
 
-from gangsched.kube.http.backoff import Backoff, Pace
+from gangsched.kube.http.backoff import Backoff, RequestPace
 from gangsched.kube.http.faults import FORBIDDEN, GONE, NOT_FOUND, UNAUTHORIZED, ApiFault, Fault, Malformed, Silent
 from gangsched.kube.ports import Now, Sleep, Warn
 from gangsched.kube.read.resources import T, W
@@ -117,7 +117,7 @@ class Reflector(Generic[W, T]):
         self._now, self._sleep, self._rng = now, sleep, rng or random.Random()
         self._refused = refused
         self._backoff = Backoff(0.1, 10.0, rng=self._rng)
-        self._resumes = Pace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=now, sleep=sleep)
+        self._resumes = RequestPace(TRY_AT_MOST_EVERY_S, at_once=RESUMES_AT_ONCE, now=now, sleep=sleep)
         self._page_limit = PAGE_LIMIT
         self._refused_watches = 0
         self._trouble: str | None = None

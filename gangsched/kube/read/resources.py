@@ -22,7 +22,7 @@ from gangsched.kube.read.decode import (
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
-from gangsched.kube.read.wire import Identity, Line, Page, WireDisruptionBudget, WireNamespace, WireNode, WirePod
+from gangsched.kube.read.wire import Line, ObjectIdentity, Page, WireDisruptionBudget, WireNamespace, WireNode, WirePod
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import DEVICES, Namespace, Node, Pod
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
@@ -40,20 +40,20 @@ W = TypeVar(
     WireResourceClaim,
 )
 T = TypeVar("T", Pod, Node, Namespace, PodDisruptionBudget, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
-Key = Callable[[Identity], str]
+Key = Callable[[ObjectIdentity], str]
 
 
-def by_uid(identity: Identity) -> str:
+def by_uid(identity: ObjectIdentity) -> str:
     """The uid."""
     return identity.uid
 
 
-def by_name(identity: Identity) -> str:
+def by_name(identity: ObjectIdentity) -> str:
     """The name, of an object that is in no namespace."""
     return identity.name
 
 
-def by_id(identity: Identity) -> str:
+def by_id(identity: ObjectIdentity) -> str:
     """`namespace/name`."""
     return f"{identity.namespace}/{identity.name}"
 

@@ -17,22 +17,22 @@ import msgspec
 
 from gangsched.kube.read.inter_pod import inter_pod_constraints
 from gangsched.kube.read.wire import (
-    Condition,
     Container,
     ContainerStatus,
     DeviceSource,
-    NodeAffinity,
     NodeSelector,
     PodSpec,
     PodStatus,
     Term,
+    WireCondition,
+    WireNodeAffinity,
 )
 from gangsched.model.objects import NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.resources import ResourceVector, parse_resources, pod_requests
 
 _encode = msgspec.msgpack.Encoder().encode
 _statuses_decoder = msgspec.json.Decoder(list[ContainerStatus])
-_conditions_decoder = msgspec.json.Decoder(list[Condition])
+_conditions_decoder = msgspec.json.Decoder(list[WireCondition])
 
 ALWAYS = "Always"
 NULL = b"null"
@@ -77,7 +77,7 @@ class ShapeTable:
 
 
 def _shape(spec: PodSpec, resized: tuple[_Vectors, _Vectors] | None, pod_level: ResourceVector) -> Shape:
-    affinity = (spec.affinity.node_affinity if spec.affinity is not None else None) or NodeAffinity()
+    affinity = (spec.affinity.node_affinity if spec.affinity is not None else None) or WireNodeAffinity()
     required = affinity.required
     return Shape(
         requests=_requests(spec, resized, pod_level),
@@ -180,7 +180,7 @@ def _infeasible(status: PodStatus) -> bool:
     return next(pending, "") == "Infeasible"
 
 
-def conditions(status: PodStatus) -> list[Condition]:
+def conditions(status: PodStatus) -> list[WireCondition]:
     """The pod's conditions, decoded now."""
     raw = bytes(status.conditions)
     return [] if raw in {b"", NULL} else _conditions_decoder.decode(raw)

@@ -23,12 +23,12 @@ EVERY_S = 60.0
 RETRY_S = 5.0
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _StampedMeta(msgspec.Struct, rename="camel"):
     creation_timestamp: str = ""
     deletion_timestamp: str = ""
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _StampedSpec(msgspec.Struct, rename="camel"):
     policy_name: str = ""
     failure_policy: str = "Fail"
     validation_actions: tuple[str, ...] = ()
@@ -37,8 +37,8 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Object(msgspec.Struct):
-    metadata: _Meta = msgspec.field(default_factory=_Meta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    metadata: _StampedMeta = msgspec.field(default_factory=_StampedMeta)
+    spec: _StampedSpec = msgspec.field(default_factory=_StampedSpec)
 
 
 class StampGuard:

@@ -21,7 +21,7 @@ from gangsched.kube.http.faults import ApiFault, Malformed
 from gangsched.kube.ports import Sink, Warn
 from gangsched.kube.read.decode import DecodeFault
 from gangsched.kube.read.resources import Resource, T, W
-from gangsched.kube.read.wire import ErrorStatus, Identified, Identity, Line, Page
+from gangsched.kube.read.wire import ErrorStatus, Identified, Line, ObjectIdentity, Page
 from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 
 _ITEMS = b',"items":['
@@ -229,7 +229,7 @@ class Store(Generic[W, T]):
                 self._remove(self.resource.key(identity))
             self.resource_version = identity.resource_version or self.resource_version
 
-    def _complain_about(self, raw: Raw, error: Exception) -> Identity:
+    def _complain_about(self, raw: Raw, error: Exception) -> ObjectIdentity:
         """Warn of an object with wrong types; returns its identity as far as that can be read."""
         try:
             found = _identity.decode(raw)

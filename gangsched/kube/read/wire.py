@@ -22,7 +22,7 @@ class Wire(msgspec.Struct, gc=False, rename="camel"):
     """Base of the wire structs."""
 
 
-class Identity(Wire):
+class ObjectIdentity(Wire):
     """The part of metav1.ObjectMeta that says which object this is."""
 
     name: str = ""
@@ -40,7 +40,7 @@ class Owner(Wire):
     controller: bool | None = None
 
 
-class Meta(Identity):
+class Meta(ObjectIdentity):
     """metav1.ObjectMeta."""
 
     creation_timestamp: str | None = None
@@ -53,7 +53,7 @@ class Meta(Identity):
 class Identified(Wire):
     """Any object, as far as needed to say which one it is."""
 
-    metadata: Identity = msgspec.field(default_factory=Identity)
+    metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
 
 
 Amounts = dict[str, str | int | float]
@@ -102,7 +102,7 @@ class Preferred(Wire, omit_defaults=True):
     preference: Term = msgspec.field(default_factory=Term)
 
 
-class NodeAffinity(Wire, omit_defaults=True):
+class WireNodeAffinity(Wire, omit_defaults=True):
     """v1.NodeAffinity."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
@@ -138,7 +138,7 @@ class WeightedTerm(Wire, omit_defaults=True):
     pod_affinity_term: AffinityTerm = msgspec.field(default_factory=AffinityTerm)
 
 
-class PodAffinity(Wire, omit_defaults=True):
+class WirePodAffinity(Wire, omit_defaults=True):
     """v1.PodAffinity and v1.PodAntiAffinity."""
 
     required: tuple[AffinityTerm, ...] | None = msgspec.field(
@@ -152,9 +152,9 @@ class PodAffinity(Wire, omit_defaults=True):
 class Affinity(Wire, omit_defaults=True):
     """v1.Affinity."""
 
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
+    node_affinity: WireNodeAffinity | None = None
+    pod_affinity: WirePodAffinity | None = None
+    pod_anti_affinity: WirePodAffinity | None = None
 
 
 class SpreadConstraint(Wire, omit_defaults=True):
@@ -176,7 +176,7 @@ class ClaimSource(Wire, omit_defaults=True):
     claim_name: str = ""
 
 
-class Volume(Wire, omit_defaults=True):
+class WireVolume(Wire, omit_defaults=True):
     """v1.Volume: only the kinds that tie a pod to a place."""
 
     name: str = ""
@@ -215,13 +215,13 @@ class PodSpec(Wire):
     overhead: Amounts | None = None
     scheduling_gates: list[Ignored] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
-    volumes: list[Volume] | None = None
+    volumes: list[WireVolume] | None = None
     resource_claims: list[DeviceSource] | None = None
     scheduling_group: SchedulingGroup | None = None
     active_deadline_seconds: int | None = None
 
 
-class Condition(Wire):
+class WireCondition(Wire):
     """v1.PodCondition."""
 
     type: str = ""

@@ -53,7 +53,7 @@ SENDS = 10
 """How often a bind is sent while the answers leave it open; after that its pod is only read, until it is certain."""
 
 
-class Fate(Enum):
+class BindFate(Enum):
     """The known outcome of a bind."""
 
     PENDING = "pending"
@@ -139,11 +139,11 @@ class Binder:
         """Binds submitted and not yet answered."""
         return len(self._pending)
 
-    def fate(self, uid: str) -> Fate | None:
+    def fate(self, uid: str) -> BindFate | None:
         """The fate of the last bind of this pod; None if it failed, or there was none lately."""
         if uid in self._pending:
-            return Fate.PENDING
-        return Fate.BOUND if uid in self._bound else None
+            return BindFate.PENDING
+        return BindFate.BOUND if uid in self._bound else None
 
     def forget(self, uid: str) -> None:
         """A pod is gone: nobody asks for the fate of its bind any more."""

@@ -12,24 +12,24 @@ from gangsched.kube.read.wire import Ignored
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Outcome
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _BoundMeta(msgspec.Struct, rename="camel"):
     uid: str = ""
     deletion_timestamp: str | None = None
 
 
-class _Spec(msgspec.Struct, rename="camel"):
+class _BoundSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
     scheduling_gates: list[Ignored] | None = None
 
 
-class _Pod(msgspec.Struct):
+class _BoundPod(msgspec.Struct):
     """A pod read back: whose it is and where it stands."""
 
-    metadata: _Meta
-    spec: _Spec
+    metadata: _BoundMeta
+    spec: _BoundSpec
 
 
-_decoder = msgspec.json.Decoder(_Pod)
+_decoder = msgspec.json.Decoder(_BoundPod)
 
 
 def pod_path(pod: Any) -> str:

@@ -91,16 +91,16 @@ def after(fault: Fault) -> Said:
     return Said(text, is_refused=True, is_open=True)
 
 
-class _Meta(msgspec.Struct, rename="camel"):
+class _VictimMeta(msgspec.Struct, rename="camel"):
     uid: str = ""
     deletion_timestamp: str | None = None
 
 
-class _Pod(msgspec.Struct):
-    metadata: _Meta
+class _VictimPod(msgspec.Struct):
+    metadata: _VictimMeta
 
 
-_decoder = msgspec.json.Decoder(_Pod)
+_decoder = msgspec.json.Decoder(_VictimPod)
 
 
 def read_back(order: Evict, answer: bytes, said: Said) -> Said:

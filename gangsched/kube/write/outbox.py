@@ -22,8 +22,8 @@ from gangsched.kube.ports import Runtime
 from gangsched.kube.waiting import wait_for_event
 from gangsched.kube.write.fair_queue import FairQueue
 from gangsched.kube.write.pause import INSTANT_S, Binding, Pause
-from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
-from gangsched.kube.write.writer import UNLIMITED, Due, Kind, Level, Namespaced, OutboxCounts, Writer
+from gangsched.kube.write.rate_limits import TokenBuckets, WriteBudget, WriteLimits
+from gangsched.kube.write.writer import UNLIMITED, IsDue, Kind, Level, Namespaced, OutboxCounts, Writer
 
 V = TypeVar("V", bound=Namespaced)
 
@@ -74,7 +74,7 @@ class Outbox(Generic[V]):
         kind: Kind,
         *,
         binding: Binding,
-        budget: Budget | None = None,
+        budget: WriteBudget | None = None,
         level: Callable[[V], int] = lambda value: 0,
         counts: OutboxCounts | None = None,
         runtime: Runtime,
@@ -85,7 +85,7 @@ class Outbox(Generic[V]):
         self.empty.set()
         self._writer = writer
         self._kind = kind
-        self._budget = budget or Budget(WriteLimits(total=UNLIMITED, namespace=UNLIMITED), runtime.now)
+        self._budget = budget or WriteBudget(WriteLimits(total=UNLIMITED, namespace=UNLIMITED), runtime.now)
         self._keys: TokenBuckets[Hashable] = TokenBuckets(kind.rate, runtime.now)
         self._level_of = level
         self._runtime = runtime
@@ -249,10 +249,10 @@ class Outbox(Generic[V]):
         if order.stage is not _Stage.QUEUED or order.level != level:
             return False  # it was replaced by one of another level
         due = self._writer.due(order.value)
-        if due is Due.NEVER:
+        if due is IsDue.NEVER:
             self.counts.skipped += 1
             self._finish(order)
-        elif due is Due.AFTER_BIND:
+        elif due is IsDue.AFTER_BIND:
             order.stage = _Stage.AWAITING_BIND
         elif (wait_s := self._keys.wait_s(order.key)) and not self._draining:
             self._delay(order, _Stage.LIMITED, wait_s)

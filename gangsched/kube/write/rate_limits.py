@@ -93,7 +93,7 @@ class TokenBuckets(Generic[K]):
         self._full_s.pop(key, None)
 
 
-class Budget:
+class WriteBudget:
     """The limits of all namespaces together, and of each."""
 
     def __init__(self, limits: WriteLimits, now: Now) -> None:

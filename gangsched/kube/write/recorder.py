@@ -20,10 +20,10 @@ from gangsched.kube.http.faults import BAD_REQUEST, CONFLICT, FORBIDDEN, NOT_FOU
 from gangsched.kube.ports import RestClient, Runtime
 from gangsched.kube.write.outbox import Outbox
 from gangsched.kube.write.pause import Binding
-from gangsched.kube.write.rate_limits import Budget, TokenBuckets, WriteLimits
+from gangsched.kube.write.rate_limits import TokenBuckets, WriteBudget, WriteLimits
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import micro_time
-from gangsched.kube.write.writer import Due, Kind, Level, OutboxCounts
+from gangsched.kube.write.writer import IsDue, Kind, Level, OutboxCounts
 from gangsched.model.protocol import RecordEvent
 from gangsched.model.reasons import EventReason
 from gangsched.model.text import cut
@@ -104,7 +104,7 @@ class Recorder:
             self,
             replace(EVENTS, capacity=capacity),
             binding=binding,
-            budget=Budget(limits, runtime.now),
+            budget=WriteBudget(limits, runtime.now),
             level=lambda entry: entry.level,
             counts=self.counts,
             runtime=runtime,
@@ -144,13 +144,13 @@ class Recorder:
         self._known.forget(uid)
         self._of_object.forget(uid)
 
-    def due(self, entry: _Entry) -> Due:
+    def due(self, entry: _Entry) -> IsDue:
         """Never if there were too many Events about the object lately."""
         if self._of_object.wait_s(entry.about):
             self.counts.filtered += 1
-            return Due.NEVER
+            return IsDue.NEVER
         self._of_object.take(entry.about)
-        return Due.NOW
+        return IsDue.NOW
 
     async def write(self, entry: _Entry) -> None:
         """POST a new Event, or PATCH the series of one that the API server has."""

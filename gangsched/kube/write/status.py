@@ -16,14 +16,14 @@ from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kube.ports import RestClient, Runtime
-from gangsched.kube.write.binder import Fate
+from gangsched.kube.write.binder import BindFate
 from gangsched.kube.write.binding import pod_path
 from gangsched.kube.write.outbox import Outbox
 from gangsched.kube.write.pause import Binding
-from gangsched.kube.write.rate_limits import Budget, WriteLimits
+from gangsched.kube.write.rate_limits import WriteBudget, WriteLimits
 from gangsched.kube.write.recent import Recent
 from gangsched.kube.write.spelling import rfc3339
-from gangsched.kube.write.writer import Due, Kind, Level
+from gangsched.kube.write.writer import IsDue, Kind, Level
 from gangsched.model.protocol import MarkTimedOut, Outcome, SetPodCondition, SetPodGroupStatus
 from gangsched.model.reasons import Reason
 from gangsched.model.text import cut
@@ -38,10 +38,10 @@ IN_A_PAUSE = Level(pause_s=0.2, patience_s=5.0, workers=8)
 """To the API server a status is as much work as two binds: a gang that starts and ends meanwhile is told once."""
 
 
-class Binds(Binding, Protocol):
+class BindProgress(Binding, Protocol):
     """The part of the binder that status writers need."""
 
-    def fate(self, uid: str) -> Fate | None:
+    def fate(self, uid: str) -> BindFate | None:
         """The fate of the last bind of a pod."""
 
 
@@ -51,14 +51,14 @@ class StatusWriter:
     def __init__(
         self,
         client: RestClient,
-        binds: Binds,
+        binds: BindProgress,
         *,
         limits: WriteLimits = WriteLimits(),  # noqa: B008  (frozen)
         clears: Callable[[str], bool] = lambda uid: False,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
     ) -> None:
         """`clears`: whether the nominatedNodeName of a pod is still to be cleared, until `cleared`."""
-        budget = Budget(limits, runtime.now)
+        budget = WriteBudget(limits, runtime.now)
         self._pods = PodConditions(client, binds, runtime, clears=clears)
         self._statuses = PodGroupStatuses(client, runtime)
         self.conditions: Outbox[SetPodCondition] = Outbox(
@@ -128,7 +128,9 @@ class StatusWriter:
 class PodConditions:
     """Writes PodScheduled=False."""
 
-    def __init__(self, client: RestClient, binds: Binds, runtime: Runtime, *, clears: Callable[[str], bool]) -> None:
+    def __init__(
+        self, client: RestClient, binds: BindProgress, runtime: Runtime, *, clears: Callable[[str], bool]
+    ) -> None:
         """`clears`: whether a pod's nomination is still to be cleared."""
         self._client = client
         self._binds = binds
@@ -136,18 +138,18 @@ class PodConditions:
         self._runtime = runtime
         self.written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
 
-    def due(self, order: SetPodCondition) -> Due:
+    def due(self, order: SetPodCondition) -> IsDue:
         """Never if it was written just now or the pod is bound; not yet while it is being bound."""
         match self._binds.fate(order.uid):
-            case Fate.BOUND:
-                return Due.NEVER
-            case Fate.PENDING:
-                return Due.AFTER_BIND
+            case BindFate.BOUND:
+                return IsDue.NEVER
+            case BindFate.PENDING:
+                return IsDue.AFTER_BIND
         if order.reason != Reason.PREEMPTING and self._clears(order.uid):
-            return Due.AFTER_BIND  # autoscalers pass over a pod that is refused and nominated
+            return IsDue.AFTER_BIND  # autoscalers pass over a pod that is refused and nominated
         written, at_s = self.written.get(order.uid) or (None, 0.0)
         is_written = written == hash((order.reason, order.message))
-        return Due.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else Due.NOW
+        return IsDue.NEVER if is_written and self._runtime.now() - at_s < UNCHANGED_FOR_S else IsDue.NOW
 
     async def write(self, order: SetPodCondition) -> None:
         """Patch the pod's status."""
@@ -168,9 +170,9 @@ class TimeoutAnnotations:
     def __init__(self, client: RestClient) -> None:
         self._client = client
 
-    def due(self, order: MarkTimedOut) -> Due:
+    def due(self, order: MarkTimedOut) -> IsDue:
         """Always."""
-        return Due.NOW
+        return IsDue.NOW
 
     async def write(self, order: MarkTimedOut) -> None:
         """Patch the pod's status, which may carry annotations."""
@@ -194,12 +196,12 @@ class PodGroupStatuses:
         self.written: Recent[str, bytes] = Recent(runtime.now, for_s=STATUSES_REMEMBERED_S, limit=STATUSES_REMEMBERED)
         self._no_subresource: dict[tuple[str, str], float] = {}
 
-    def due(self, order: SetPodGroupStatus) -> Due:
+    def due(self, order: SetPodGroupStatus) -> IsDue:
         """Never if it changes nothing since the last one written."""
         last = self._last(order.uid)
         if not last:
-            return Due.NOW
-        return Due.NEVER if all(last.get(key) == value for key, value in self._merged(order).items()) else Due.NOW
+            return IsDue.NOW
+        return IsDue.NEVER if all(last.get(key) == value for key, value in self._merged(order).items()) else IsDue.NOW
 
     async def write(self, order: SetPodGroupStatus) -> None:
         """Merge a status."""

@@ -28,21 +28,21 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PATCH_TRIES = 3
 
 
-class Binds(Protocol):
+class BindSink(Protocol):
     """The binder, for binds that wait for nothing more."""
 
     def submit(self, binds: Sequence[Bind]) -> None:
         """Enqueue; never blocks."""
 
 
-class Refused(Exception):  # noqa: N818  (a refusal is no error of ours)
+class ClaimWriteRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
     """A claim cannot be written as decided; `str()` is the reason."""
 
 
 class VolumeBinder:
     """`submit` never blocks; `run` never returns."""
 
-    def __init__(self, client: RestClient, binds: Binds, sink: Sink, *, request_timeout_s: float = 10.0) -> None:
+    def __init__(self, client: RestClient, binds: BindSink, sink: Sink, *, request_timeout_s: float = 10.0) -> None:
         """Claims have their own budget of requests: that of `client`."""
         self._client = client
         self._binds = binds
@@ -76,7 +76,7 @@ class VolumeBinder:
                 return
             for selection in order.claims:
                 await self._reserve(selection, order)
-        except (Refused, Fault, msgspec.DecodeError) as refusal:
+        except (ClaimWriteRefused, Fault, msgspec.DecodeError) as refusal:
             self._sink(BindFailed(order.uid, order.node, f"binding volumes: {refusal}"))
         else:
             self._binds.submit([msgspec.structs.replace(order, claims=())])
@@ -109,7 +109,7 @@ class VolumeBinder:
 
         Where that fails the claim keeps to its node, as after a kill, and the next plan goes by that.
         """
-        with contextlib.suppress(Refused, Fault, msgspec.DecodeError):
+        with contextlib.suppress(ClaimWriteRefused, Fault, msgspec.DecodeError):
             await self._annotate(selection, None, allowed={selection.node})
 
     async def _select(self, selection: Selection) -> str:
@@ -134,7 +134,7 @@ class VolumeBinder:
             answer = await self._client.request("GET", path, timeout_s=self._request_timeout_s)
             claim = decode_claim(msgspec.json.decode(answer, type=WireClaim))
             if claim.uid != selection.uid or claim.volume_name or claim.selected_node not in allowed:
-                raise Refused(f"claim {selection.key} has changed")
+                raise ClaimWriteRefused(f"claim {selection.key} has changed")
             version = claim.resource_version
         raise AssertionError("unreachable")
 
@@ -150,7 +150,7 @@ class VolumeBinder:
             "PATCH", path, msgspec.json.encode(body), content_type=STRATEGIC_PATCH, timeout_s=self._request_timeout_s
         )
         if decode_resource_claim(msgspec.json.decode(answer, type=WireResourceClaim)).required != selection.required:
-            raise Refused(f'resourceclaim "{selection.name}" has been allocated elsewhere')
+            raise ClaimWriteRefused(f'resourceclaim "{selection.name}" has been allocated elsewhere')
 
     async def _patch(self, path: str, body: object) -> str:
         answer = await self._client.request(

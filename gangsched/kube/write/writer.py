@@ -26,7 +26,7 @@ class Namespaced(Protocol):
 C_contra = TypeVar("C_contra", bound=Namespaced, contravariant=True)
 
 
-class Due(Enum):
+class IsDue(Enum):
     """Whether an order is to be written."""
 
     NOW = auto()
@@ -38,7 +38,7 @@ class Due(Enum):
 class Writer(Protocol[C_contra]):
     """Writes the orders of an outbox."""
 
-    def due(self, value: C_contra) -> Due:
+    def due(self, value: C_contra) -> IsDue:
         """Whether it is to be written; after AFTER_BIND the outbox waits for `answered`."""
 
     async def write(self, value: C_contra) -> None:

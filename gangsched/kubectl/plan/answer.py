@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangsched.kubectl.plan.manifests import Wanted
+from gangsched.kubectl.plan.manifests import ManifestGang
 from gangsched.kubectl.terminal import Cell, Line, columns, sentence
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
 
 
 @dataclass(slots=True)
-class Answer:
+class PlanAnswer:
     """`nodes` are kinds of nodes and how many of each, `assignments` (pod set, node, pods).
 
     It `fits`, too, where others are evicted for it first; the message says so then.
@@ -29,9 +29,9 @@ class Answer:
     problems: list[str] = field(default_factory=list)
 
 
-def of_review(status: Mapping[str, Any]) -> Answer:
+def of_review(status: Mapping[str, Any]) -> PlanAnswer:
     """What a PlacementReview says."""
-    return Answer(
+    return PlanAnswer(
         fits=bool(status.get("fits")),
         reason=str(status.get("reason") or ""),
         message=str(status.get("message") or ""),
@@ -46,7 +46,7 @@ def of_review(status: Mapping[str, Any]) -> Answer:
     )
 
 
-def lines(wanted: Wanted, namespace: str, answer: Answer) -> list[Line | str]:
+def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line | str]:
     """For people: yes or no first."""
     of = counted(wanted.pods, "pod")
     name = f"Gang {namespace}/{wanted.name}" if wanted.declared else f"{namespace}/{wanted.name}, as one gang of {of},"

@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kubectl.plan import manifests
-from gangsched.kubectl.plan.answer import Answer, lines, of_review
-from gangsched.kubectl.plan.manifests import Wanted
+from gangsched.kubectl.plan.answer import PlanAnswer, lines, of_review
+from gangsched.kubectl.plan.manifests import ManifestGang
 from gangsched.kubectl.session import DONE, FOUND, GANGS, CannotAnswer, Session
 from gangsched.kubectl.terminal import Line, Output, write, write_json
 from gangsched.kubectl.waiting import INSTALL
@@ -44,7 +44,7 @@ def plan(session: Session, path: Path, minimum: int | None, output: Output) -> i
     return DONE if all(answer.fits for answer in answers) else FOUND
 
 
-def _answers(session: Session, gangs: list[Wanted]) -> tuple[list[Answer], str]:
+def _answers(session: Session, gangs: list[ManifestGang]) -> tuple[list[PlanAnswer], str]:
     """The answers, and why they do not come from the API; "" if they do."""
     instead = _why_not_the_api(session)
     if not instead:
@@ -73,7 +73,7 @@ def _why_not_the_api(session: Session) -> str:
     return f"the gangs API does not answer ({str(served).rstrip('.')})"
 
 
-def _review(session: Session, gang: Wanted) -> Answer:
+def _review(session: Session, gang: ManifestGang) -> PlanAnswer:
     settings: dict[str, Any] = {"name": gang.name}
     if gang.min_member is not None or not gang.declared:
         settings["min"] = gang.min_member if gang.min_member is not None else gang.pods
@@ -89,7 +89,7 @@ def _review(session: Session, gang: Wanted) -> Answer:
     return of_review(session.client.json("POST", f"{GANGS}/namespaces/{namespace}/placementreviews", body)["status"])
 
 
-def _notes(gang: Wanted) -> list[str]:
+def _notes(gang: ManifestGang) -> list[str]:
     """What keeps the scheduler from ever looking at the pods."""
     names = {str(each.template.get("spec", {}).get("schedulerName") or "default-scheduler") for each in gang.pod_sets}
     return [

@@ -19,10 +19,10 @@ from gangsched.configuration import load
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.read.wire import WirePod
-from gangsched.kubectl.plan.answer import Answer
-from gangsched.kubectl.plan.manifests import Wanted, gang_of
+from gangsched.kubectl.plan.answer import PlanAnswer
+from gangsched.kubectl.plan.manifests import ManifestGang, gang_of
 from gangsched.kubectl.session import CannotAnswer
-from gangsched.kubectl.snapshot.file import PodGroups, Snapshot
+from gangsched.kubectl.snapshot.file import PodGroups, SnapshotFile
 from gangsched.kubectl.snapshot.replay import decide
 from gangsched.model.reasons import Reason
 from gangsched.settings import Settings, SettingsError
@@ -30,7 +30,7 @@ from gangsched.settings import Settings, SettingsError
 UID = "planned-"
 
 
-def plan_here(taken: Snapshot, wanted: Wanted, namespace: str, priorities: Mapping[str, int]) -> Answer:
+def plan_here(taken: SnapshotFile, wanted: ManifestGang, namespace: str, priorities: Mapping[str, int]) -> PlanAnswer:
     """Whether the gang would start on this snapshot; `priorities` are those of PriorityClasses. Raises CannotAnswer."""
     try:
         settings = load(None, taken.settings).settings
@@ -39,11 +39,11 @@ def plan_here(taken: Snapshot, wanted: Wanted, namespace: str, priorities: Mappi
     gang, added = _added(taken, wanted, namespace, settings, priorities)
     verdicts = [each for each in decide(added, settings) if each.gang == gang]
     if not verdicts:
-        return Answer(False, "", "its pods are gated, or none of them waits")
+        return PlanAnswer(False, "", "its pods are gated, or none of them waits")
     (verdict,) = verdicts
     sets = {f"{UID}{each.name}-{index}": each.name for each in wanted.pod_sets for index in range(each.count)}
     placed = Counter((sets[pod], node) for pod, node in verdict.starts.items() if pod in sets)
-    return Answer(
+    return PlanAnswer(
         fits=bool(verdict.starts) or verdict.reason == Reason.PREEMPTING,
         reason=verdict.reason,
         message="" if verdict.starts else verdict.message.replace(gang, f"{namespace}/{wanted.name}"),
@@ -63,8 +63,8 @@ def priorities(client: BlockingClient) -> dict[str, int]:
 
 
 def _added(
-    taken: Snapshot, wanted: Wanted, namespace: str, settings: Settings, values: Mapping[str, int]
-) -> tuple[str, Snapshot]:
+    taken: SnapshotFile, wanted: ManifestGang, namespace: str, settings: Settings, values: Mapping[str, int]
+) -> tuple[str, SnapshotFile]:
     """The id of the gang, and the snapshot with its pods, without those of that gang that wait already."""
     gang = f"{namespace}/{wanted.name}" if wanted.declared else f"{namespace}/{UID}{wanted.name}"
     pods = []

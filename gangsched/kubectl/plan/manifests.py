@@ -32,7 +32,7 @@ Template = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class PodSet:
+class TemplateSet:
     """Pods of one template."""
 
     name: str
@@ -41,12 +41,12 @@ class PodSet:
 
 
 @dataclass(slots=True)
-class Wanted:
+class ManifestGang:
     """One gang of the file. `declared`: its pods name it, or a PodGroup does; else it is made up of one object."""
 
     name: str
     declared: bool
-    pod_sets: list[PodSet] = field(default_factory=list)
+    pod_sets: list[TemplateSet] = field(default_factory=list)
     min_member: int | None = None
     namespace: str = ""
 
@@ -80,10 +80,10 @@ def _objects(document: Any) -> Sequence[Any]:
     )
 
 
-def gangs(objects: Sequence[Mapping[str, Any]]) -> list[Wanted]:
+def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
     """The gangs of these objects, in their order. Raises CannotAnswer if there is no pod template."""
     groups = {str(each["metadata"]["name"]): each for each in objects if each["kind"] == "PodGroup"}
-    found: dict[tuple[str, str], Wanted] = {}
+    found: dict[tuple[str, str], ManifestGang] = {}
     for each in objects:
         metadata = each.get("metadata") or {}
         name = str(metadata.get("name") or metadata.get("generateName") or "unnamed").rstrip("-")
@@ -94,7 +94,7 @@ def gangs(objects: Sequence[Mapping[str, Any]]) -> list[Wanted]:
         for pod_set in pod_sets:
             declared = gang_of(pod_set.template)
             key = (str(metadata.get("namespace") or ""), declared or f"{each['kind']}/{name}")
-            gang = found.setdefault(key, Wanted(declared or name, bool(declared), namespace=key[0]))
+            gang = found.setdefault(key, ManifestGang(declared or name, bool(declared), namespace=key[0]))
             if declared in groups:
                 pod_set.template = _with_settings(pod_set.template, groups[declared])
             gang.pod_sets.append(pod_set)
@@ -113,7 +113,7 @@ def gang_of(template: Template) -> str:
     return next((named[identity.key] for identity in keys.IDENTITIES if named.get(identity.key)), "")
 
 
-def _labelled(pod_set: PodSet) -> PodSet:
+def _labelled(pod_set: TemplateSet) -> TemplateSet:
     """With the label of custom PodGroups in place of a native group, which pods of a template cannot be in."""
     template = pod_set.template
     name = ((template.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
@@ -122,7 +122,7 @@ def _labelled(pod_set: PodSet) -> PodSet:
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), keys.IDENTITIES[0].key: str(name)}
     spec = {key: value for key, value in template["spec"].items() if key != "schedulingGroup"}
-    return PodSet(pod_set.name, pod_set.count, {"metadata": {**metadata, "labels": labels}, "spec": spec})
+    return TemplateSet(pod_set.name, pod_set.count, {"metadata": {**metadata, "labels": labels}, "spec": spec})
 
 
 def _with_settings(template: Template, group: Mapping[str, Any]) -> Template:
@@ -145,19 +145,19 @@ def _minimum(body: Mapping[str, Any]) -> Any:
     return ((spec.get("runPolicy") or {}).get("schedulingPolicy") or {}).get("minAvailable")
 
 
-def _pod_sets(body: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Iterator[PodSet]:
+def _pod_sets(body: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Iterator[TemplateSet]:
     kind, spec = body["kind"], body.get("spec") or {}
     name = str((body.get("metadata") or {}).get("name") or kind.lower())
     if kind == "Pod":
         metadata = body.get("metadata") or {}
         kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
-        yield PodSet(name, 1, {"metadata": kept, "spec": spec})
+        yield TemplateSet(name, 1, {"metadata": kept, "spec": spec})
     elif kind == "DaemonSet":
         raise CannotAnswer(f"DaemonSet {name} has a pod for each node: there is nothing to plan.")
     elif kind == "CronJob":
-        yield PodSet(name, *_of_job(spec["jobTemplate"]["spec"]))
+        yield TemplateSet(name, *_of_job(spec["jobTemplate"]["spec"]))
     elif kind == "Job":
-        yield PodSet(name, *_of_job(spec))
+        yield TemplateSet(name, *_of_job(spec))
     elif kind == "JobSet":
         yield from _of_job_set(spec)
     elif kind == "TrainJob":
@@ -166,11 +166,11 @@ def _pod_sets(body: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> 
         yield from _of_ray(spec if kind == "RayCluster" else spec.get("rayClusterSpec") or spec["rayClusterConfig"])
     elif specs := next((spec[each] for each in REPLICA_SPECS if spec.get(each)), None):
         for role, of in specs.items():
-            yield PodSet(str(role).lower(), _count(of.get("replicas")), of["template"])
+            yield TemplateSet(str(role).lower(), _count(of.get("replicas")), of["template"])
     elif kind not in {"TrainingRuntime", "ClusterTrainingRuntime"} and (
         (spec.get("template") or {}).get("spec") or {}
     ).get("containers"):
-        yield PodSet(name, _count(spec.get("replicas")), spec["template"])
+        yield TemplateSet(name, _count(spec.get("replicas")), spec["template"])
 
 
 def _count(stated: Any) -> int:
@@ -184,20 +184,20 @@ def _of_job(spec: Mapping[str, Any]) -> tuple[int, Template]:
     return (at_a_time if completions is None else min(at_a_time, int(completions))), spec["template"]
 
 
-def _of_job_set(spec: Mapping[str, Any]) -> Iterator[PodSet]:
+def _of_job_set(spec: Mapping[str, Any]) -> Iterator[TemplateSet]:
     for each in spec.get("replicatedJobs") or ():
         count, template = _of_job(each["template"]["spec"])
-        yield PodSet(str(each["name"]), _count(each.get("replicas")) * count, template)
+        yield TemplateSet(str(each["name"]), _count(each.get("replicas")) * count, template)
 
 
-def _of_ray(spec: Mapping[str, Any]) -> Iterator[PodSet]:
-    yield PodSet("head", 1, spec["headGroupSpec"]["template"])
+def _of_ray(spec: Mapping[str, Any]) -> Iterator[TemplateSet]:
+    yield TemplateSet("head", 1, spec["headGroupSpec"]["template"])
     for group in spec.get("workerGroupSpecs") or ():
         count = _count(group.get("replicas")) * _count(group.get("numOfHosts"))
-        yield PodSet(str(group.get("groupName") or "workers"), count, group["template"])
+        yield TemplateSet(str(group.get("groupName") or "workers"), count, group["template"])
 
 
-def _of_train_job(name: str, spec: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Iterator[PodSet]:
+def _of_train_job(name: str, spec: Mapping[str, Any], objects: Sequence[Mapping[str, Any]]) -> Iterator[TemplateSet]:
     """The runtime has the templates; `trainer` says how many nodes, and what each asks for."""
     ref = spec["runtimeRef"]
     kind = str(ref.get("kind") or "ClusterTrainingRuntime")

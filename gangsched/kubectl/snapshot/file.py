@@ -24,7 +24,7 @@ class PodGroups(msgspec.Struct, rename="camel"):
     items: list[dict[str, Any]]
 
 
-class Snapshot(msgspec.Struct, rename="camel"):
+class SnapshotFile(msgspec.Struct, rename="camel"):
     """Everything that a plan is made from.
 
     `resources` are the objects by plural name, `unread` the plural names that could not be read, and why. `pod_groups`
@@ -43,10 +43,10 @@ class Snapshot(msgspec.Struct, rename="camel"):
 
 
 KIND = "GangschedSnapshot"
-_decoder = msgspec.json.Decoder(Snapshot)
+_decoder = msgspec.json.Decoder(SnapshotFile)
 
 
-def write(path: Path, snapshot: Snapshot) -> None:
+def write(path: Path, snapshot: SnapshotFile) -> None:
     """Write it. Raises CannotAnswer."""
     packed = gzip.compress(msgspec.json.encode(snapshot), mtime=0)
     try:
@@ -55,7 +55,7 @@ def write(path: Path, snapshot: Snapshot) -> None:
         raise CannotAnswer(f"Cannot write {path}: {error.strerror}.") from error
 
 
-def read(path: Path) -> Snapshot:
+def read(path: Path) -> SnapshotFile:
     """Read it. Raises CannotAnswer for a file that is none, or of a later format."""
     try:
         snapshot = _decoder.decode(gzip.decompress(path.read_bytes()))

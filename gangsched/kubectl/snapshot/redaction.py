@@ -103,7 +103,7 @@ def without_the_rest(body: dict[str, Any], named: Set[str]) -> None:
             metadata[field] = {key: value for key, value in metadata[field].items() if key in kept}
 
 
-class Names:
+class Pseudonyms:
     """Other names for those of a cluster; `rename` replaces them in any JSON value."""
 
     def __init__(self, objects: Iterable[Mapping[str, Any]]) -> None:

@@ -35,7 +35,7 @@ KNOWN_FOR_S = 60.0
 
 
 @dataclass(slots=True)
-class Verdict:
+class ReplayedVerdict:
     """What the daemon would say of one gang, or of a plain pod, and of each of its waiting pods.
 
     `starts` are the nodes of pods that would be bound, by pod.
@@ -82,14 +82,14 @@ def replay(path: Path, config: Path | None, names: list[str] | None, output: Out
     return DONE
 
 
-def _shown(verdict: Verdict) -> str:
+def _shown(verdict: ReplayedVerdict) -> str:
     if not verdict.starts:
         return verdict.message
     nodes = sorted(set(verdict.starts.values()))
     return f"{counted(len(verdict.starts), 'pod')} on {', '.join(nodes[:5])}{' …' if len(nodes) > 5 else ''}"
 
 
-def decide(taken: file.Snapshot, settings: Settings) -> list[Verdict]:
+def decide(taken: file.SnapshotFile, settings: Settings) -> list[ReplayedVerdict]:
     """The verdicts about everything that waits, by name. Raises CannotAnswer for objects that cannot be decoded."""
     wall_s = parse_timestamp(taken.taken_at)
     if wall_s is None:
@@ -105,7 +105,7 @@ def decide(taken: file.Snapshot, settings: Settings) -> list[Verdict]:
     return list(_verdicts(state, starts, told))
 
 
-def messages(taken: file.Snapshot) -> Iterator[Message]:
+def messages(taken: file.SnapshotFile) -> Iterator[Message]:
     """What the daemon's informers would say of this cluster."""
     for name, resource in all_resources().items():
         if name in taken.unread:
@@ -142,7 +142,7 @@ def _settle(state: SchedulingState, settings: Settings, wall_s: float) -> dict[s
     return starts
 
 
-def _verdicts(state: SchedulingState, starts: dict[str, str], told: list[Any]) -> Iterator[Verdict]:
+def _verdicts(state: SchedulingState, starts: dict[str, str], told: list[Any]) -> Iterator[ReplayedVerdict]:
     of_pods = {each.uid: (each.reason, each.message) for each in told if isinstance(each, SetPodCondition)}
     of_groups = {f"{each.namespace}/{each.name}": each for each in told if isinstance(each, SetPodGroupStatus)}
     for line in list_gangs(state):
@@ -165,6 +165,6 @@ def _verdicts(state: SchedulingState, starts: dict[str, str], told: list[Any]) -
                 (pod for pod in record.pods if pod.uid in of_pods), key=lambda pod: (pod.creation_s, pod.name, pod.uid)
             )
             reason, message = of_pods[oldest.uid]
-        yield Verdict(
+        yield ReplayedVerdict(
             gang_id.removeprefix("pod:"), record.plain, str(Reason.SCHEDULED) if bound else reason, message, pods, bound
         )

@@ -22,17 +22,17 @@ from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kube.ports import silent
 from gangsched.kube.read import resources
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.wire import Condition, ContainerStatus, WirePod
+from gangsched.kube.read.wire import ContainerStatus, WireCondition, WirePod
 from gangsched.kubectl.doctor.services import scheduler_settings
 from gangsched.kubectl.session import DONE, CannotAnswer, Session, lacking
 from gangsched.kubectl.snapshot import file
-from gangsched.kubectl.snapshot.redaction import Names, selected, without_the_rest
+from gangsched.kubectl.snapshot.redaction import Pseudonyms, selected, without_the_rest
 from gangsched.kubectl.terminal import Cell, Line, facts, write
 
 POD_GROUPS = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 NULL = msgspec.Raw(b"null")
 
-_conditions = msgspec.json.Decoder(list[Condition] | None)
+_conditions = msgspec.json.Decoder(list[WireCondition] | None)
 _containers = msgspec.json.Decoder(list[ContainerStatus] | None)
 
 
@@ -54,7 +54,7 @@ def snapshot(session: Session, path: Path, *, redact_names: bool) -> int:
     return DONE
 
 
-def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot:
+def take(client: BlockingClient, *, redact_names: bool = False) -> file.SnapshotFile:
     """Read everything. Raises Fault and CannotAnswer."""
     settings = _settings(client)
     wanted = all_resources()
@@ -71,11 +71,11 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
     for body in everything:
         without_the_rest(body, named)
     if redact_names:
-        names = Names((*everything, *(body for each in pod_groups.values() for body in each.items)))
+        names = Pseudonyms((*everything, *(body for each in pod_groups.values() for body in each.items)))
         found = {name: [names.rename(body) for body in bodies] for name, bodies in found.items()}
         for each in pod_groups.values():
             each.items = [names.rename(body) for body in each.items]
-    return file.Snapshot(
+    return file.SnapshotFile(
         kind=file.KIND,
         format=file.FORMAT,
         gangsched=__version__,

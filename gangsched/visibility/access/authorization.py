@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from gangsched.visibility.access.front_proxy import User
 from gangsched.visibility.ports import GROUP, VERSION, Calls, Json
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 MASTERS = "system:masters"
@@ -51,10 +51,10 @@ class Authorizer:
     async def check(self, user: User, asked: Attributes) -> None:
         """Raise Refused (403) unless the user may; 500 if that cannot be found out."""
         if not await self.allows(user, asked):
-            raise Refused(403, _forbidden(user, asked), details=_details(asked))
+            raise RequestRefused(403, _forbidden(user, asked), details=_details(asked))
 
     async def allows(self, user: User, asked: Attributes) -> bool:
-        """Whether the user may. Raises Refused (500) if that cannot be found out."""
+        """Whether the user may. Raises RequestRefused (500) if that cannot be found out."""
         if MASTERS in user.groups:
             return True
         key = (user, asked)
@@ -72,7 +72,7 @@ class Authorizer:
             answer = await self._calls("POST", REVIEWS, _review(*key))
         status = answer.body.get("status") if answer.is_ok and isinstance(answer.body, dict) else None
         if not isinstance(status, dict):
-            raise Refused(500, "Internal error occurred: the authorizer of the cluster did not answer.")
+            raise RequestRefused(500, "Internal error occurred: the authorizer of the cluster did not answer.")
         allowed = status.get("allowed") is True and status.get("denied") is not True
         self._known.pop(key, None)
         self._known[key] = (self._now_s(), allowed)

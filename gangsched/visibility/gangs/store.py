@@ -50,7 +50,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WatchEvent:
     """ADDED, MODIFIED or DELETED, at a version."""
 
     version: int
@@ -72,7 +72,7 @@ class GangStore:
         self._version = 0
         self._version = self.first_version = self._next_version()
         self._entries: dict[Key, Entry] = {}
-        self._changes: deque[Change] = deque()
+        self._changes: deque[WatchEvent] = deque()
         self._floor = self.first_version
         self._positions: dict[str, int] = {}
         self._positions_s = float("-inf")
@@ -131,11 +131,11 @@ class GangStore:
             async with self.changed:
                 self.changed.notify_all()
 
-    def changes_after(self, version: int, namespace: str) -> list[Change] | None:
+    def changes_after(self, version: int, namespace: str) -> list[WatchEvent] | None:
         """The changes of a namespace ("": of all) after a version, in order; None if some are forgotten."""
         if version < self._floor:
             return None
-        found: list[Change] = []
+        found: list[WatchEvent] = []
         for change in reversed(self._changes):
             if change.version <= version:
                 break
@@ -156,7 +156,7 @@ class GangStore:
         entry = self._made(key, known, found)
         if known is None or known.digest != entry.digest:
             entry = self._made(key, known, found, self._next_version())
-            self._note(Change(entry.version, "ADDED" if known is None else "MODIFIED", entry))
+            self._note(WatchEvent(entry.version, "ADDED" if known is None else "MODIFIED", entry))
         self._entries[key] = entry
         return entry
 
@@ -204,9 +204,9 @@ class GangStore:
             body = msgspec.json.decode(entry.body)
             body["metadata"]["resourceVersion"] = str(entry.version)
             entry.body, entry.metadata = _encode(body), _encode(body["metadata"])
-            self._note(Change(entry.version, "DELETED", entry))
+            self._note(WatchEvent(entry.version, "DELETED", entry))
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: WatchEvent) -> None:
         self._changes.append(change)
         if len(self._changes) > MOST_CHANGES:
             self._floor = self._changes.popleft().version

@@ -14,7 +14,7 @@ import msgspec
 
 from gangsched.visibility.gangs.store import Entry
 from gangsched.visibility.ports import Json
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 TABLE_VERSION = "meta.k8s.io/v1"
 
@@ -45,7 +45,7 @@ DEFINITIONS = [
 
 
 def form_of(accept: str) -> Form:
-    """The first form in an Accept header that we have. Raises Refused (406) where there is none."""
+    """The first form in an Accept header that we have. Raises RequestRefused (406) where there is none."""
     if not accept.strip():
         return Form.WHOLE
     for part in accept.split(","):
@@ -58,7 +58,7 @@ def form_of(accept: str) -> Form:
             return Form.WHOLE
         if stated.get("g") == "meta.k8s.io" and stated.get("v") == "v1" and wanted in {Form.TABLE, Form.METADATA}:
             return Form(wanted)
-    raise Refused(406, "only the following media types are accepted: application/json")
+    raise RequestRefused(406, "only the following media types are accepted: application/json")
 
 
 def row(entry: Entry, include: str, wall_s: float) -> bytes:

@@ -19,7 +19,7 @@ from gangsched.visibility.gangs.tables import TABLE_VERSION, Form, metadata_of, 
 from gangsched.visibility.pace import Pace
 from gangsched.visibility.ports import API_VERSION, Clocks, Json
 from gangsched.visibility.requests import ListOptions
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 EVERY_S = 1.0
 EVERY_MINUTE_S = 60.0
@@ -52,10 +52,10 @@ class Watches:
         include: str,
         still_may: Callable[[], Awaitable[None]],
     ) -> web.StreamResponse:
-        """Stream until the time is over, or until `still_may` raises. Raises Refused (410) before anything is sent."""
+        """Stream until the time is over or `still_may` raises. Raises RequestRefused (410) before anything is sent."""
         is_from_now = options.version == 0 or options.initial_events
         if not is_from_now and not self._store.knows(options.version):
-            raise Refused(410, f"too old resource version: {options.version} (this replica does not know it)")
+            raise RequestRefused(410, f"too old resource version: {options.version} (this replica does not know it)")
         async with self._place():
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             await response.prepare(request)
@@ -64,7 +64,7 @@ class Watches:
                 async with asyncio.timeout(options.timeout_s):
                     try:
                         await self._stream(response, options, shown, still_may, is_from_now=is_from_now)
-                    except Refused as refused:
+                    except RequestRefused as refused:
                         await self.send(response, shown.refused(refused))
             with suppress(TimeoutError, ConnectionError):
                 async with asyncio.timeout(SEND_WITHIN_S):
@@ -98,7 +98,7 @@ class Watches:
                 await still_may()
             now, changes = store.version, store.changes_after(seen, options.namespace)
             if changes is None:
-                raise Refused(410, f"too old resource version: {seen}")
+                raise RequestRefused(410, f"too old resource version: {seen}")
             seen = now  # also past the changes of others, or this would never wait
             for change in changes:
                 if options.name in {"", change.entry.key[1]}:
@@ -155,7 +155,7 @@ class _Shown:
         kind = ("PartialObjectMetadata", TABLE_VERSION) if self._form is Form.METADATA else ("Gang", API_VERSION)
         return self._line("BOOKMARK", msgspec.json.encode({"kind": kind[0], "apiVersion": kind[1], "metadata": meta}))
 
-    def refused(self, refused: Refused) -> bytes:
+    def refused(self, refused: RequestRefused) -> bytes:
         """The end of a watch that fell behind, or whose user may watch no more."""
         return self._line("ERROR", msgspec.json.encode(refused.body()))
 

@@ -14,7 +14,7 @@ from gangsched.visibility.reviews.processes import CPU_S, WITHIN_S, Processes
 from gangsched.visibility.reviews.request import Review
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.suggestions import suggestions
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 MORE = "more was not tried: it takes too long"
 ERROR_CHARACTERS = 500
@@ -33,7 +33,7 @@ def lines(
             for each in suggestions(reviewer, tried, policy, sees_nodes=sees_nodes):
                 yield msgspec.json.encode({"suggestion": each})
         yield b"{}"
-    except Refused as refused:
+    except RequestRefused as refused:
         yield msgspec.json.encode({"refused": (refused.code, str(refused), refused.retry_after_s)})
     except Exception as error:  # told, and raised where there is a log
         yield msgspec.json.encode({"error": f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]})
@@ -42,7 +42,7 @@ def lines(
 async def answer(
     processes: Processes, reviewer: Reviewer, wanted: Wanted, review: Review, policy: GpuPolicy, *, sees_nodes: bool
 ) -> Json:
-    """The status. Raises Refused (503, 504); suggestions that are not found in time are left out."""
+    """The status. Raises RequestRefused (503, 504); suggestions that are not found in time are left out."""
     status: Json | None = None
     is_whole = False
     work = processes.lines(lambda: lines(reviewer, wanted, review, policy, sees_nodes=sees_nodes))
@@ -52,7 +52,7 @@ async def answer(
                 told: Json = msgspec.json.decode(line)
                 if "refused" in told:
                     code, words, retry_after_s = told["refused"]
-                    raise Refused(code, words, retry_after_s=retry_after_s)
+                    raise RequestRefused(code, words, retry_after_s=retry_after_s)
                 if "error" in told:
                     raise RuntimeError(told["error"])
                 if "status" in told:
@@ -64,5 +64,5 @@ async def answer(
         pass
     if status is None:
         within = f"{WITHIN_S:g} s, or {CPU_S} s of a processor"
-        raise Refused(504, f"no plan of it was made within {within}: make it smaller", retry_after_s=10)
+        raise RequestRefused(504, f"no plan of it was made within {within}: make it smaller", retry_after_s=10)
     return status if is_whole else status | {"suggestions": [*status["suggestions"], MORE]}

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import NoReturn
 
 from gangsched.visibility.pace import Pace
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 AT_ONCE = 2
 WITHIN_S, CPU_S = 15.0, 10
@@ -41,7 +41,7 @@ class Processes:
         """The lines of `work`, in a process. Raises TimeoutError; ends early where the process was killed."""
         async with self._slots, self._pace.work() as step:
             pid, pipe = _fork(work)
-            reader = _Reader(pipe)
+            reader = _PipeReader(pipe)
             try:
                 await step()  # what forks take is the API's share of the loop
                 async with asyncio.timeout(WITHIN_S), reader.opened() as stream:
@@ -54,7 +54,7 @@ class Processes:
                 _reap(pid)
 
 
-class _Reader:
+class _PipeReader:
     """The end of a pipe that the daemon reads."""
 
     def __init__(self, pipe: int) -> None:
@@ -88,7 +88,7 @@ def _fork(work: Lines) -> tuple[int, int]:
     except OSError as error:  # too many processes, or no memory
         os.close(reads)
         os.close(writes)
-        raise Refused(503, f"no process can be made for a review: {error.strerror}", retry_after_s=10) from None
+        raise RequestRefused(503, f"no process can be made for a review: {error.strerror}", retry_after_s=10) from None
     if not pid:
         _run(work, writes)
     os.close(writes)

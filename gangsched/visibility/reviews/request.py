@@ -12,7 +12,7 @@ import numpy as np
 
 from gangsched.model.gang import Mode
 from gangsched.visibility.ports import API_VERSION
-from gangsched.visibility.statuses import Refused, invalid
+from gangsched.visibility.statuses import RequestRefused, invalid
 
 KIND = "PlacementReview"
 POD_SETS, PODS = 32, 1_000
@@ -57,16 +57,16 @@ class Review(msgspec.Struct, rename="camel"):
 
 
 def read_review(body: bytes) -> Review:
-    """Raises Refused (400, 422)."""
+    """Raises RequestRefused (400, 422)."""
     if _depth(body) > DEPTH:
-        raise Refused(400, f"the body is no {KIND}: it has more than {DEPTH} levels")
+        raise RequestRefused(400, f"the body is no {KIND}: it has more than {DEPTH} levels")
     try:
         review = msgspec.json.decode(body, type=Review)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Refused(400, f"the body is no {KIND}: {error}"[:WORDS]) from None
+        raise RequestRefused(400, f"the body is no {KIND}: {error}"[:WORDS]) from None
     if (review.api_version, review.kind) not in {(API_VERSION, KIND), ("", "")}:
         found = f"{review.kind} of {review.api_version}"[:WORDS]
-        raise Refused(400, f"the body is a {found}, not a {KIND} of {API_VERSION}")
+        raise RequestRefused(400, f"the body is a {found}, not a {KIND} of {API_VERSION}")
     complaints = list(_complaints(review.spec))
     if complaints:
         raise invalid(KIND, str((review.metadata or {}).get("name", "")), complaints)

@@ -28,7 +28,7 @@ from gangsched.turn import plan_of
 from gangsched.visibility.ports import Calls, Clocks, Json
 from gangsched.visibility.reviews.request import KIND, GangSettings, PodSet, Review, mode_of
 from gangsched.visibility.reviews.rights import Priorities
-from gangsched.visibility.statuses import Refused, invalid
+from gangsched.visibility.statuses import RequestRefused, invalid
 
 UNNAMED = "placement-review"
 MOST_PLANS = 40
@@ -76,7 +76,7 @@ class Reviewer:
         self._make_pod, self._planning = make_pod, planning
 
     async def wanted(self, namespace: str, review: Review, *, is_master: bool = False) -> Wanted:
-        """The gang that is asked about. Raises Refused (403, 422, 503)."""
+        """The gang that is asked about. Raises RequestRefused (403, 422, 503)."""
         priorities = await Priorities.read(self._calls, namespace, is_master=is_master)
         pods: list[Pod] = []
         for number, each in enumerate(review.spec.pod_sets):
@@ -94,8 +94,8 @@ class Reviewer:
     def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:
         """Plan a group that does not exist, on the present snapshot or a changed one.
 
-        One that takes more work than a plan may do is planned again as the loop would do it. Raises Refused (503) if so
-        many groups come before it that one plan does not reach it, or if it is not decided within `MOST_PLANS`.
+        One that takes more work than a plan may do is planned again as the loop would do it. Raises RequestRefused
+        (503) if so many groups come before it that one plan does not reach it, or if it is not decided within `MOST_PLANS`.
         """
         now_s, wall_s = self._clocks.now_s(), self._clocks.wall_s()
         given = self._state.glance_input(group, now_s, wall_s)
@@ -107,10 +107,12 @@ class Reviewer:
             if verdicts:
                 return Tried(group, verdicts[0], snapshot)
             if made.unfinished is None or made.unfinished.group != group.id:
-                raise Refused(503, f"{len(made.verdicts)} groups are looked at before it; ask again", retry_after_s=1)
+                raise RequestRefused(
+                    503, f"{len(made.verdicts)} groups are looked at before it; ask again", retry_after_s=1
+                )
             asked = replace(asked, unfinished=made.unfinished)
         told = f"no answer within {MOST_PLANS} plans; ask about fewer pods, or more similar ones"
-        raise Refused(503, told, retry_after_s=60)
+        raise RequestRefused(503, told, retry_after_s=60)
 
     def status(self, tried: Tried, about: Hypothetical, review: Review, *, sees_nodes: bool) -> Json:
         """The answer, without suggestions."""
@@ -167,7 +169,7 @@ class Reviewer:
 
 
 def _priority(priorities: Priorities, gang: GangSettings, of: PodSet, number: int) -> tuple[int, bool]:
-    """The priority of a template's pods, and whether their class never preempts. Raises Refused (403, 422)."""
+    """The priority of a template's pods, and whether their class never preempts. Raises RequestRefused (403, 422)."""
     if gang.priority is not None:
         return priorities.of_number(gang.priority), False
     spec = of.template.get("spec")

@@ -15,7 +15,7 @@ from gangsched.visibility.access.authorization import Attributes, Authorizer
 from gangsched.visibility.access.front_proxy import User
 from gangsched.visibility.ports import Calls, Json
 from gangsched.visibility.reviews.request import KIND
-from gangsched.visibility.statuses import Refused, invalid
+from gangsched.visibility.statuses import RequestRefused, invalid
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 SYSTEM_CLASSES, SYSTEM_NAMESPACE = "system-", "kube-system"
@@ -33,29 +33,29 @@ class Priorities:
 
     @classmethod
     async def read(cls, calls: Calls, namespace: str, *, is_master: bool) -> Priorities:
-        """As they are now. Raises Refused (503)."""
+        """As they are now. Raises RequestRefused (503)."""
         classes = await calls("GET", PRIORITY_CLASSES)
         quotas = await calls("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
         if not classes.is_ok or not quotas.is_ok:
-            raise Refused(503, "the PriorityClasses and ResourceQuotas cannot be read", retry_after_s=1)
+            raise RequestRefused(503, "the PriorityClasses and ResourceQuotas cannot be read", retry_after_s=1)
         return cls(classes.body.get("items") or (), quotas.body.get("items") or (), namespace, is_master=is_master)
 
     def of_number(self, priority: int) -> int:
-        """The same number. Raises Refused (403) for one above all that may be used."""
+        """The same number. Raises RequestRefused (403) for one above all that may be used."""
         usable = [each.get("value", 0) for name, each in self._classes.items() if self._may_use(name)]
         highest = max(usable, default=0)
         if priority > max(highest, 0) and not self._is_master:
             text = f"it is above {highest}, the highest that may be used in the namespace {self._namespace}"
-            raise Refused(403, f"spec.gang.priority: {text}")
+            raise RequestRefused(403, f"spec.gang.priority: {text}")
         return priority
 
     def of_class(self, name: str, field: str) -> tuple[int, bool]:
-        """Value of a class, "" for the default, and whether it never preempts. Raises Refused (403, 422)."""
+        """Value of a class, "" for the default, and whether it never preempts. Raises RequestRefused (403, 422)."""
         if name:
             if name not in self._classes:
                 raise invalid(KIND, "", [(field, f'there is no PriorityClass "{name}"')])
             if not self._is_master and not self._may_use(name):
-                raise Refused(403, f"{field}: {name} may not be used in the namespace {self._namespace}")
+                raise RequestRefused(403, f"{field}: {name} may not be used in the namespace {self._namespace}")
             found = [self._classes[name]]
         else:
             # Of several global defaults the lowest counts (plugin/pkg/admission/priority).

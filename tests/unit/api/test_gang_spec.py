@@ -85,7 +85,7 @@ def test_plain_pod_is_in_no_gang() -> None:
 
 
 @pytest.mark.parametrize(("stronger", "weaker"), list(itertools.combinations(keys.IDENTITIES, 2)))
-def test_first_identity_wins(stronger: keys.Identity, weaker: keys.Identity) -> None:
+def test_first_identity_wins(stronger: keys.GangKey, weaker: keys.GangKey) -> None:
     """I2: of several names the first in the table counts, and it says whether a PodGroup must exist."""
     gang_metadata = {stronger.key: "strong", weaker.key: "weak"}
     assert gang_id(pod(gang_metadata=gang_metadata)) == GangRef("ns/strong", stronger.needs_pod_group)

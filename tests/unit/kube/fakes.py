@@ -20,7 +20,7 @@ from aiohttp import web
 from gangsched.kube.http.client import JSON, ApiClient, connect
 from gangsched.kube.http.faults import Fault
 from gangsched.kube.ports import Runtime, Warn, silent
-from gangsched.kube.write.binder import Fate
+from gangsched.kube.write.binder import BindFate
 from tests.server_thread import Handler
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -78,9 +78,9 @@ class FakeBinds:
         self.idle = asyncio.Event()
         self.idle.set()
         self.idle_since_s = float("-inf")
-        self.fates: dict[str, Fate] = {}
+        self.fates: dict[str, BindFate] = {}
 
-    def fate(self, uid: str) -> Fate | None:
+    def fate(self, uid: str) -> BindFate | None:
         return self.fates.get(uid)
 
     def begin(self) -> None:

@@ -24,7 +24,7 @@ from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.settings import Settings
 from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.listener import listen
-from gangsched.visibility.ports import Answer, Clocks, Json
+from gangsched.visibility.ports import ApiAnswer, Clocks, Json
 from gangsched.visibility.reviews.review import Planning, Reviewer
 from gangsched.visibility.server import Server
 from tests.builders import members, node
@@ -49,11 +49,11 @@ class Api:
             "requestheader-group-headers": '["X-Remote-Group"]',
         }
 
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         if path.endswith("extension-apiserver-authentication"):
-            return Answer(200, {"data": self.config})
+            return ApiAnswer(200, {"data": self.config})
         self.asked += 1
-        return Answer(201, {"status": {"allowed": self.allows}})
+        return ApiAnswer(201, {"status": {"allowed": self.allows}})
 
 
 def certificate_of(pki: Pki) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangsched.visibility.admission import USERS, Admission, Places
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 
 class Clock:
@@ -24,7 +24,7 @@ def test_a_user_is_refused_before_others_are() -> None:
     admission = Admission(clock)
     for _ in range(50):
         admission.admit("greedy")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         admission.admit("greedy")
     assert (refused.value.code, refused.value.retry_after_s) == (429, 1)
     admission.admit("other")
@@ -43,7 +43,7 @@ def test_all_together_are_bounded() -> None:
             try:
                 admission.admit(str(user))
                 let_in += 1
-            except Refused:
+            except RequestRefused:
                 pass
         clock.now_s += 1.0
     assert 2_000 <= let_in <= 2_200
@@ -57,7 +57,7 @@ def test_documents_have_buckets_of_their_own() -> None:
         admission.admit("kubectl")
     for _ in range(60):
         admission.admit_document("kubectl")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         admission.admit_document("kubectl")
     admission.admit_document("other")
 
@@ -67,7 +67,7 @@ def test_service_accounts_of_a_namespace_are_one_user() -> None:
     admission = Admission(Clock())
     for number in range(50):
         admission.admit(f"system:serviceaccount:team:{number}")
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         admission.admit("system:serviceaccount:team:another")
     admission.admit("system:serviceaccount:other:another")
 
@@ -79,10 +79,10 @@ def test_places_are_bounded_for_each_and_for_all() -> None:
         with pytest.raises(KeyError), places.place("a"):
             raise KeyError
     with places.place("a"), places.place("a"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             places.place("a").__enter__()
         assert (refused.value.code, refused.value.retry_after_s) == (429, 1)
-        with places.place("b"), pytest.raises(Refused):
+        with places.place("b"), pytest.raises(RequestRefused):
             places.place("c").__enter__()
         with places.place("c"):
             pass

@@ -15,7 +15,7 @@ from gangsched.visibility import application
 from gangsched.visibility.access import authorization
 from gangsched.visibility.admission import REVIEWING, WATCHING
 from gangsched.visibility.gangs import watching
-from gangsched.visibility.ports import Answer, Json
+from gangsched.visibility.ports import ApiAnswer, Json
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.rights import PRIORITY_CLASSES
 from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, raw_connection, served, told, world_of
@@ -33,7 +33,7 @@ class SlowApi(Api):
         self.goes_on = asyncio.Event()
         self.waiting = 0
 
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         if path != PRIORITY_CLASSES:
             return await super().__call__(method, path, body)
         self.waiting += 1
@@ -41,7 +41,7 @@ class SlowApi(Api):
             await self.goes_on.wait()
         finally:
             self.waiting -= 1
-        return Answer(200, {"items": []})
+        return ApiAnswer(200, {"items": []})
 
 
 async def review(itself: ClientSession, url: str, user: dict[str, str]) -> ClientResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangsched.visibility.requests import PAGE, Target, list_options, target_of, token_of
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 ROOT = "/apis/visibility.gangsched.dev/v1alpha1"
 
@@ -53,7 +53,7 @@ def test_other_groups_are_not_ours() -> None:
 )
 def test_what_is_not_understood_is_refused(query: dict[str, str]) -> None:
     """400, and nothing is guessed."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         list_options(query)
     assert refused.value.code == 400
 

@@ -14,7 +14,7 @@ from control_plane.pki import Pki, make_pki
 from yarl import URL
 
 from gangsched.visibility import connections
-from gangsched.visibility.admission import Rate
+from gangsched.visibility.admission import RequestRate
 from gangsched.visibility.gangs import watching
 from tests.unit.visibility.serving import ALICE, GANGS, Api, client, proxy, served, told, world_of
 
@@ -152,7 +152,7 @@ async def test_strangers_take_no_place_of_others(pki: Pki, monkeypatch: pytest.M
 
 async def test_only_the_front_proxy_is_waited_for(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it came from, more handshakes are allowed; of others those beyond the rate are not taken."""
-    monkeypatch.setattr(connections, "HANDSHAKES", Rate(0.01, 2.0))
+    monkeypatch.setattr(connections, "HANDSHAKES", RequestRate(0.01, 2.0))
     async with served(world_of("g"), Api(pki), pki) as url:
         for number in range(10):  # each with connections of its own
             async with proxy(pki) as itself:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from gangsched.kube.http.backoff import Pace
+from gangsched.kube.http.backoff import RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import ApiFault, Unreachable
 from gangsched.kube.ports import silent
@@ -95,7 +95,7 @@ class Kopf:
         on_event: Handler,
         /,
         *,
-        pace: Pace,
+        pace: RequestPace,
         stop: asyncio.Event,
         restore_signals: Callable[[], None],
     ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gangsched.kube.http.faults import ApiFault, Fenced, Malformed, Unreachable
-from gangsched.kube.write.binder import REQUEST_TIMEOUT_S, STORAGE_TIMEOUT_S, Binder, Fate, Undecided
+from gangsched.kube.write.binder import REQUEST_TIMEOUT_S, STORAGE_TIMEOUT_S, Binder, BindFate, Undecided
 from gangsched.model.objects import PermitStamp
 from gangsched.model.protocol import Bind, BindFailed, BindGone, Bound, Message
 from tests.unit.kube.fakes import Answer, FakeRequests, FakeTime, Sent, settle
@@ -135,7 +135,7 @@ async def test_a_bind_that_may_be_carried_out_is_sent_again(
     async with at_work(lambda sent: post[sent.method == "GET"]) as desk:
         desk.binder.submit([BIND])
         await desk.time.advance(5)
-        assert (desk.outcomes, desk.binder.fate("u1")) == ([], Fate.PENDING)
+        assert (desk.outcomes, desk.binder.fate("u1")) == ([], BindFate.PENDING)
         post[:] = then
         await desk.time.advance(10)
         assert desk.outcomes == [outcome]
@@ -220,7 +220,7 @@ async def test_unknown_fate_is_asked_until_known() -> None:
     async with at_work(answers(LOST, *gets)) as desk:
         desk.binder.submit([BIND])
         await settle()
-        assert (desk.outcomes, desk.binder.pending, desk.binder.fate("u1")) == ([], 1, Fate.PENDING)
+        assert (desk.outcomes, desk.binder.pending, desk.binder.fate("u1")) == ([], 1, BindFate.PENDING)
         assert "Cannot tell whether ns/p is bound" in desk.warnings[0]
         await desk.time.advance(10)
         assert desk.outcomes == [Bound("u1", "n1")]
@@ -247,9 +247,9 @@ async def test_fate() -> None:
     fault: list[Answer] = [{}]
     async with at_work(lambda sent: fault[0] if sent.method == "POST" else stored()) as desk:
         desk.binder.submit([BIND])
-        assert desk.binder.fate("u1") is Fate.PENDING
+        assert desk.binder.fate("u1") is BindFate.PENDING
         await desk.binder.idle.wait()
-        assert desk.binder.fate("u1") is Fate.BOUND
+        assert desk.binder.fate("u1") is BindFate.BOUND
         desk.binder.forget("u1")  # it is deleted
         assert desk.binder.fate("u1") is None
         fault[0] = ApiFault(403, "Forbidden", "oops")
@@ -347,7 +347,7 @@ async def test_undecided_binds_go_to_the_next_binder_which_only_reads() -> None:
     assert undecided == (Undecided(BIND, 1000.0 + REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S),)
     async with at_work(lambda sent: stored(node="n1")) as heir:
         heir.binder.adopt(undecided)
-        assert heir.binder.fate("u1") is Fate.PENDING
+        assert heir.binder.fate("u1") is BindFate.PENDING
         await heir.binder.idle.wait()
         assert heir.outcomes == [Bound("u1", "n1")]
         assert heir.api.of("POST") == []

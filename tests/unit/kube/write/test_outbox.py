@@ -12,8 +12,8 @@ import pytest
 
 from gangsched.kube.http.faults import ApiFault, Fault, Fenced
 from gangsched.kube.write.outbox import ONLY_OF_UNBOUND, Outbox
-from gangsched.kube.write.rate_limits import Budget, Rate, WriteLimits
-from gangsched.kube.write.writer import Due, Kind, Level
+from gangsched.kube.write.rate_limits import Rate, WriteBudget, WriteLimits
+from gangsched.kube.write.writer import IsDue, Kind, Level
 from tests.unit.kube.fakes import FakeBinds, FakeTime
 
 
@@ -35,21 +35,21 @@ class Desk:
         self.warnings: list[str] = []
         self.asked: list[Order] = []
         self.written: list[Order] = []
-        self.answer: dict[str, Due] = {}
+        self.answer: dict[str, IsDue] = {}
         self.fault: Fault | None = None
         runtime = self.time.runtime(self.warnings.append)
         self.outbox: Outbox[Order] = Outbox(
             self,
             Kind(noun="orders", levels=(Level(patience_s=1.0, workers=4),) * levels, capacity=capacity, final=final),
             binding=self.binds,
-            budget=Budget(limits, runtime.now),
+            budget=WriteBudget(limits, runtime.now),
             level=lambda order: int(order.name == "minor") if levels > 1 else 0,
             runtime=runtime,
         )
 
-    def due(self, order: Order) -> Due:
+    def due(self, order: Order) -> IsDue:
         self.asked.append(order)
-        return self.answer.get(order.name, Due.NOW)
+        return self.answer.get(order.name, IsDue.NOW)
 
     async def write(self, order: Order) -> None:
         if self.fault is not None:
@@ -117,7 +117,7 @@ async def test_orders_whose_pods_are_being_bound_cost_nothing() -> None:
     """Each is asked about once and then again when its bind is answered, not every now and then."""
     async with at_work() as desk:
         orders = [Order("ns", f"o{n}") for n in range(5000)]
-        desk.answer = {order.name: Due.AFTER_BIND for order in orders}
+        desk.answer = {order.name: IsDue.AFTER_BIND for order in orders}
         put(desk, *orders)
         await desk.time.advance(600)
         assert len(desk.asked) == 5000
@@ -201,8 +201,8 @@ def test_the_admission_policy_says_what_the_outbox_looks_for() -> None:
     assert ONLY_OF_UNBOUND in manifest.read_text()
 
 
-@pytest.mark.parametrize("due", [Due.NOW, Due.NEVER])
-async def test_an_order_that_changes_its_level_twice_is_done_once(due: Due) -> None:
+@pytest.mark.parametrize("due", [IsDue.NOW, IsDue.NEVER])
+async def test_an_order_that_changes_its_level_twice_is_done_once(due: IsDue) -> None:
     """It stands in the queue of its level twice then, and once in the other's."""
     async with at_work(levels=2) as desk:
         desk.answer["major"] = due
@@ -211,7 +211,7 @@ async def test_an_order_that_changes_its_level_twice_is_done_once(due: Due) -> N
             desk.outbox.put("key", Order("ns", name))
         desk.binds.end()
         await desk.time.advance(3.0)
-        assert desk.written == ([Order("ns", "major")] if due is Due.NOW else [])
+        assert desk.written == ([Order("ns", "major")] if due is IsDue.NOW else [])
         assert len(desk.outbox) == 0
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import ApiFault, Cause, Unreachable
-from gangsched.kube.write.binder import Fate
+from gangsched.kube.write.binder import BindFate
 from gangsched.kube.write.status import StatusWriter, merge_conditions
 from gangsched.model.protocol import BindFailed, Bound, MarkTimedOut, SetPodCondition, SetPodGroupStatus
 from tests.unit.kube.fakes import Answer, FakeBinds, FakeRequests, FakeTime, Sent, settle
@@ -232,12 +232,12 @@ async def test_failed_word_does_not_come_back_over_a_newer_one() -> None:
 async def test_silent_about_pods_that_are_bound() -> None:
     """A word about a pod being bound waits for the bind, and is dropped when that succeeds."""
     async with at_work() as desk:
-        desk.binds.fates = {"u1": Fate.PENDING, "u2": Fate.PENDING}
+        desk.binds.fates = {"u1": BindFate.PENDING, "u2": BindFate.PENDING}
         desk.writer.put(word("one"))
         desk.writer.put(word("two", uid="u2"))
         await desk.time.advance(0.5)
         assert desk.api.sent == []
-        desk.binds.fates = {"u1": Fate.BOUND}
+        desk.binds.fates = {"u1": BindFate.BOUND}
         desk.writer.answered(Bound("u1", "n1"))
         desk.writer.answered(BindFailed("u2", "n1", "no"))
         await desk.time.advance(0.5)

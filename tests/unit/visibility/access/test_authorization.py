@@ -9,8 +9,8 @@ import pytest
 
 from gangsched.visibility.access.authorization import AT_ONCE, MOST, Attributes, Authorizer
 from gangsched.visibility.access.front_proxy import User
-from gangsched.visibility.ports import Answer, Json
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.ports import ApiAnswer, Json
+from gangsched.visibility.statuses import RequestRefused
 
 ALICE = User("alice", "7", ("team",), (("scope", ("a",)),))
 LIST = Attributes("list", "gangs", "ns")
@@ -19,20 +19,20 @@ LIST = Attributes("list", "gangs", "ns")
 class Cluster:
     """Answers reviews; `asked` are their specs."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ApiAnswer) -> None:
         self.answer, self.now_s = answer, 0.0
         self.asked: list[Json] = []
         self.authorizer = Authorizer(self, lambda: self.now_s)
 
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         assert body is not None
         self.asked.append(body["spec"])
         return self.answer
 
 
-def answered(**status: Any) -> Answer:
+def answered(**status: Any) -> ApiAnswer:
     """A review as stored."""
-    return Answer(201, {"status": status})
+    return ApiAnswer(201, {"status": status})
 
 
 async def test_an_answer_is_remembered_for_ten_seconds() -> None:
@@ -65,19 +65,21 @@ async def test_the_review_says_who_wants_what() -> None:
 
 async def test_a_refusal_is_worded_as_by_the_api_server() -> None:
     """403, reason Forbidden."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await Cluster(answered(allowed=False)).authorizer.check(ALICE, LIST)
     text = 'User "alice" cannot list resource "gangs" in API group "visibility.gangsched.dev" in the namespace "ns"'
     assert str(refused.value) == f"gangs.visibility.gangsched.dev is forbidden: {text}"
     assert refused.value.body()["reason"] == "Forbidden"
 
 
-@pytest.mark.parametrize("answer", [Answer(0), Answer(403), Answer(500, "x"), Answer(201, {}), Answer(201, [])])
-async def test_what_cannot_be_asked_is_refused_and_asked_again(answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [ApiAnswer(0), ApiAnswer(403), ApiAnswer(500, "x"), ApiAnswer(201, {}), ApiAnswer(201, [])]
+)
+async def test_what_cannot_be_asked_is_refused_and_asked_again(answer: ApiAnswer) -> None:
     """500; and the failure is not remembered."""
     cluster = Cluster(answer)
     for number in (1, 2):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await cluster.authorizer.check(ALICE, LIST)
         assert refused.value.code == 500
         assert len(cluster.asked) == number
@@ -108,7 +110,7 @@ class Slow(Cluster):
         self.goes_on = asyncio.Event()
         self.under_way = self.most = self.broken_off = 0
 
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:

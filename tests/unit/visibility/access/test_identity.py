@@ -8,7 +8,7 @@ from typing import Any
 
 from gangsched.visibility.access.certificates import lasts, make_serving, utc
 from gangsched.visibility.access.identity import API_SERVICE, Identity
-from gangsched.visibility.ports import Answer, Json
+from gangsched.visibility.ports import ApiAnswer, Json
 
 SECRET = "/api/v1/namespaces/gangsched-system/secrets/gangsched-visibility"
 NAMES = ["gangsched-visibility.gangsched-system.svc"]
@@ -24,15 +24,15 @@ class Cluster:
         self.warnings: list[str] = []
         self.wall_s, self.leads = 1_800_000_000.0, True
 
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         if path in self.refuses or path not in self.objects:
-            return Answer(403 if path in self.refuses else 404)
+            return ApiAnswer(403 if path in self.refuses else 404)
         if method == "GET":
-            return Answer(200, self.objects[path])
+            return ApiAnswer(200, self.objects[path])
         assert body is not None
         self.writes.append((method, path))
         self.objects[path] = {**self.objects[path], **body}
-        return Answer(200, self.objects[path])
+        return ApiAnswer(200, self.objects[path])
 
     def identity(self) -> Identity:
         """That of one replica."""

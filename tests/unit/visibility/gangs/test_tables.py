@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gangsched.visibility.gangs.tables import Form, age, form_of
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 
 KUBECTL = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
@@ -30,7 +30,7 @@ def test_the_first_form_that_we_have_is_taken(accept: str, form: Form) -> None:
 
 def test_what_we_do_not_have_is_refused() -> None:
     """406."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         form_of("application/vnd.kubernetes.protobuf")
     assert refused.value.code == 406
 

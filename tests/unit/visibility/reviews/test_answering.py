@@ -16,7 +16,7 @@ from gangsched.visibility.reviews.answering import MORE, answer
 from gangsched.visibility.reviews.processes import Processes
 from gangsched.visibility.reviews.request import read_review
 from gangsched.visibility.reviews.review import Reviewer
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 from tests.builders import node
 from tests.unit.visibility.reviews.test_review import Asked, body, pod_set
 from tests.world import World
@@ -61,7 +61,7 @@ def fails(*_: Any, **__: Any) -> Any:
 
 def refuses(*_: Any, **__: Any) -> Any:
     """Work that is refused."""
-    raise Refused(503, "others come first", retry_after_s=1)
+    raise RequestRefused(503, "others come first", retry_after_s=1)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_without_a_plan_there_is_a_refusal(
     """Its own, or that it takes too long."""
     monkeypatch.setattr(processes, "WITHIN_S", 0.5)
     monkeypatch.setattr(Reviewer, "attempt", attempt)
-    with pytest.raises(Refused, match=words) as refused:
+    with pytest.raises(RequestRefused, match=words) as refused:
         await answered()
     assert (refused.value.code, refused.value.retry_after_s > 0) == (code, True)
 

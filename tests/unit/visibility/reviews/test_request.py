@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gangsched.visibility.ports import Json
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 from tests.builders import node
 from tests.unit.visibility.reviews.test_review import Asked
 from tests.world import World
@@ -131,7 +131,7 @@ async def refusal(asked: Asked, body: bytes) -> tuple[int, str]:
     """Code and words of a refusal; 201 for an answer."""
     try:
         await asked.review(body)
-    except Refused as refused:
+    except RequestRefused as refused:
         return refused.code, str(refused)
     return 201, ""
 

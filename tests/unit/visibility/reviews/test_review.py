@@ -19,11 +19,11 @@ from gangsched.model.objects import Pod, Taint
 from gangsched.model.reservation import ReservationLimits
 from gangsched.state.rule_set import Rules
 from gangsched.state.validate import validate
-from gangsched.visibility.ports import Answer, Clocks, Json
+from gangsched.visibility.ports import ApiAnswer, Clocks, Json
 from gangsched.visibility.reviews.request import Review, read_review
 from gangsched.visibility.reviews.review import Planning, Reviewer
 from gangsched.visibility.reviews.suggestions import suggestions
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 from tests.builders import members, node, pod, pod_group
 from tests.world import EPOCH_S, World
 
@@ -58,8 +58,8 @@ class Asked:
         self.reviewer = Reviewer(world.state, self._call, clocks, partial(template_pod, shapes=ShapeTable()), planning)
         self.pods: tuple[Pod, ...] = ()
 
-    async def _call(self, method: str, path: str, body: Json | None = None) -> Answer:
-        return Answer(200, {"items": self.classes})
+    async def _call(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
+        return ApiAnswer(200, {"items": self.classes})
 
     async def review(self, text: bytes, *, sees_nodes: bool = True, is_master: bool = True) -> Json:
         """The status."""
@@ -125,7 +125,7 @@ async def test_what_it_would_preempt() -> None:
     assert status["message"] == "it starts once 3 pods on its nodes have ended"
     low = await asked.review(body(pod_set(2, 4), priority=0))
     assert (low["fits"], low["preempts"]) == (False, [])
-    with pytest.raises(Refused, match='there is no PriorityClass "nosuch"'):
+    with pytest.raises(RequestRefused, match='there is no PriorityClass "nosuch"'):
         await asked.review(body(pod_set(1), priorityClassName="nosuch"))
 
 
@@ -156,7 +156,7 @@ async def test_what_it_would_preempt() -> None:
 async def test_bad_requests_are_refused(text: bytes) -> None:
     """400 or 422, never a plan."""
     world = World(node("a")).settle()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await Asked(world).review(text)
     assert refused.value.code in {400, 422}
 

@@ -9,9 +9,9 @@ import pytest
 from control_plane.pki import Pki
 
 from gangsched.model.objects import Taint
-from gangsched.visibility.ports import Answer, Json
+from gangsched.visibility.ports import ApiAnswer, Json
 from gangsched.visibility.reviews.rights import NAMESPACES, PRIORITY_CLASSES, Priorities
-from gangsched.visibility.statuses import Refused
+from gangsched.visibility.statuses import RequestRefused
 from tests.builders import node
 from tests.unit.visibility.serving import ALICE, REVIEWS, Api, proxy, served, told
 from tests.world import World
@@ -35,7 +35,7 @@ def code_of(priorities: Priorities, name: str) -> int:
     """200, or the code of the refusal."""
     try:
         priorities.of_class(name, "field")
-    except Refused as refused:
+    except RequestRefused as refused:
         return refused.code
     return 200
 
@@ -59,7 +59,7 @@ def test_priorities_are_those_that_the_namespace_may_use(
     priorities = Priorities(CLASSES, quotas, "ns", is_master=False)
     assert tuple(code_of(priorities, name) for name in ("high", "low", "system-node-critical")) == codes
     assert priorities.of_number(highest) == highest
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         priorities.of_number(highest + 1)
     assert refused.value.code == 403
     assert Priorities(CLASSES, quotas, "ns", is_master=True).of_number(2**31 - 1) == 2**31 - 1
@@ -74,13 +74,13 @@ class Rights(Api):
         super().__init__(pki)
         self.rights = {("create", "placementreviews", "ns"), *rights}
 
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Answer:
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         if path == PRIORITY_CLASSES or path.endswith("/resourcequotas"):
-            return Answer(200, {"items": CLASSES if path == PRIORITY_CLASSES else []})
+            return ApiAnswer(200, {"items": CLASSES if path == PRIORITY_CLASSES else []})
         if body is None:
             return await super().__call__(method, path, body)
         asked = body["spec"]["resourceAttributes"]
-        return Answer(201, {"status": {"allowed": self._key(asked) in self.rights}})
+        return ApiAnswer(201, {"status": {"allowed": self._key(asked) in self.rights}})
 
     @staticmethod
     def _key(asked: Json) -> tuple[str, str, str]:
