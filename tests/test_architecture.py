@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -125,6 +126,27 @@ def test_every_folder_with_code_is_a_package() -> None:
     """import-linter sees packages only: a folder without `__init__.py` would escape the contracts."""
     folders = {path.parent for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts}
     assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def _classes(source: str) -> list[str]:
+    return [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+
+
+def homonyms(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Names that several classes have, with the files of these."""
+    found: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for name in _classes(source):
+            found.setdefault(name, []).append(path)
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Who reads a name in a message, a traceback or a review knows which class it is."""
+    package = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
+    assert homonyms(package) == {}
+    planted = homonyms({**package, "core/new.py": "class Snapshot: ..."})
+    assert planted == {"Snapshot": ["model/snapshot.py", "core/new.py"]}
 
 
 def test_what_decides_rolls_no_dice() -> None:

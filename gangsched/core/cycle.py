@@ -21,7 +21,7 @@ import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a 
 from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.permit import missing
-from gangsched.core.preemption.turn import Preemptions
+from gangsched.core.preemption.turn import PlanPreemptions
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
@@ -93,7 +93,7 @@ def plan(
     def decided(group: Group) -> Verdict:
         return decide(group, ledger, totals, now_s=now_s)
 
-    preemptions = Preemptions.of(preempting, ledger, now_s, decided)
+    preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided)
     holders = [group for group in ordered if group.holds] if preemptions is not None else []
     turns = Turns(ready, unfinished, ledger, limits.work)
     for group in turns:
@@ -143,7 +143,7 @@ def plan(
 
 
 def _make_room(
-    preemptions: Preemptions | None,
+    preemptions: PlanPreemptions | None,
     group: Group,
     holders: Sequence[Group],
     verdicts: Mapping[str, Verdict],
@@ -160,7 +160,7 @@ def _of_those_that_hold(
     ordered: Sequence[Group],
     verdicts: Mapping[str, Verdict],
     ledger: Ledger,
-    preemptions: Preemptions,
+    preemptions: PlanPreemptions,
     turns: Turns,
     *,
     but: Container[str],

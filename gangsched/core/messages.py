@@ -19,13 +19,13 @@ from gangsched.model.gang import Gang, Group, Refusal
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.reasons import Reason
 from gangsched.model.resources import PODS, format_quantity
-from gangsched.model.snapshot import Refused
+from gangsched.model.snapshot import RefusedNodes
 from gangsched.model.text import counted, named
 
 NO_NODES = "no nodes available to schedule pods"
 
 
-def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[Refused] = (), *, filled: bool = False) -> str:
+def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (), *, filled: bool = False) -> str:
     """kube-scheduler's sentence: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
 
     `closed` are nodes that are closed for another reason, by its text (`core.scopes`). With `filled`, the sentence is

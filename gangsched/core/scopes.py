@@ -31,7 +31,7 @@ from gangsched.model.gpu_policy import (
     GpuPolicy,
 )
 from gangsched.model.objects import Shape
-from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable, Refused
+from gangsched.model.snapshot import Bools, Codes, Ints, NodeTable, RefusedNodes
 
 AVOIDED = "node(s) rejected a member lately"
 HELD_BACK = "node(s) are left for a moment to a group of higher priority that waits for room"
@@ -130,27 +130,27 @@ def look_ahead(table: NodeTable, policy: GpuPolicy) -> None:
         table.label_column(key)
 
 
-def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:
+def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
     """Nodes that are closed to pods of `shape` for a reason of the group."""
     if group.avoid:
-        yield Refused(AVOIDED, ledger.table.having(group.avoid))
+        yield RefusedNodes(AVOIDED, ledger.table.having(group.avoid))
     accelerated = ledger.accelerated(shape)
     if accelerated and not _may_share(group, shape):
         stated = _having(SHARING_LABEL, lambda value: value not in NOT_SHARED, ledger.table)
         named = _having(PRODUCT_LABEL, lambda value: value.endswith(SHARED_SUFFIX), ledger.table)
-        yield from (Refused(SHARED, mask) for mask in (stated, named) if mask is not None)
+        yield from (RefusedNodes(SHARED, mask) for mask in (stated, named) if mask is not None)
     for nodes in _held_back(group, ledger):
-        yield Refused(HELD_BACK, nodes)
+        yield RefusedNodes(HELD_BACK, nodes)
     inside = ledger.scope.accelerated if accelerated else ledger.scope.others
     if inside is not None:
-        yield Refused(ledger.scope.text, ~inside)
+        yield RefusedNodes(ledger.scope.text, ~inside)
 
 
-def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[Refused]:
+def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
     """Nodes with room for a pod of `shape` of which reservations leave the group none (H8)."""
     if ledger.kept is not None:
         room = ledger.room(shape)
-        yield Refused(RESERVED, (room > 0) & (ledger.kept.narrow(shape, room, group) <= 0))
+        yield RefusedNodes(RESERVED, (room > 0) & (ledger.kept.narrow(shape, room, group) <= 0))
 
 
 def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:

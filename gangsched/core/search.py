@@ -75,7 +75,7 @@ def find(
     try:
         with ledger.work.at_most(WORK if whole else min(WORK, ledger.work.left / 2)):
             room = _usable_room(group, items, ledger)
-            problem = Problem.of(items, needs, room, ledger)
+            problem = PlacementProblem.of(items, needs, room, ledger)
             if problem.hopeless(0, problem.start):
                 return None
             return _by_order(group, gangs, items, needs, ledger, place_run) or _by_search(gangs, items, problem, ledger)
@@ -147,7 +147,7 @@ def _orders(group: Group, items: Sequence[Item], ledger: Ledger) -> Iterator[lis
 # --- exact search ---------------------------------------------------------------------------------------------------
 
 
-def _by_search(gangs: Sequence[Gang], items: Sequence[Item], problem: Problem, ledger: Ledger) -> Found | None:
+def _by_search(gangs: Sequence[Gang], items: Sequence[Item], problem: PlacementProblem, ledger: Ledger) -> Found | None:
     if sum(problem.needs) > PODS or any(item.shape.unsupported for item in items):
         return None
     if not all(ledger.only_room_counts(item.pods) for item in items):
@@ -179,7 +179,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PlacementProblem:
     """Items to place on slots: `asks[item][r]`, `start[item]` pods at hand, of which gang `g` needs `needs[g]` in all.
 
     `free_after[slot][r]` and `room_after[slot][item]` are sums over that slot and all that follow.
@@ -194,7 +194,7 @@ class Problem:
     room_after: list[list[int]]
 
     @classmethod
-    def of(cls, items: Sequence[Item], needs: Sequence[int], room: Ints, ledger: Ledger) -> Problem:
+    def of(cls, items: Sequence[Item], needs: Sequence[int], room: Ints, ledger: Ledger) -> PlacementProblem:
         """Merge what is equal: members beyond the need and room beyond what could be asked for do not count."""
         start = tuple(min(len(item.pods), needs[item.gang]) for item in items)
         names = sorted({name for item in items for name, _ in item.shape.requests if name in ledger.resources})
@@ -267,7 +267,7 @@ def _sums_after(rows: Sequence[Sequence[int]], width: int) -> list[list[int]]:
 class _Search:
     """Depth-first over slots; `steps` patterns may still be tried, `chosen` is the way to here."""
 
-    problem: Problem
+    problem: PlacementProblem
     steps: int
     work: Work
     chosen: list[tuple[int, Pattern]] = field(default_factory=list)

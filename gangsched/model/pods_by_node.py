@@ -99,7 +99,7 @@ Question: TypeAlias = Selected | OwnedBy | UsingPort
 
 
 @dataclass(slots=True)
-class Answer:
+class CachedCounts:
     """`counts[node]` as of `versions[node]`."""
 
     counts: Ints
@@ -110,13 +110,13 @@ class Memo:
     """Answers by question; one that nobody asked for in an age and a half is forgotten with the pods it was about."""
 
     def __init__(self) -> None:
-        self._young: dict[Question, Answer] = {}
-        self._old: dict[Question, Answer] = {}
+        self._young: dict[Question, CachedCounts] = {}
+        self._old: dict[Question, CachedCounts] = {}
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def answer(self, question: Question, size: int) -> Answer:
+    def answer(self, question: Question, size: int) -> CachedCounts:
         """What is remembered, for `size` nodes; no version is up to date in a new answer."""
         answer = self._young.get(question)
         if answer is None:
@@ -124,7 +124,7 @@ class Memo:
                 self.new_age()
             answer = self._old.pop(question, None)
             if answer is None:
-                answer = Answer(np.zeros(size, dtype=np.int64), np.full(size, -1, dtype=np.int64))
+                answer = CachedCounts(np.zeros(size, dtype=np.int64), np.full(size, -1, dtype=np.int64))
             self._young[question] = answer
         return answer
 

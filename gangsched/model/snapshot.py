@@ -35,7 +35,7 @@ class LabelColumn:
     values: tuple[str, ...]
 
 
-class Refused(NamedTuple):
+class RefusedNodes(NamedTuple):
     """Nodes that are refused, as a mask, and the reason as kube-scheduler words it."""
 
     reason: str
@@ -47,7 +47,7 @@ class StaticFit:
     """Static filters on one shape: `mask[node]` is true where it may run, `refused` has each other node once."""
 
     mask: Bools
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedNodes, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,7 +29,7 @@ TIMEOUT_S = 600.0
 """How long claims may take to be bound; kube-scheduler's bindTimeoutSeconds is the same."""
 
 
-class Refused(Exception):  # noqa: N818  (a refusal is no error of ours)
+class ClaimsRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
     """The claims of a member cannot be bound as decided; `str()` is the reason."""
 
 
@@ -132,7 +132,7 @@ class ClaimBinding:
                 was_ready = wait.is_ready
                 try:
                     self._look(member, wait, changed, now_s)
-                except Refused as refusal:
+                except ClaimsRefused as refusal:
                     failed[uid] = str(refusal)
                 self._is_news = self._is_news or wait.is_ready is not was_ready or is_late(member, now_s)
         is_edited = self._starts.are_edited(self._waiting.values())
@@ -195,9 +195,9 @@ class ClaimBinding:
         return f"{text}; the request for {named(asked)} is withdrawn" if asked else text
 
     def _look(self, member: Member, wait: ClaimsWait, changed: set[str], now_s: float) -> None:
-        """Whether all claims of a member are bound. Raises Refused if that is impossible or too late."""
+        """Whether all claims of a member are bound. Raises ClaimsRefused if that is impossible or too late."""
         if member.node not in self._cluster.nodes:
-            raise Refused(f'node "{member.node}" is gone')
+            raise ClaimsRefused(f'node "{member.node}" is gone')
         selections = _of_volumes(member)
         is_concerned = any(each.key in changed or each.volume in changed for each in selections)
         if not (wait.is_stale or is_concerned or now_s >= wait.deadline_s):
@@ -206,35 +206,37 @@ class ClaimBinding:
         unbound = [each for each in selections if not self._is_bound(each, member.node, wait)]
         wait.is_ready = not unbound
         if unbound and now_s >= wait.deadline_s:
-            raise Refused(f"claim {unbound[0].key} was not bound within {self._timeout_s:g} s")
+            raise ClaimsRefused(f"claim {unbound[0].key} was not bound within {self._timeout_s:g} s")
 
     def _is_bound(self, selection: Selection, node: str, wait: ClaimsWait) -> bool:
-        """Whether a claim is bound and its volume can be used on the node. Raises Refused if that is impossible."""
+        """Whether a claim is bound and its volume can be used on the node. Raises ClaimsRefused if that cannot be."""
         claim, volumes = self._cluster.storage_cache.claim(selection.key), self._cluster.storage_cache.volumes
         if claim is None or claim.uid != selection.uid:
-            raise Refused(f'persistentvolumeclaim "{selection.name}" not found')
+            raise ClaimsRefused(f'persistentvolumeclaim "{selection.name}" not found')
         if claim.deleting:
-            raise Refused(f'persistentvolumeclaim "{selection.name}" is being deleted')
+            raise ClaimsRefused(f'persistentvolumeclaim "{selection.name}" is being deleted')
         if claim.bound:
             volume = volumes.get(claim.volume_name)
             if volume is not None and not _reaches(volume, self._cluster.nodes[node].labels):
-                raise Refused(f'pv "{volume.name}" node affinity doesn\'t match node "{node}"')
+                raise ClaimsRefused(f'pv "{volume.name}" node affinity doesn\'t match node "{node}"')
             return volume is not None  # else word of it has not come yet
         is_news = not _older(claim.resource_version, wait.versions.get(claim.key))
         if selection.node and is_news and claim.selected_node != selection.node:
-            raise Refused(f'provisioning failed for PVC "{claim.name}"')  # which the provisioner says by taking it away
+            raise ClaimsRefused(
+                f'provisioning failed for PVC "{claim.name}"'
+            )  # which the provisioner says by taking it away
         if selection.volume:
             _look_at_given(selection, claim, volumes.get(selection.volume), wait)
         return False
 
 
 def _look_at_given(selection: Selection, claim: Claim, volume: Volume | None, wait: ClaimsWait) -> None:
-    """Raises Refused if the volume that was given to a claim is no longer the claim's."""
+    """Raises ClaimsRefused if the volume that was given to a claim is no longer the claim's."""
     if volume is None:
-        raise Refused(f'pv "{selection.volume}" is gone')
+        raise ClaimsRefused(f'pv "{selection.volume}" is gone')
     is_news = not _older(volume.resource_version, wait.versions.get(volume.name))
     if is_news and (volume.claim is None or volume.claim.uid != claim.uid):
-        raise Refused(f'ClaimRef got reset for pv "{volume.name}"')
+        raise ClaimsRefused(f'ClaimRef got reset for pv "{volume.name}"')
 
 
 def waits(selections: tuple[Selection, ...]) -> bool:

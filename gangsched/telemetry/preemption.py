@@ -10,7 +10,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gangsched.model.preemption import UnitKind
-from gangsched.state.preemption.journal import Counts
+from gangsched.state.preemption.journal import NominationCounts
 from gangsched.state.preemption.nomination import Result
 
 RESULTS = ("nominated", "not_helpful", "not_allowed", "pdb")
@@ -46,7 +46,7 @@ class PreemptionMetrics:
         now = "Groups for which room is being made."
         self.nominations = Gauge("gangsched_preemption_nominations", now, registry=registry)
 
-    def add(self, counts: Counts) -> None:
+    def add(self, counts: NominationCounts) -> None:
         """What happened since the last time."""
         for result, number in counts.attempts.items():
             self._attempts[result].inc(number)

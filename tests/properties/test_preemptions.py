@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from gangsched.core.cycle import plan
 from gangsched.core.preemption.attempt import Attempt, Found
-from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import preemptor_of
 from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import NotHelpful, Preemption
@@ -62,7 +62,7 @@ def test_attempts_leave_the_ledger_as_it_was() -> None:
             continue
         ledger, given = Ledger(snapshot), cluster.given()
         ledger.room(drawn.group.gangs[0].pending[0].shape)
-        columns = Columns.of(given.running(), given.settings, WALL_S, ledger)
+        columns = RunningColumns.of(given.running(), given.settings, WALL_S, ledger)
         found = Attempt(preemptor, columns, ledger, given.settings, ()).make_room()
         assert isinstance(found, Found | NotHelpful)
         assert np.array_equal(ledger.free, snapshot.free), seed

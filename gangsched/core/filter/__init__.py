@@ -31,7 +31,7 @@ from gangsched.core.filter.volumes import (
 )
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.snapshot import Bools, Ints, NodeTable, Refused, StaticFit
+from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes, StaticFit
 
 FILTERS: tuple[Filter, ...] = (
     node_affinity.NamedNodes(),  # NodeAffinity's PreFilter
@@ -62,7 +62,7 @@ def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
         refused = []
         for each in STATIC:
             allowed = each.allowed(shape, table)
-            refused.append(Refused(each.reason, open_nodes & ~allowed))
+            refused.append(RefusedNodes(each.reason, open_nodes & ~allowed))
             open_nodes &= allowed
         refusals = tuple(each for each in refused if each.nodes.any())
         fit = table.static_fits[shape] = StaticFit(open_nodes & (not shape.unsupported), refusals)
@@ -111,14 +111,14 @@ def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
     return room
 
 
-def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[Refused]:
+def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[RefusedNodes]:
     """What the stateful filters say of `open_nodes`: each reason and the nodes that report it."""
     occupancy.work.charge(60 + len(STATEFUL) * open_nodes.size // 500)
     for each in STATEFUL:
         told = _told(each.refusals(pod, occupancy), several=each.several_reasons)
         refused_by_it = np.zeros_like(open_nodes)
         for reason, nodes in told:
-            yield Refused(reason, nodes & open_nodes)
+            yield RefusedNodes(reason, nodes & open_nodes)
             refused_by_it |= nodes
         open_nodes = open_nodes & ~refused_by_it
 
@@ -129,9 +129,9 @@ def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
     return not any(refused.nodes[node] for each in lasting for refused in each.refusals(pod, occupancy))
 
 
-def _told(refused: Iterable[Refused], *, several: bool) -> Iterator[Refused]:
+def _told(refused: Iterable[RefusedNodes], *, several: bool) -> Iterator[RefusedNodes]:
     """Leave a node to the first reason that a filter gives, unless `several` count."""
     before: Bools | None = None
     for reason, nodes in refused:
-        yield Refused(reason, nodes if several or before is None else nodes & ~before)
+        yield RefusedNodes(reason, nodes if several or before is None else nodes & ~before)
         before = nodes if before is None else before | nodes

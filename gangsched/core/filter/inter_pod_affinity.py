@@ -15,7 +15,7 @@ from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import StatefulFilter
 from gangsched.model.gang import Group
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Ints, Refused
+from gangsched.model.snapshot import Ints, RefusedNodes
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
@@ -28,7 +28,7 @@ class PodAffinity(StatefulFilter):
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.affinity)
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         terms, first = pod.shape.constraints.affinity, first_of_its_kind(pod, occupancy)
         near = occupancy.table.everywhere()
         for term in terms:
@@ -37,7 +37,7 @@ class PodAffinity(StatefulFilter):
             if not first:
                 near &= occupancy.pods.by_domain(occupancy.pods.selected(terms, pod), term.topology_key).by_node() > 0
         if terms:
-            yield Refused(AFFINITY, ~near)
+            yield RefusedNodes(AFFINITY, ~near)
 
 
 class PodAntiAffinity(StatefulFilter):
@@ -51,15 +51,17 @@ class PodAntiAffinity(StatefulFilter):
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.anti_affinity)
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         pods = occupancy.pods
         existing = pods.existing_terms(pod).anti_affinity
         for term in pod.shape.constraints.anti_affinity:
             occupancy.work.charge(15 + len(occupancy.table) // 200)
-            yield Refused(ANTI_AFFINITY, pods.by_domain(pods.selected((term,), pod), term.topology_key).by_node() > 0)
+            yield RefusedNodes(
+                ANTI_AFFINITY, pods.by_domain(pods.selected((term,), pod), term.topology_key).by_node() > 0
+            )
         for owned, topology_key in existing:
             occupancy.work.charge(10 + len(occupancy.table) // 300)
-            yield Refused(EXISTING, pods.by_domain(owned, topology_key).by_node() > 0)
+            yield RefusedNodes(EXISTING, pods.by_domain(owned, topology_key).by_node() > 0)
 
 
 def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:

@@ -11,7 +11,7 @@ from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import StatefulFilter
 from gangsched.model.objects import Pod
 from gangsched.model.pods_by_node import UsingPort
-from gangsched.model.snapshot import Refused
+from gangsched.model.snapshot import RefusedNodes
 
 REFUSED = "node(s) didn't have free ports for the requested pod ports"
 
@@ -24,7 +24,7 @@ class NodePorts(StatefulFilter):
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.ports)
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         for port in pod.shape.constraints.ports:
             occupancy.work.charge(10 + len(occupancy.table) // 300)
-            yield Refused(REFUSED, occupancy.pods.by_domain(UsingPort(port), "").by_node() > 0)
+            yield RefusedNodes(REFUSED, occupancy.pods.by_domain(UsingPort(port), "").by_node() > 0)

@@ -14,7 +14,7 @@ from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import StatefulFilter
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.resources import PODS
-from gangsched.model.snapshot import Ints, Refused
+from gangsched.model.snapshot import Ints, RefusedNodes
 
 
 class NodeResourcesFit(StatefulFilter):
@@ -25,11 +25,11 @@ class NodeResourcesFit(StatefulFilter):
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return False
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         for name, amount in pod.shape.requests:
             row = occupancy.resources.get(name)
             reason = "Too many pods" if name == PODS else f"Insufficient {name}"
-            yield Refused(reason, occupancy.table.everywhere() if row is None else occupancy.free[row] < amount)
+            yield RefusedNodes(reason, occupancy.table.everywhere() if row is None else occupancy.free[row] < amount)
 
 
 def room(shape: Shape, free: Ints, resources: Mapping[str, int]) -> Ints:

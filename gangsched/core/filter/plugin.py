@@ -14,7 +14,7 @@ from typing import ClassVar
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.snapshot import Bools, Ints, NodeTable, Refused
+from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 
 
 class Filter(ABC):  # noqa: B024 - the two forms have the abstract methods
@@ -46,7 +46,7 @@ class StatefulFilter(Filter):
     several_reasons: ClassVar[bool] = False
 
     @abstractmethod
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         """Each reason with the nodes that it refuses."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:

@@ -17,7 +17,7 @@ from gangsched.core.filter.taint_toleration import TaintToleration
 from gangsched.model.inter_pod import Requirement, Selector, Spread, selects
 from gangsched.model.objects import Pod
 from gangsched.model.pods_by_node import ResolvedTerm, Selected
-from gangsched.model.snapshot import Bools, Refused
+from gangsched.model.snapshot import Bools, RefusedNodes
 
 REFUSED = "node(s) didn't match pod topology spread constraints"
 MISSING = f"{REFUSED} (missing required label)"
@@ -29,16 +29,16 @@ class PodTopologySpread(StatefulFilter):
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.spread)
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         """The reason of each constraint, in their order."""
         for index, constraint in enumerate(pod.shape.constraints.spread):
             occupancy.work.charge(60 + len(occupancy.table) // 80)
-            yield Refused(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
+            yield RefusedNodes(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
             matching = matching_pods(pod, index, occupancy)
             existing = matching.counts[matching.exists]
             least = int(existing.min()) if existing.size >= constraint.min_domains else 0
             itself = selects(_selector(constraint, pod), pod.labels)
-            yield Refused(REFUSED, matching.by_node() + itself - least > constraint.max_skew)
+            yield RefusedNodes(REFUSED, matching.by_node() + itself - least > constraint.max_skew)
 
 
 def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:

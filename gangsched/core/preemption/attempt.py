@@ -14,12 +14,12 @@ import numpy as np
 from gangsched.core import rounds
 from gangsched.core.permit import permitted
 from gangsched.core.preemption.by_rounds import Probe
-from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.obstacles import obstacle
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
 from gangsched.core.preemption.selection import Choice, choice
-from gangsched.core.preemption.sums import Sums
+from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
@@ -51,7 +51,7 @@ class Attempt:
     """`promises` are the groups of lower priority whose holds may be released; `known` is what the last plan found."""
 
     preemptor: Preemptor
-    columns: Columns
+    columns: RunningColumns
     ledger: Ledger
     settings: PreemptionSettings
     promises: Sequence[Group]
@@ -67,7 +67,7 @@ class Attempt:
             self.ledger.rollback(checkpoint)
 
     def _make_room(self) -> Found | NotHelpful:
-        ledger, sums = self.ledger, Sums.of(self.preemptor, self.ledger)
+        ledger, sums = self.ledger, NeededSums.of(self.preemptor, self.ledger)
         if sums is None:
             return NotHelpful(why=Obstacle.TOO_LITTLE, needed=len(self.preemptor.pods))
         if self.promises:
@@ -100,7 +100,7 @@ class Attempt:
         found = None if chosen.harm.budgets_broken else self._confirmed(chosen)
         return found if isinstance(found, Found) else None
 
-    def _take(self, sums: Sums) -> Found | NotHelpful:
+    def _take(self, sums: NeededSums) -> Found | NotHelpful:
         """Choose victims; those that may take longer to end than the settings allow only where no others help."""
         allowed = ~self.columns.young & ~self.columns.foreign
         if (self.columns.slow & allowed).any():
@@ -109,7 +109,7 @@ class Attempt:
                 return found
         return self._take_among(allowed, sums)
 
-    def _take_among(self, allowed: Bools, sums: Sums) -> Found | NotHelpful:
+    def _take_among(self, allowed: Bools, sums: NeededSums) -> Found | NotHelpful:
         """Choose victims among these pods."""
         columns = self.columns
         units = Units.of(self.preemptor, columns, allowed)
@@ -136,7 +136,7 @@ class Attempt:
             return NotHelpful(why=Obstacle.BUDGET, name=name, allowed=max(0, left), needed=number)
         return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
 
-    def _at(self, level: int, regions: Regions, sums: Sums, *, breaking: bool) -> Found | NotHelpful | None:
+    def _at(self, level: int, regions: Regions, sums: NeededSums, *, breaking: bool) -> Found | NotHelpful | None:
         """The best choice of this level that a round confirms; None if there is none."""
         if not sums.exact:
             return self._by_rounds(level, regions, breaking=breaking)
@@ -167,7 +167,7 @@ class Attempt:
         self.ledger.rollback(checkpoint)
         return None if placed is None else Found(placed, chosen, released, awaited=True)
 
-    def _placed(self, sums: Sums) -> tuple[Placement, ...] | None:
+    def _placed(self, sums: NeededSums) -> tuple[Placement, ...] | None:
         """Places on the ledger as it is, reserved; None if there are none."""
         if not sums.enough(sums.free(self.ledger)):
             return None

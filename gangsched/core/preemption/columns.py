@@ -30,7 +30,7 @@ from gangsched.model.snapshot import Bools, Ints
 
 
 @dataclass(slots=True, eq=False)
-class Columns:
+class RunningColumns:
     """`running[i]` is the pod, `node[i]` its node's index, -1 for one that is gone.
 
     `gang[i]` is an index into `gangs`, -1 for a plain pod, -2 for one of a gang that is not known; a gang is `whole[g]`
@@ -61,7 +61,7 @@ class Columns:
     whole: Bools
 
     @classmethod
-    def of(cls, running: Running, settings: PreemptionSettings, wall_s: int, ledger: Ledger) -> Columns:
+    def of(cls, running: Running, settings: PreemptionSettings, wall_s: int, ledger: Ledger) -> RunningColumns:
         """The columns of what runs, under the administrator's settings."""
         table = PodTable.of(running)
         names, priority = table.names, table.field("priority")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.preemption.sums import Sums
+from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import required_scopes
 from gangsched.model.preemption import Obstacle
@@ -20,7 +20,7 @@ SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Ob
 
 def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
     """The nodes that could hold members if they were empty; none where all of them together could not."""
-    sums = Sums.of(preemptor, ledger)
+    sums = NeededSums.of(preemptor, ledger)
     if sums is None:
         return ()
     offered = ledger.allocatable[[ledger.resources[name] for name in sums.names]]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
-from gangsched.core.preemption.sums import Sums
+from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import NotHelpful, Obstacle, PreemptionSettings
@@ -18,7 +18,7 @@ BISECTIONS = 4
 
 
 def obstacle(
-    preemptor: Preemptor, sums: Sums, columns: Columns, ledger: Ledger, settings: PreemptionSettings
+    preemptor: Preemptor, sums: NeededSums, columns: RunningColumns, ledger: Ledger, settings: PreemptionSettings
 ) -> NotHelpful:
     """What would help and is not allowed: young pods, then those of other schedulers; else how far all of it goes.
 
@@ -45,7 +45,9 @@ def obstacle(
     )
 
 
-def _young(preemptor: Preemptor, units: Units, sums: Sums, ledger: Ledger, settings: PreemptionSettings) -> NotHelpful:
+def _young(
+    preemptor: Preemptor, units: Units, sums: NeededSums, ledger: Ledger, settings: PreemptionSettings
+) -> NotHelpful:
     """Counts gangs once, and plain pods; finds out when enough of them have run for long enough, by bisection."""
     columns = units.columns
     number = _gangs(units, columns.young & units.inside(sums.mask))
@@ -70,7 +72,7 @@ def _gangs(units: Units, pods: Bools) -> int:
     return int(np.unique(gangs[gangs >= 0]).size + np.count_nonzero(gangs == -1))
 
 
-def _foreign(preemptor: Preemptor, units: Units, sums: Sums) -> NotHelpful:
+def _foreign(preemptor: Preemptor, units: Units, sums: NeededSums) -> NotHelpful:
     """How much of what the members need most of is in use by pods of other schedulers."""
     columns = units.columns
     theirs = np.flatnonzero(

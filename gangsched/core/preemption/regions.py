@@ -13,7 +13,7 @@ import numpy as np
 
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.selection import Choice, Region, choice
-from gangsched.core.preemption.sums import Sums
+from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger, Scope
 from gangsched.core.scopes import REQUIRED_TRIES, required_scopes
@@ -32,7 +32,7 @@ class Regions:
     parts: Sequence[Region]
 
     @classmethod
-    def of(cls, preemptor: Preemptor, sums: Sums, units: Units, ledger: Ledger) -> Regions:
+    def of(cls, preemptor: Preemptor, sums: NeededSums, units: Units, ledger: Ledger) -> Regions:
         """All regions for a preemptor on a ledger on which what leaves anyway is gone."""
         everywhere = Region(units, sums, sums.free(ledger), units.columns.requests(sums.names))
         return cls([everywhere.within(scope) for scope in required_scopes(preemptor.group, ledger)])

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gangsched.core.preemption.sums import Sums, Tally
+from gangsched.core.preemption.sums import NeededSums, Tally
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Scope
 from gangsched.model.preemption import Harm
@@ -67,7 +67,7 @@ class Region:
     """
 
     units: Units
-    sums: Sums
+    sums: NeededSums
     free: Ints
     requests: Ints
 

@@ -61,7 +61,7 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sums:
+class NeededSums:
     """What the needed members ask, over the resources `names`; `exact` if sums decide."""
 
     names: tuple[str, ...]
@@ -70,7 +70,7 @@ class Sums:
     exact: bool
 
     @classmethod
-    def of(cls, preemptor: Preemptor, ledger: Ledger) -> Sums | None:
+    def of(cls, preemptor: Preemptor, ledger: Ledger) -> NeededSums | None:
         """What the preemptor asks; None if no node offers one of the resources at all."""
         counts = preemptor.counts
         limits = [(gang, name, amount) for gang in preemptor.gangs for name, amount in gang.min_resources]
@@ -105,7 +105,7 @@ class Sums:
         """How many members there are."""
         return sum(ask.count for ask in self.asks)
 
-    def within(self, scope: Scope) -> Sums:
+    def within(self, scope: Scope) -> NeededSums:
         """The same, with members kept to a scope."""
         asks = tuple(ask.within(scope) for ask in self.asks)
         anywhere = np.logical_or.reduce([ask.mask for ask in asks])
@@ -137,7 +137,7 @@ class Sums:
 class Tally:
     """Sums that follow pods as they come back one by one, in plain numbers."""
 
-    def __init__(self, sums: Sums, free: Ints) -> None:
+    def __init__(self, sums: NeededSums, free: Ints) -> None:
         """`free[r][n]` is what is free when everything chosen is gone."""
         self._sums = sums
         self._free = free

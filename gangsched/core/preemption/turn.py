@@ -18,7 +18,7 @@ import numpy as np
 from gangsched.core import messages
 from gangsched.core.preemption import sentences
 from gangsched.core.preemption.attempt import Attempt, Found
-from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.holding_back import SOON, wanted
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
 from gangsched.core.queue_sort import group_key
@@ -50,7 +50,7 @@ Decide = Callable[[Group], Verdict]
 
 
 @dataclass(eq=False)
-class Preemptions:
+class PlanPreemptions:
     """The preemptions of one plan; `decide` is how the plan decides a group.
 
     `made` counts nominations, `gave` has the verdicts of groups that gave up their holds.
@@ -64,11 +64,11 @@ class Preemptions:
     gave: dict[str, Verdict] = field(default_factory=dict)
     _first: Rank | None = None
     _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
-    _columns: Columns | None = None
+    _columns: RunningColumns | None = None
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: PreemptionInput | None, ledger: Ledger, now_s: float, decide: Decide) -> Preemptions | None:
+    def of(cls, given: PreemptionInput | None, ledger: Ledger, now_s: float, decide: Decide) -> PlanPreemptions | None:
         """None where preemption is off."""
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
@@ -212,11 +212,11 @@ class Preemptions:
         return shapes[0], preemptor.right, required, standing(group, shapes[0], self.ledger)
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> RunningColumns:
         """The running pods, asked for when somebody preempts."""
         if self._columns is None:
             given = self.given
-            self._columns = Columns.of(given.running(), given.settings, given.wall_s, self.ledger)
+            self._columns = RunningColumns.of(given.running(), given.settings, given.wall_s, self.ledger)
         return self._columns
 
     def _at_once(self, group: Group, verdict: Verdict, found: Found) -> dict[str, Verdict]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.model.snapshot import Bools, Ints
 
@@ -56,7 +56,7 @@ class Units:
     the order in which they do within a gang: lower priority first, then the latest created, then the highest ordinal.
     """
 
-    columns: Columns
+    columns: RunningColumns
     single: Bools
     running: Ints
     surplus: Ints
@@ -64,7 +64,7 @@ class Units:
     cores: Cores
 
     @classmethod
-    def of(cls, preemptor: Preemptor, columns: Columns, allowed: Bools) -> Units:
+    def of(cls, preemptor: Preemptor, columns: RunningColumns, allowed: Bools) -> Units:
         """The units of lower priority, of pods that `allowed` leaves; not those of the preemptor's own group."""
         gangs, gang = columns.gangs, columns.gang
         eligible = allowed & ~columns.spared & (columns.priority < preemptor.right) & (columns.node >= 0)
@@ -159,7 +159,7 @@ def _bools(values: Iterable[bool]) -> Bools:
     return np.fromiter(values, dtype=np.bool_)
 
 
-def _by_age(columns: Columns, members: Ints) -> Ints:
+def _by_age(columns: RunningColumns, members: Ints) -> Ints:
     """Members in the order in which they go within a gang."""
     table = columns.table
     created, ordinals = table.field("created")[members], table.ordinals(members)
@@ -167,7 +167,7 @@ def _by_age(columns: Columns, members: Ints) -> Ints:
     return members[np.lexsort(keys)]
 
 
-def _cores(columns: Columns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools) -> Cores:
+def _cores(columns: RunningColumns, eligible: Bools, staying: Bools, theirs: Bools, stops: Bools) -> Cores:
     """The groups as units; one of whose pods may not be taken, or is not known or being bound, is not open."""
     groups = sorted({gang.group for gang in columns.gangs})
     number = {group: c for c, group in enumerate(groups)}

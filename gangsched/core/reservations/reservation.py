@@ -16,7 +16,7 @@ import numpy as np
 
 from gangsched.core.permit import missing
 from gangsched.core.reservations.heads import Head, impossible
-from gangsched.core.reservations.sums import Sums
+from gangsched.core.reservations.sums import HeadSums
 from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
@@ -173,7 +173,7 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
     others up to `until_s` are bisected, `ROUNDS` in all, so the time found may be later than the earliest there is.
     """
     ends_s = timeline.distinct_ends_s(until_s)
-    low = _first_enough(Sums(head, empty), ledger.free, timeline, ends_s)
+    low = _first_enough(HeadSums(head, empty), ledger.free, timeline, ends_s)
     best: Reservation | None = None
     at, first, last = low, low, len(ends_s) - 1
     for _ in range(ROUNDS):
@@ -186,7 +186,7 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
     return best
 
 
-def _first_enough(sums: Sums, now: Ints, timeline: Timeline, ends_s: Floats) -> int:
+def _first_enough(sums: HeadSums, now: Ints, timeline: Timeline, ends_s: Floats) -> int:
     """The first of these ends after which room adds up; their number if none is. Sums each occupant about twice."""
     free, counted, low, high = now.copy(), 0, 0, len(ends_s)
     while low < high:

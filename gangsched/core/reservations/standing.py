@@ -21,7 +21,7 @@ from gangsched.core.reservations.heads import LATER, Head, empty_ledger, find_he
 from gangsched.core.reservations.kept_for import kept_for
 from gangsched.core.reservations.records import Records
 from gangsched.core.reservations.reservation import Reservation, make_reservations
-from gangsched.core.reservations.timeline import Columns, Timeline
+from gangsched.core.reservations.timeline import OccupantColumns, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork
 from gangsched.model.backfill import BackfillOrder
@@ -289,7 +289,7 @@ class Standing:
     def _ends(self) -> Timeline:
         """When those end that run now and that were placed in this plan."""
         if self._timeline is None:
-            columns = self._given.memo.setdefault("columns", Columns())
+            columns = self._given.memo.setdefault("columns", OccupantColumns())
             self._timeline = columns.timeline(self._given.occupants(), self._ledger)
         timeline = self._timeline
         for placed, ends_s in self._placed:

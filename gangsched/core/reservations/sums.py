@@ -39,7 +39,7 @@ class _Ask:
     instead: int
 
 
-class Sums:
+class HeadSums:
     """What one head needs, in a form that is quickly held against the room at many times."""
 
     def __init__(self, head: Head, empty: Ledger) -> None:

@@ -1,7 +1,7 @@
 """The timeline: which pods take room now and when each of them is expected to end (semantics H2).
 
 Law: a timeline is made from its arguments alone and never changes; one more reservation gives a new one. Among pods
-that end at the same time no order means anything. `Columns` only remember what was read of occupants before.
+that end at the same time no order means anything. `OccupantColumns` only remember what was read of occupants before.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Timeline:
         by_node: dict[str, list[Occupant]] = {}
         for each in occupants:
             by_node.setdefault(each.node, []).append(each)
-        return Columns().timeline(by_node, ledger)
+        return OccupantColumns().timeline(by_node, ledger)
 
     @property
     def ends_s(self) -> Floats:
@@ -170,7 +170,7 @@ class Timeline:
         return started
 
 
-class Columns:
+class OccupantColumns:
     """Occupants as rows, kept from one plan to the next; of nodes whose occupants are the same nothing is read again.
 
     They are the same as long as they are the same object, those of all nodes and those of one.

@@ -176,7 +176,7 @@ class ClaimSource(Wire, omit_defaults=True):
     claim_name: str = ""
 
 
-class WireVolume(Wire, omit_defaults=True):
+class WirePodVolume(Wire, omit_defaults=True):
     """v1.Volume: only the kinds that tie a pod to a place."""
 
     name: str = ""
@@ -215,7 +215,7 @@ class PodSpec(Wire):
     overhead: Amounts | None = None
     scheduling_gates: list[Ignored] | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
-    volumes: list[WireVolume] | None = None
+    volumes: list[WirePodVolume] | None = None
     resource_claims: list[DeviceSource] | None = None
     scheduling_group: SchedulingGroup | None = None
     active_deadline_seconds: int | None = None

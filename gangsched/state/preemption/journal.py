@@ -23,7 +23,7 @@ ACTION = "Preempting"
 
 
 @dataclass(slots=True)
-class Counts:
+class NominationCounts:
     """What happened since they were taken, for metrics; `seconds` are how long nominations lasted, by result."""
 
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -39,16 +39,16 @@ class Journal:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._counts: Counts | None = None
+        self._counts: NominationCounts | None = None
         self._bound: dict[tuple[str, str], int] = {}  # members of a gang before a nomination's evictions
 
-    def take_counts(self) -> Counts | None:
+    def take_counts(self) -> NominationCounts | None:
         """What happened since last asked; None if nothing did."""
         counts, self._counts = self._counts, None
         return counts
 
-    def _count(self) -> Counts:
-        self._counts = self._counts or Counts()
+    def _count(self) -> NominationCounts:
+        self._counts = self._counts or NominationCounts()
         return self._counts
 
     def attempt(self, result: str) -> None:

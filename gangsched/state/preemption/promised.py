@@ -20,7 +20,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
 from gangsched.state.preemption.nomination import Fate, NominationRecord
-from gangsched.state.preemption.room import Claim, Placed, Room
+from gangsched.state.preemption.room import Placed, Room, RoomClaim
 
 
 class Promised:
@@ -193,7 +193,7 @@ class Promised:
         """Every node that a nomination rests on."""
         return list(self._resting)
 
-    def places_on(self, node: str) -> Iterator[tuple[Claim, Placement]]:
+    def places_on(self, node: str) -> Iterator[tuple[RoomClaim, Placement]]:
         """The members that are to run there."""
         for record in self._resting.get(node, {}).values():
             if not record.lost:
@@ -209,7 +209,7 @@ class Promised:
             if goes or member.state is State.TERMINATING:
                 yield member.pod, node
 
-    def returning(self, claim: Claim) -> Iterator[Placed]:
+    def returning(self, claim: RoomClaim) -> Iterator[Placed]:
         """Its victims that were not evicted and that nobody else counts on."""
         assert isinstance(claim, NominationRecord)
         for uid in claim.victims:

@@ -21,7 +21,7 @@ Placed = tuple[Pod, str]
 """A pod and its node."""
 
 
-class Claim(Protocol):
+class RoomClaim(Protocol):
     """Who is promised room; a higher `serial` is a younger one."""
 
     serial: int
@@ -37,13 +37,13 @@ class Claims(Protocol):
     def nodes(self) -> Iterable[str]:
         """Every node with places or pods that leave for one."""
 
-    def places_on(self, node: str) -> Iterable[tuple[Claim, Placement]]:
+    def places_on(self, node: str) -> Iterable[tuple[RoomClaim, Placement]]:
         """The members that are to run there and have no room yet."""
 
     def leaving(self, node: str) -> Iterable[Placed]:
         """The pods there that will be gone."""
 
-    def returning(self, claim: Claim) -> Iterable[Placed]:
+    def returning(self, claim: RoomClaim) -> Iterable[Placed]:
         """The pods that stay if this claim is given up."""
 
 
@@ -59,7 +59,7 @@ class Room:
             if not each.group:
                 self._others.setdefault(each.node, []).append(each)
 
-    def obstacle(self, claim: Claim, places: Sequence[Placement]) -> str:
+    def obstacle(self, claim: RoomClaim, places: Sequence[Placement]) -> str:
         """Why a member does not fit on its node, "" if all do."""
         self._fill(places)
         return next((self._why(each) for each in places if not self._fits(claim, each)), "")
@@ -78,7 +78,7 @@ class Room:
         finally:
             self._ledger.rollback(checkpoint)
 
-    def gives_way(self, claim: Claim, places: Sequence[Placement]) -> Claim:
+    def gives_way(self, claim: RoomClaim, places: Sequence[Placement]) -> RoomClaim:
         """Who is to give its places up, now that those of `claim` do not all fit; they are free from then on.
 
         The first in turn with whom the rest fits, of the lowest priority and then the youngest: it is not enough to be
@@ -100,7 +100,7 @@ class Room:
         self._take_out(in_turn[0])
         return in_turn[0]
 
-    def spares(self, claim: Claim, places: Sequence[Placement], pods: Sequence[Placed]) -> bool:
+    def spares(self, claim: RoomClaim, places: Sequence[Placement], pods: Sequence[Placed]) -> bool:
         """Whether all promises can be kept if these pods stay; if so, they do from now on.
 
         The members of `claim` pass the filters anew, for spread and affinity may need it that others are gone.
@@ -126,13 +126,13 @@ class Room:
         self._move([place for node in sorted(new) for _, place in self._claims.places_on(node)], 1)
         self._ledger.move(((each.pod, node) for node in new for each in self._others.get(node, ())), 1)
 
-    def _take_out(self, claim: Claim) -> None:
+    def _take_out(self, claim: RoomClaim) -> None:
         self._move(
             [place for node in self._filled for each, place in self._claims.places_on(node) if each is claim], -1
         )
         self._ledger.move(((pod, node) for pod, node in self._claims.returning(claim) if node in self._filled), 1)
 
-    def _fits(self, claim: Claim, place: Placement) -> bool:
+    def _fits(self, claim: RoomClaim, place: Placement) -> bool:
         """Whether the member fits, with what others were promised of its priority and above."""
         if self._ledger.fits_still(place.pod, place.node):
             return True

@@ -35,7 +35,7 @@ UNHELPED: Final = frozenset(
 """Obstacles that nothing on a node ends; each ends by itself, with the group, or never."""
 
 
-class _Kind(NamedTuple):
+class _PreemptorKind(NamedTuple):
     """Groups that ask the same: the shapes of their pods, and the highest priority that they may preempt with."""
 
     priority: int
@@ -48,11 +48,11 @@ class Preemptors:
 
     def __init__(self) -> None:
         self.version = 0
-        self._kinds: dict[_Kind, list[tuple[Rank, str]]] = {}
-        self._of: dict[str, tuple[_Kind, Rank]] = {}
-        self._wanted: dict[_Kind, frozenset[str]] = {}  # where others are held back for the kind (V27)
-        self._woken: dict[str, _Kind] = {}  # not planned since
-        self._pending: dict[_Kind, None] = {}  # in the order in which they are examined
+        self._kinds: dict[_PreemptorKind, list[tuple[Rank, str]]] = {}
+        self._of: dict[str, tuple[_PreemptorKind, Rank]] = {}
+        self._wanted: dict[_PreemptorKind, frozenset[str]] = {}  # where others are held back for the kind (V27)
+        self._woken: dict[str, _PreemptorKind] = {}  # not planned since
+        self._pending: dict[_PreemptorKind, None] = {}  # in the order in which they are examined
         self._changed: set[str] = set()
         self._is_anywhere = False
         self._looked_s = -math.inf
@@ -77,7 +77,7 @@ class Preemptors:
         self.remove(group)
         self._pass_on(self._woken.pop(group, None))
 
-    def _pass_on(self, kind: _Kind | None) -> None:
+    def _pass_on(self, kind: _PreemptorKind | None) -> None:
         """The one that was woken for all of this kind is not of it any more: the next one is to be examined."""
         if kind in self._kinds:
             self._pending[kind] = None
@@ -128,7 +128,7 @@ class Preemptors:
             self._changed, self._is_anywhere = set(), False
         return bool(self._changed or self._is_anywhere or self._pending)
 
-    def _helped(self, snapshot: Snapshot, changed: Set[str]) -> list[_Kind]:
+    def _helped(self, snapshot: Snapshot, changed: Set[str]) -> list[_PreemptorKind]:
         """The kinds that may use a node that changed, those of the first groups first."""
         kinds = sorted(self._kinds, key=lambda kind: self._kinds[kind][0])
         if self._is_anywhere:
@@ -144,9 +144,9 @@ class Preemptors:
         ]
 
 
-def _kind(group: Group) -> _Kind:
+def _kind(group: Group) -> _PreemptorKind:
     pods = [pod for gang in group.gangs for pod in (*gang.pending, *gang.retry)]
-    return _Kind(group.priority, frozenset(pod.shape for pod in pods), _asks(group, pods))
+    return _PreemptorKind(group.priority, frozenset(pod.shape for pod in pods), _asks(group, pods))
 
 
 def _asks(group: Group, pods: Iterable[Pod]) -> Hashable:

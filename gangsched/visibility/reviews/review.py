@@ -95,7 +95,7 @@ class Reviewer:
         """Plan a group that does not exist, on the present snapshot or a changed one.
 
         One that takes more work than a plan may do is planned again as the loop would do it. Raises RequestRefused
-        (503) if so many groups come before it that one plan does not reach it, or if it is not decided within `MOST_PLANS`.
+        (503) if so many groups come before it that one plan does not reach it, or if `MOST_PLANS` do not decide it.
         """
         now_s, wall_s = self._clocks.now_s(), self._clocks.wall_s()
         given = self._state.glance_input(group, now_s, wall_s)

@@ -11,7 +11,7 @@ from gangsched.core.filter.node_selector import any_term
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Refused
+from gangsched.model.snapshot import RefusedNodes
 
 REFUSED = "resourceclaim not available on the node"
 
@@ -19,10 +19,10 @@ REFUSED = "resourceclaim not available on the node"
 class DynamicResources(ClaimFilter):
     """Nodes where the devices of all the pod's claims can be used."""
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         claims = occupancy.storage.needs(pod).devices if pod.claims else ()
         allowed = occupancy.table.everywhere()
         for required in {claim.required for claim in claims} - {None}:
             allowed &= any_term(required or (), occupancy.table)
         if not allowed.all():
-            yield Refused(REFUSED, ~allowed)
+            yield RefusedNodes(REFUSED, ~allowed)

@@ -14,7 +14,7 @@ import numpy as np
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Ints, Refused
+from gangsched.model.snapshot import Ints, RefusedNodes
 
 REFUSED = "node(s) exceed max volume count"
 
@@ -22,10 +22,10 @@ REFUSED = "node(s) exceed max volume count"
 class NodeVolumeLimits(ClaimFilter):
     """Nodes to which the pod's volumes can be attached."""
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         room = self.room(pod, occupancy)
         if room is not None:
-            yield Refused(REFUSED, room < 1)
+            yield RefusedNodes(REFUSED, room < 1)
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
         """`room[node]` more pods with such volumes of their own; None where no limit is stated.

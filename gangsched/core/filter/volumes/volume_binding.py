@@ -11,7 +11,7 @@ from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Refused
+from gangsched.model.snapshot import RefusedNodes
 
 NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
@@ -26,16 +26,16 @@ class VolumeBinding(ClaimFilter):
     def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
         return occupancy.storage.needs(pod).problem if pod.claims else None
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         if not pod.claims:
             return
         needs, storage, table = occupancy.storage.needs(pod), occupancy.storage, occupancy.table
         if needs.volume_missing:  # it is the only thing said of bound claims
-            yield Refused(NO_VOLUME, table.everywhere())
+            yield RefusedNodes(NO_VOLUME, table.everywhere())
         elif needs.bound:
             usable = table.everywhere()
             for volume in needs.bound:
                 usable &= storage.reachable(volume.required)
-            yield Refused(NODE_CONFLICT, ~usable)
+            yield RefusedNodes(NODE_CONFLICT, ~usable)
         if needs.unbound:
-            yield Refused(NOTHING_TO_BIND, ~storage.matching(needs).allowed)
+            yield RefusedNodes(NOTHING_TO_BIND, ~storage.matching(needs).allowed)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Refused
+from gangsched.model.snapshot import RefusedNodes
 
 REFUSED = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -20,6 +20,6 @@ REFUSED = (
 class VolumeRestrictions(ClaimFilter):
     """All nodes, or none while another pod uses the claim."""
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         if pod.claims and any(map(occupancy.storage.in_use, occupancy.storage.needs(pod).exclusive)):
-            yield Refused(REFUSED, occupancy.table.everywhere())
+            yield RefusedNodes(REFUSED, occupancy.table.everywhere())

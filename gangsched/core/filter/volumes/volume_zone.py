@@ -12,7 +12,7 @@ from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import ClaimFilter
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm, Pod
-from gangsched.model.snapshot import Bools, NodeTable, Refused
+from gangsched.model.snapshot import Bools, NodeTable, RefusedNodes
 from gangsched.model.storage import Volume
 
 REFUSED = "node(s) had no available volume zone"
@@ -29,10 +29,10 @@ NEW_LABEL = {LABELS[0]: LABELS[2], LABELS[1]: LABELS[3]}
 class VolumeZone(ClaimFilter):
     """Nodes in the zones and regions of the pod's bound volumes."""
 
-    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[Refused]:
+    def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         zoned = occupancy.storage.needs(pod).zoned if pod.claims else ()
         if zoned:
-            yield Refused(REFUSED, ~_allowed(zoned, occupancy.table))
+            yield RefusedNodes(REFUSED, ~_allowed(zoned, occupancy.table))
 
 
 def _allowed(volumes: Iterable[Volume], table: NodeTable) -> Bools:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gangsched.core.cycle import decide
 from gangsched.core.preemption.attempt import Attempt, Found
-from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import preemptor_of
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
@@ -42,7 +42,7 @@ def test_room_kept_from_the_group_is_no_room_for_it() -> None:
     verdict = decide(wants, ledger, Ledger(cluster.snapshot(), empty=True), now_s=0.0)
     preemptor = preemptor_of(wants, verdict)
     assert preemptor is not None
-    columns = Columns.of(given.running(), given.settings, WALL_S, ledger)
+    columns = RunningColumns.of(given.running(), given.settings, WALL_S, ledger)
     found = Attempt(preemptor, columns, ledger, given.settings, ()).make_room()
     assert isinstance(found, Found)
     assert found.choice is not None

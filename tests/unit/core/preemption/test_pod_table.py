@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 from msgspec import structs
 
-from gangsched.core.preemption.columns import Columns
+from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.pod_table import NAMES_MORE, PodTable
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Phase
@@ -39,8 +39,8 @@ def test_table_made_from_the_last_one_is_as_made_from_nothing() -> None:
             new = cluster.run(f"new-{turn}", "n3", priority=turn % 3, ran_s=turn)
             pods.append(RunningPod(new, "n3", mark=dice.choice((0, next(marks)))))
         running = Running(tuple(pods), running.gangs, (), running.memo)
-        kept = Columns.of(running, settings, WALL_S, ledger)
-        fresh = Columns.of(Running(running.pods, running.gangs), settings, WALL_S, ledger)
+        kept = RunningColumns.of(running, settings, WALL_S, ledger)
+        fresh = RunningColumns.of(Running(running.pods, running.gangs), settings, WALL_S, ledger)
         for name in FIELDS:
             assert np.array_equal(getattr(kept, name), getattr(fresh, name)), (turn, name)
         some = np.array([i for i in range(len(kept)) if dice.random() < 0.2], dtype=np.int64)

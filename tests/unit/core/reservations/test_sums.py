@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gangsched.core.reservations.heads import Head, empty_ledger
-from gangsched.core.reservations.sums import Sums
+from gangsched.core.reservations.sums import HeadSums
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.model.gang import Gang, Group
@@ -24,7 +24,7 @@ def both(owner: Group, taken: list[int]) -> tuple[bool, bool]:
     there = [(running(pod(f"on-{n}", gpus=gpus), NODES[n].name), NODES[n].name) for n, gpus in enumerate(taken) if gpus]
     now = snapshot(NODES, there)
     ledger = Ledger(now)
-    sums = Sums(Head(owner, owner.gangs, 0), empty_ledger(now))
+    sums = HeadSums(Head(owner, owner.gangs, 0), empty_ledger(now))
     only = np.full_like(ledger.free, -(10**6))
     only[sums.rows] = ledger.free[sums.rows]
     return sums.enough(only), run_round(owner, owner.gangs, ledger)[1].outcome is RoundOutcome.PERMITTED

@@ -8,7 +8,7 @@ import random
 import numpy as np
 from msgspec import structs
 
-from gangsched.core.reservations.timeline import Columns, Timeline
+from gangsched.core.reservations.timeline import OccupantColumns, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement
 from gangsched.model.reservation import Occupant
@@ -85,7 +85,7 @@ def test_a_reservation_runs_from_its_time_on() -> None:
 
 def test_columns_read_only_the_nodes_that_changed() -> None:
     """Occupants come, go and are expected to end at another time; each time the columns are as if made anew."""
-    dice, columns, on_it = random.Random(3), Columns(), ledger()
+    dice, columns, on_it = random.Random(3), OccupantColumns(), ledger()
     by_node: dict[str, tuple[Occupant, ...]] = {}
     for _ in range(50):
         for name in dice.sample("abcdx", dice.randint(0, 3)):
@@ -104,7 +104,7 @@ def test_columns_read_only_the_nodes_that_changed() -> None:
 
 def test_columns_follow_the_table_of_nodes() -> None:
     """Nodes that come before others change the place of all."""
-    columns, by_node = Columns(), {"b": (on("b", 2, ends=1),)}
+    columns, by_node = OccupantColumns(), {"b": (on("b", 2, ends=1),)}
     assert gpus(columns.timeline(by_node, ledger()).freed(0, 1)) == [0, 2, 0, 0]
     later = Ledger(snapshot([node(name) for name in "0abcd"]))
     assert gpus(columns.timeline(by_node, later).freed(0, 1)) == [0, 0, 2, 0, 0]
