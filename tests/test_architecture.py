@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -147,6 +148,13 @@ def test_no_two_classes_have_one_name() -> None:
     assert homonyms(package) == {}
     planted = homonyms({**package, "core/new.py": "class Snapshot: ..."})
     assert planted == {"Snapshot": ["model/snapshot.py", "core/new.py"]}
+
+
+def test_no_two_modules_that_decide_have_one_name() -> None:
+    """What plans and keeps is one vocabulary; what reads or writes (kube, telemetry) may share a name with it."""
+    decide = [*PACKAGE.glob("*.py"), *(path for package in PURE for path in (PACKAGE / package).rglob("*.py"))]
+    names = Counter(path.name for path in decide if path.name != "__init__.py")
+    assert {name: count for name, count in names.items() if count > 1} == {}
 
 
 def test_what_decides_rolls_no_dice() -> None:

@@ -21,11 +21,11 @@ import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a 
 from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.permit import missing
-from gangsched.core.preemption.turn import PlanPreemptions
+from gangsched.core.plan_queue import PlanQueue
+from gangsched.core.preemption.plan_preemptions import PlanPreemptions
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
-from gangsched.core.turns import Turns
 from gangsched.core.work import Work
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
@@ -95,7 +95,7 @@ def plan(
 
     preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided)
     holders = [group for group in ordered if group.holds] if preemptions is not None else []
-    turns = Turns(ready, unfinished, ledger, limits.work)
+    turns = PlanQueue(ready, unfinished, ledger, limits.work)
     for group in turns:
         # The rest is looked at in the next plan, so that no group is refused for lack of work.
         is_full = len(verdicts) >= limits.groups or tried >= limits.pods
@@ -161,7 +161,7 @@ def _of_those_that_hold(
     verdicts: Mapping[str, Verdict],
     ledger: Ledger,
     preemptions: PlanPreemptions,
-    turns: Turns,
+    turns: PlanQueue,
     *,
     but: Container[str],
 ) -> dict[str, Verdict]:

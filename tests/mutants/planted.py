@@ -360,7 +360,7 @@ MUTANTS = (
     Mutant(
         "spare room is not asked for again at the reservation's time",
         "H8",
-        "core/reservations/backfill.py",
+        "core/reservations/passing.py",
         "np.minimum.at(most, binding.nodes, room(shape, free, self._ledger.resources))",
         "np.minimum.at(most, binding.nodes, PLENTY + 0 * free[0])",
         CORE,
@@ -368,7 +368,7 @@ MUTANTS = (
     Mutant(
         "what passes a reservation uses up nothing of its spare room",
         "H8",
-        "core/reservations/backfill.py",
+        "core/reservations/passing.py",
         "over_by_then = [each for each in self._kept if not each.outlived_by(ends_s)]",
         "over_by_then = [each for each in self._kept if not each.fence]",
         CORE,
@@ -376,7 +376,7 @@ MUTANTS = (
     Mutant(
         "an unknown run time counts as short",
         "H8",
-        "core/reservations/backfill.py",
+        "core/reservations/passing.py",
         "or self.missed or ends_s > self.at_s",
         "or self.missed or 1e300 > ends_s > self.at_s",
         CORE,
@@ -400,7 +400,7 @@ MUTANTS = (
     Mutant(
         "a fence is chosen anew in every plan",
         "H6",
-        "core/reservations/reservation.py",
+        "core/reservations/new_reservation.py",
         "np.where(was_kept, 0, 1), np.where(was_kept, 2, 3)",
         "np.where(was_kept, 1, 1), np.where(was_kept, 3, 3)",
         CORE,
@@ -408,7 +408,7 @@ MUTANTS = (
     Mutant(
         "a reservation does not know those before it",
         "H5",
-        "core/reservations/reservation.py",
+        "core/reservations/new_reservation.py",
         "_reserve(found.placements, ledger)",
         "ledger.rollback(checkpoint)",
         CORE,

@@ -80,7 +80,7 @@ BACKFILL = (
     Mutant(
         "the end of a gang replaces that it has started",
         "H13",
-        "state/reporting/reservations.py",
+        "state/reporting/reservation_reports.py",
         "OVER = frozenset({STARTED, NOT_NEEDED})",
         "OVER = frozenset({NOT_NEEDED})",
         STATE,
@@ -112,7 +112,7 @@ BACKFILL = (
     Mutant(
         "a group that waited for a fence in vain is planned for all the time",
         "H6",
-        "core/reservations/reservation.py",
+        "core/reservations/new_reservation.py",
         "fence_s if fence_s > wall_s else math.inf",
         "fence_s",
         CORE,
@@ -120,7 +120,7 @@ BACKFILL = (
     Mutant(
         "overruns go for groups that they did not pass",
         "H11",
-        "core/preemption/turn.py",
+        "core/preemption/plan_preemptions.py",
         "self.given.overdue.get(preemptor.group.id)",
         "frozenset[str]().union(*self.given.overdue.values())",
         CORE,

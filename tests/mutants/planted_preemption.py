@@ -26,7 +26,7 @@ PREEMPTION = (
     Mutant(
         "nominated members take no room on the ledger",
         "V10",
-        "core/preemption/turn.py",
+        "core/preemption/plan_preemptions.py",
         "self.ledger.move(((each.pod, each.node) for each in found.placements), 1)",
         "self.ledger.move((), 1)",
         UNIT,

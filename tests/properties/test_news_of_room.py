@@ -17,7 +17,7 @@ import pytest
 
 from gangsched.api import keys
 from gangsched.core.reservations.heads import Head, empty_ledger, needed, waiting_since_s
-from gangsched.core.reservations.reservation import Reservation, make_reservations
+from gangsched.core.reservations.new_reservation import Reservation, make_reservations
 from gangsched.core.reservations.timeline import Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Pod

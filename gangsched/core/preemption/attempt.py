@@ -15,11 +15,11 @@ from gangsched.core import rounds
 from gangsched.core.permit import permitted
 from gangsched.core.preemption.by_rounds import Probe
 from gangsched.core.preemption.columns import RunningColumns
+from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.obstacles import obstacle
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
 from gangsched.core.preemption.selection import Choice, choice
-from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement

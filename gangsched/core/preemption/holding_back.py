@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import required_scopes
 from gangsched.model.preemption import Obstacle

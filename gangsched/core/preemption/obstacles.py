@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gangsched.core.preemption.columns import RunningColumns
+from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.regions import Regions
-from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import NotHelpful, Obstacle, PreemptionSettings

@@ -11,9 +11,9 @@ from itertools import chain
 
 import numpy as np
 
+from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.selection import Choice, Region, choice
-from gangsched.core.preemption.sums import NeededSums
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger, Scope
 from gangsched.core.scopes import REQUIRED_TRIES, required_scopes

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gangsched.core.preemption.sums import NeededSums, Tally
+from gangsched.core.preemption.needed_sums import NeededSums, Tally
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Scope
 from gangsched.model.preemption import Harm

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from gangsched.core.permit import missing
-from gangsched.core.reservations.backfill import Backfill
 from gangsched.core.reservations.heads import needed
+from gangsched.core.reservations.passing import Backfill
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import standing, usable
 from gangsched.model.gang import Group

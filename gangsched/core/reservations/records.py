@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gangsched.core.reservations.backfill import Kept, add
 from gangsched.core.reservations.heads import Head, head_of
-from gangsched.core.reservations.reservation import Reservation
+from gangsched.core.reservations.new_reservation import Reservation
+from gangsched.core.reservations.passing import Kept, add
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import Shape

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from gangsched.core.queue_sort import passing_key
-from gangsched.core.reservations.backfill import Backfill, Kept, add
 from gangsched.core.reservations.heads import LATER, Head, empty_ledger, find_heads, head_of, rank, too_young
 from gangsched.core.reservations.kept_for import kept_for
+from gangsched.core.reservations.new_reservation import Reservation, make_reservations
+from gangsched.core.reservations.passing import Backfill, Kept, add
 from gangsched.core.reservations.records import Records
-from gangsched.core.reservations.reservation import Reservation, make_reservations
 from gangsched.core.reservations.timeline import OccupantColumns, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork

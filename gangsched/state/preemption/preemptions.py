@@ -35,7 +35,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.preemption.disruption_budgets import Budgets, DisruptionBudgets
-from gangsched.state.preemption.holding_back import HoldingBack
+from gangsched.state.preemption.hold_back_times import HoldingBack
 from gangsched.state.preemption.nominations import Nominations
 from gangsched.state.preemption.restore import restore
 from gangsched.state.preemption.running import RunningPods

@@ -23,7 +23,7 @@ from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.members import UNDER_WAY, Member
 from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
 from gangsched.state.reporting.gang_events import LASTING, Start, gang_ref, lasting, pod_ref
-from gangsched.state.reporting.reservations import ReservationReports
+from gangsched.state.reporting.reservation_reports import ReservationReports
 from gangsched.state.reporting.reserved import RESERVED
 from gangsched.state.reporting.status import condition_types, facts_aside, status, stored_condition, unchanged
 

@@ -31,7 +31,7 @@ from gangsched.model.text import counted, cut, named
 from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import below_minimum
 from gangsched.state.members import UNDER_WAY
-from gangsched.state.reporting.reservations import Fact
+from gangsched.state.reporting.reservation_reports import Fact
 from gangsched.state.reporting.reserved import RESERVED
 
 FACTUAL_TYPES = frozenset({SCHEDULED, NATIVE_SCHEDULED, NATIVE_INITIALLY_SCHEDULED, RESERVED})

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
+from gangsched.core.reservations.head_sums import HeadSums
 from gangsched.core.reservations.heads import Head, empty_ledger
-from gangsched.core.reservations.sums import HeadSums
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.model.gang import Gang, Group

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from gangsched.core.reservations.backfill import Backfill, Kept, add
+from gangsched.core.reservations.passing import Backfill, Kept, add
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.reservation import How

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gangsched.core.permit import missing
+from gangsched.core.reservations.head_sums import HeadSums
 from gangsched.core.reservations.heads import Head, impossible
-from gangsched.core.reservations.sums import HeadSums
 from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round

@@ -23,7 +23,7 @@ BEYOND = 3_000
 T = TypeVar("T")
 
 
-class Turns:
+class PlanQueue:
     """Iterates over the groups of one plan; `begun` are those that it took back, `unfinished` is for the next plan."""
 
     def __init__(self, ready: Sequence[Group], before: Unfinished | None, ledger: Ledger, most: int) -> None:

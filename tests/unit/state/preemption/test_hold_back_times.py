@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import PreemptionSettings
-from gangsched.state.preemption.holding_back import RESTS
+from gangsched.state.preemption.hold_back_times import RESTS
 from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod
 from tests.world import World

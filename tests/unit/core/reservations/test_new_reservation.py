@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gangsched.core.reservations.heads import Head, empty_ledger, needed, waiting_since_s
-from gangsched.core.reservations.reservation import Reservation, make_reservations
+from gangsched.core.reservations.new_reservation import Reservation, make_reservations
 from gangsched.core.reservations.timeline import Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group
