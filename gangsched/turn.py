@@ -76,6 +76,6 @@ def plan_of(given: PlanInput, now_s: float, *, limits: Limits | None, policy: Gp
         policy=policy,
         reserving=given.reserving,
         preempting=given.preempting,
-        crowded=given.crowded,
+        overflowed=given.overflowed,
         unfinished=given.unfinished,
     )

@@ -60,14 +60,14 @@ def plan(
     policy: GpuPolicy | None = None,
     reserving: Reserving | None = None,
     preempting: PreemptionInput | None = None,
-    crowded: bool = False,
+    overflowed: bool = False,
     unfinished: Unfinished | None = None,
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
     Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. Groups that are
     `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8). In a
-    `crowded` plan, one after a plan that left some, namespaces take turns (Q4). A group that takes more work than a
+    `overflowed` plan, one after a plan that left some, namespaces take turns (Q4). A group that takes more work than a
     plan may do is left `unfinished`: the next plan is given that, does half of its work for others, and goes on.
     Without `reserving` nothing is reserved for those that wait; without `preempting` nobody is evicted for them.
     """
@@ -84,7 +84,7 @@ def plan(
         standing = Standing(reserving, snapshot, ledger, ready, most=limits.work)
         if not standing.keeps_order:
             ready.sort(key=standing.order)
-    ready = in_turns(ready) if crowded else sorted(ready, key=lambda group: group.looked_at)
+    ready = in_turns(ready) if overflowed else sorted(ready, key=lambda group: group.looked_at)
     if standing is not None:
         standing.begin()
     verdicts: dict[str, Verdict] = {}

@@ -146,12 +146,12 @@ class Plan:
 class PlanInput:
     """What a plan is made from, as the state has it; what the administrator set comes beside it.
 
-    `crowded`: the last plan did not look at all groups that were ready. `unfinished` is from the last plan.
+    `overflowed`: the last plan did not look at all groups that were ready. `unfinished` is from the last plan.
     """
 
     snapshot: Snapshot
     queue: tuple[Group, ...]
     reserving: Reserving | None = None
     preempting: PreemptionInput | None = None
-    crowded: bool = False
+    overflowed: bool = False
     unfinished: Unfinished | None = None

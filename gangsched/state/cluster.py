@@ -43,9 +43,9 @@ class Cluster:
         self._stale_table = False
         self._stale_columns = False
         self._snapshot: Snapshot | None = None
-        self._grown: set[str] = set()
+        self._freed: set[str] = set()
         self._offers_more: dict[str, set[str]] = {}
-        self._stirred = False
+        self._pods_changed = False
         self._touched: set[str] = set()
         self._moved: set[str] = set()
         self._residents: dict[str, dict[str, Pod]] = {}
@@ -75,7 +75,7 @@ class Cluster:
             return
         self._nodes[node.name] = node
         self._snapshot = None
-        self._grown.add(node.name)
+        self._freed.add(node.name)
         if old is None:
             self._touch(node.name)
             for pod in self.residents(node.name).values():
@@ -84,7 +84,7 @@ class Cluster:
             self._stale_columns = self._stale_table = True
             return
         if _attributes(old) != _attributes(node):
-            self._stale_table = self._stirred = True
+            self._stale_table = self._pods_changed = True
         if old.allocatable != node.allocatable:
             before = dict(old.allocatable)
             more = {name for name, amount in node.allocatable if amount > before.get(name, 0)}
@@ -102,7 +102,7 @@ class Cluster:
             for pod in self.residents(name).values():
                 self._count_terms(pod, -1)
             self._stale_columns = self._stale_table = True
-            self._stirred = True  # a topology domain may be gone
+            self._pods_changed = True  # a topology domain may be gone
             self._snapshot = None
 
     def apply_namespace(self, namespace: Namespace) -> None:
@@ -140,7 +140,7 @@ class Cluster:
         self._take(pod, node, -1)
         here = {node} & self._nodes.keys()
         keeps_others_off = pod.claims or (here and pod.shape.inter_pod and pod.shape.inter_pod.anti_affinity)
-        self._grown.update(self._nodes if keeps_others_off else here)
+        self._freed.update(self._nodes if keeps_others_off else here)
 
     def expel(self, uid: str, nodes: Iterable[str]) -> None:
         """Remove a pod from `nodes`, whatever of it was put there; all that is summed over pods is summed again."""
@@ -163,7 +163,7 @@ class Cluster:
                 self._count_terms(pod, +1)
         self.nominate(uid, None)
         self.storage_cache.expel(uid)
-        self._stale_columns = self._stale_table = self._stirred = True
+        self._stale_columns = self._stale_table = self._pods_changed = True
         self._snapshot = None
 
     def renew(self, pod: Pod, node: str) -> None:
@@ -190,13 +190,13 @@ class Cluster:
             del self._nominations[uid]
         self._snapshot = None
         if grows and old is not None and (nomination is None or nomination[:3] != old[:3]):
-            self._grown.add(old.node)
+            self._freed.add(old.node)
         if nomination is not None and not nomination.group:
-            self._grown.add(nomination.node)  # members that are held there may be held no more
+            self._freed.add(nomination.node)  # members that are held there may be held no more
 
     def open(self, nodes: Iterable[str]) -> None:
         """Groups that were kept off these nodes are not any more."""
-        self._grown.update(self._nodes.keys() & set(nodes))
+        self._freed.update(self._nodes.keys() & set(nodes))
 
     def residents(self, node: str) -> Residents:
         """The pods that take room on a node, by uid."""
@@ -216,15 +216,15 @@ class Cluster:
         offers, self._offers_more = self._offers_more, {}
         return offers
 
-    def take_grown(self) -> set[str]:
+    def take_freed(self) -> set[str]:
         """Nodes on which something changed that could help a refused group, since last asked (semantics Q3)."""
-        grown, self._grown = self._grown, set()
-        return grown
+        freed, self._freed = self._freed, set()
+        return freed
 
-    def take_stirred(self) -> bool:
+    def take_pods_changed(self) -> bool:
         """Whether pods moved or changed labels since last asked; it may help inter-pod constraints (semantics Q3)."""
-        stirred, self._stirred = self._stirred, False
-        return stirred
+        pods_changed, self._pods_changed = self._pods_changed, False
+        return pods_changed
 
     @property
     def touched(self) -> Set[str]:
@@ -325,7 +325,7 @@ class Cluster:
     def _set_namespaces(self, namespaces: dict[str, Mapping[str, str]]) -> None:
         self._namespaces = namespaces
         self._snapshot = None
-        self._stirred = True
+        self._pods_changed = True
 
     def _take(self, pod: Pod, node: str, sign: int) -> None:
         used = self._used[node]
@@ -338,7 +338,7 @@ class Cluster:
         if node not in self._nodes:
             return
         self._snapshot = None
-        self._stirred = True
+        self._pods_changed = True
         self._touch(node)
         self._count_terms(pod, sign)
         index = None if self._stale_columns else self._table.index.get(node)

@@ -225,7 +225,7 @@ def _nomination(state: SchedulingState, group: GroupRecord, now_s: float) -> Jso
     harm = record.decision.harm
     return {
         "stage": record.stage.value,
-        "nodes": {seat.pod.key: seat.node for seat in record.seats.values()},
+        "nodes": {nominee.pod.key: nominee.node for nominee in record.nominees.values()},
         "victims": [
             {"pod": f"{each.namespace}/{each.name}", "node": each.node, "unit": each.kind, "fate": record.fates[uid]}
             for uid, each in record.victims.items()

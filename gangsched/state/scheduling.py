@@ -205,26 +205,26 @@ class SchedulingState:
         self.reservations.gone(refreshed.gone)
         self.preemptions.holding_back.look(now_s)
         self.preemptions.nominations.follow()
-        grown, stirred = self.cluster.take_grown(), self.cluster.take_stirred()
-        if grown or (stirred and self.queue.minds_pods()):
+        freed, pods_changed = self.cluster.take_freed(), self.cluster.take_pods_changed()
+        if freed or (pods_changed and self.queue.minds_pods()):
             heads = frozenset(each.group for each in self.reservations.standing)
-            self.queue.wake(self._without_holds(), grown, stirred=stirred, heads=heads)
-            self._unfinished.missed(grown, stirred=stirred)
-            self._look_at_holds(grown)
-        elif in_turn and self.queue.parked.is_ripe:
-            self.queue.wake_ripe(self._without_holds())
+            self.queue.wake(self._without_holds(), freed, pods_changed=pods_changed, heads=heads)
+            self._unfinished.missed(freed, pods_changed=pods_changed)
+            self._look_at_holds(freed)
+        elif in_turn and self.queue.parked.has_pending:
+            self.queue.wake_pending(self._without_holds())
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
-        self._look_at_preemptors(grown, refreshed.changed, now_s)
-        if grown or stirred:
-            self.reservations.cluster_changed(grown, self._without_holds(), now_s, evicting=self.overdue.heads)
+        self._look_at_preemptors(freed, refreshed.changed, now_s)
+        if freed or pods_changed:
+            self.reservations.cluster_changed(freed, self._without_holds(), now_s, evicting=self.overdue.heads)
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
             self.queue.review(self.cluster.snapshot(), now_s)
 
-    def _look_at_preemptors(self, grown: set[str], changed: set[str], now_s: float) -> None:
+    def _look_at_preemptors(self, freed: set[str], changed: set[str], now_s: float) -> None:
         """Groups that wait beside what they may preempt are planned anew where that changed (semantics V25)."""
-        preemptors, moved = self.queue.preemptors, grown | self.cluster.take_moved()
+        preemptors, moved = self.queue.preemptors, freed | self.cluster.take_moved()
         # A gang that changed may be taken now, or more of it, on whatever nodes it runs.
         gangs = (self.registry.gangs[gang] for group_id in changed for gang in self.registry.groups[group_id].gangs)
         moved.update(member.node for gang in gangs for member in gang.of(*STARTED))
@@ -308,7 +308,7 @@ class SchedulingState:
             queue=queue,
             reserving=reserving,
             preempting=preempting,
-            crowded=bool(self._looked_at),
+            overflowed=bool(self._looked_at),
             unfinished=self._unfinished.known,
         )
 
@@ -365,7 +365,9 @@ class SchedulingState:
         looked_at = {*plan.begun, *(verdict.group for verdict in plan.verdicts)}
         self._looked_at = self._looked_at | looked_at if plan.left else set()
         if (missed := self._unfinished.goes_on(plan.unfinished)) is not None:
-            self.queue.wake(self._without_holds(), missed.grown, stirred=missed.stirred)  # it was not parked meanwhile
+            self.queue.wake(
+                self._without_holds(), missed.freed, pods_changed=missed.pods_changed
+            )  # it was not parked meanwhile
         for group_id in plan.again & self.registry.groups.keys():
             self.queue.activate(group_id)
         self.preemptions.holding_back.look(now_s)

@@ -17,8 +17,8 @@ from gangsched.model.plan import Unfinished
 class Missed:
     """Nodes with freed capacity, and whether pods came or went that others look at."""
 
-    grown: set[str] = field(default_factory=set)
-    stirred: bool = False
+    freed: set[str] = field(default_factory=set)
+    pods_changed: bool = False
 
 
 @dataclass(slots=True)
@@ -33,11 +33,11 @@ class UnfinishedLook:
         if self.known is not None and self.known.group in groups:
             self.known, self._missed = None, Missed()
 
-    def missed(self, grown: set[str], *, stirred: bool) -> None:
+    def missed(self, freed: set[str], *, pods_changed: bool) -> None:
         """Capacity was freed on these nodes."""
         if self.known is not None:
-            self._missed.grown |= grown
-            self._missed.stirred |= stirred
+            self._missed.freed |= freed
+            self._missed.pods_changed |= pods_changed
 
     def goes_on(self, unfinished: Unfinished | None) -> Missed | None:
         """A plan is committed; what the group that it finished has missed, None for nothing."""
@@ -45,4 +45,4 @@ class UnfinishedLook:
         if before is None or (unfinished is not None and unfinished.group == before.group):
             return None
         missed, self._missed = self._missed, Missed()
-        return missed if missed.grown or missed.stirred else None
+        return missed if missed.freed or missed.pods_changed else None

@@ -85,7 +85,7 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     snapshot, kept = state.snapshot(), state.cluster.used()
     nominated = {m.pod.uid: m.pod.nominated_node for m in members if m.state is State.FOREIGN and m.pod.nominated_node}
     for record in state.preemptions.nominations.all():
-        nominated |= {uid: seat.node for uid, seat in record.seats.items()}
+        nominated |= {uid: nominee.node for uid, nominee in record.nominees.items()}
     if {each.pod.uid: each.node for each in snapshot.nominations} != nominated:
         yield f"{snapshot.nominations} are kept as promised, and should be {nominated}"
     lowest = min((member.pod.priority for member in members if member.node), default=None)

@@ -101,7 +101,7 @@ MUTANTS = (
         "freed room wakes nobody",
         "Q3",
         "state/cluster.py",
-        "self._grown.update(self._nodes if keeps_others_off else here)",
+        "self._freed.update(self._nodes if keeps_others_off else here)",
         "pass",
         STATE,
     ),

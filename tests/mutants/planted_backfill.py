@@ -96,7 +96,7 @@ BACKFILL = (
     Mutant(
         "a node that flaps has every gang looked at that is more than the cluster",
         "H3",
-        "state/reserving/barred.py",
+        "state/reserving/ineligible.py",
         "COMPARED_EVERY_S: Final = 30.0",
         "COMPARED_EVERY_S: Final = 0.0",
         STATE,

@@ -11,8 +11,8 @@ QUEUEING = (
         "shapes behind the first few that room helps sleep on",
         "Q3",
         "state/queueing/parked.py",
-        "        self._at_once *= 2\n        return self._wake_ripe(snapshot)",
-        "        self._ripe = {}\n        return set()",
+        "        self._at_once *= 2\n        return self._wake_pending(snapshot)",
+        "        self._pending = {}\n        return set()",
         STATE,
     ),
     Mutant(

@@ -127,7 +127,7 @@ class Rests:
         on = self.world.state.expected_ends.occupants(wall_s)
         ends_s = {each.ends_s for there in on.values() for each in there} if reservations.on() else set()
         ends_s |= {why.until_s for why in reservations._known.values()}
-        ends_s |= {bar.why.until_s for bar in reservations._barred._bars.values()}
+        ends_s |= {bar.why.until_s for bar in reservations._ineligible._entries.values()}
         return any(wall_s - 1.0 <= end_s <= wall_s + seconds + 1.0 for end_s in ends_s)
 
     def _storage(self) -> list[Any]:

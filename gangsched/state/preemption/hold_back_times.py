@@ -20,7 +20,7 @@ RESTS: Final = 10
 
 
 class HoldingBack:
-    """Changes nothing in `cluster` but what it says to have grown. Times are monotonic seconds."""
+    """Changes nothing in `cluster` but which nodes it reports as freed. Times are monotonic seconds."""
 
     def __init__(self, cluster: Cluster, *, hold_back_s: float) -> None:
         self._cluster = cluster

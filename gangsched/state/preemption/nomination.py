@@ -43,7 +43,7 @@ class Result(StrEnum):
 
 
 @dataclass(slots=True)
-class Seat:
+class Nominee:
     """A member and the node that is kept for it; `gang` is its gang's id.
 
     `vacant_s` is the monotonic second since when its pod is gone, None while it is there.
@@ -70,18 +70,18 @@ class Seat:
 class NominationRecord:
     """The nomination of one group. Times are monotonic seconds.
 
-    `seats` are by uid of the member, `victims` and `fates` by uid of the victim. `awaited` are pods that were leaving
-    anyway when it was decided (V4). `unwritten` counts orders to nominate that are not answered, `inherited` are
-    victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; it ends when the group
-    is refused after that. `told` is what is told of it, `waiting` are the
-    members that waited when it was looked at, and `due_s` is when it must be looked at even if nothing changes.
+    `nominees` are nominated members by uid, `victims` and `fates` are by uid of the victim. `awaited` are pods that
+    were leaving anyway when it was decided (V4). `unwritten` counts orders to nominate that are not answered,
+    `inherited` are victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; it
+    ends when the group is refused after that. `told` is what is told of it, `waiting` are the members that waited when
+    it was looked at, and `due_s` is when it must be looked at even if nothing changes.
     """
 
     id: str
     group: str
     serial: int
     decision: Preemption
-    seats: dict[str, Seat]
+    nominees: dict[str, Nominee]
     victims: dict[str, Victim]
     began_s: float
     deadline_s: float
@@ -99,17 +99,17 @@ class NominationRecord:
     @property
     def lowest_priority(self) -> int:
         """That of the member for which the most other nominations count."""
-        return min((seat.pod.priority for seat in self.seats.values()), default=0)
+        return min((nominee.pod.priority for nominee in self.nominees.values()), default=0)
 
     @property
     def looks_around(self) -> bool:
         """Whether other nodes than its own may matter to it."""
-        return any(seat.pod.claims or seat.pod.shape.inter_pod is not None for seat in self.seats.values())
+        return any(nominee.pod.claims or nominee.pod.shape.inter_pod is not None for nominee in self.nominees.values())
 
     @property
     def placements(self) -> list[Placement]:
         """The members that are there, with their nodes."""
-        return [seat.placement for seat in self.seats.values() if seat.vacant_s is None]
+        return [nominee.placement for nominee in self.nominees.values() if nominee.vacant_s is None]
 
     @property
     def members(self) -> tuple[NominatedMember, ...]:

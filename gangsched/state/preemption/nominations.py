@@ -31,10 +31,10 @@ from gangsched.model.reasons import Reason
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.preemption import last_look, seats, telling
+from gangsched.state.preemption import last_look, nominees, telling
 from gangsched.state.preemption.back_off import BackOff
 from gangsched.state.preemption.journal import Journal
-from gangsched.state.preemption.nomination import Fate, NominationRecord, Result, Seat, Stage, nominated
+from gangsched.state.preemption.nomination import Fate, NominationRecord, Nominee, Result, Stage, nominated
 from gangsched.state.preemption.promised import Promised
 from gangsched.state.preemption.taken import TakenGroups
 from gangsched.state.queueing.queue import Queue
@@ -127,7 +127,7 @@ class Nominations:
         record = self._of_group.get(group.id)
         if record is None or record.lost or group.verdict is None:
             return False
-        return record.waiting == seats.waiting(group, self._registry).keys()
+        return record.waiting == nominees.waiting(group, self._registry).keys()
 
     # --- the life of one --------------------------------------------------------------------------------------------
 
@@ -135,8 +135,8 @@ class Nominations:
         """A decision is committed: its room is promised, and everything is written that a restart needs (V13)."""
         record = self._record(group.id, decision, now_s)
         self._of_group[group.id] = self._of_id[record.id] = record
-        record.waiting = frozenset(seats.waiting(group, self._registry))
-        self._keep(record, record.seats)
+        record.waiting = frozenset(nominees.waiting(group, self._registry))
+        self._keep(record, record.nominees)
         for victim in decision.victims:
             if victim.kind is UnitKind.CORE:
                 self.taken.take(victim.group, victim.uid)
@@ -149,7 +149,7 @@ class Nominations:
         known = self._promised.victims()
         own = [each for each in decision.victims if each.uid not in known]
         gangs = (self._members[each.pod.uid].gang for each in decision.placements)
-        kept = (Seat(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
+        kept = (Nominee(each.pod, each.node, gang) for each, gang in zip(decision.placements, gangs, strict=True))
         serial = next(self._serial)
         planned_s = decision.deadline_s - STUCK_S - self._offset_s - now_s
         return NominationRecord(
@@ -157,7 +157,7 @@ class Nominations:
             group=group,
             serial=serial,
             decision=decision,
-            seats={seat.pod.uid: seat for seat in kept},
+            nominees={nominee.pod.uid: nominee for nominee in kept},
             victims={victim.uid: victim for victim in own},
             fates={victim.uid: Fate.MARKED for victim in own},
             awaited=frozenset((*decision.awaited, *(each.uid for each in decision.victims if each.uid in known))),
@@ -242,13 +242,13 @@ class Nominations:
     def _follow(self, record: NominationRecord, now_s: float) -> list[Action]:
         """Follow changes of the group, and those who left for it."""
         group = self._registry.groups.get(record.group)
-        if group is None or not seats.waiting(group, self._registry):
+        if group is None or not nominees.waiting(group, self._registry):
             record.lost = record.lost or "its pods are gone"
             return self._end(record, Result.LOST, now_s)
         if not group.nominated:  # it was formed anew, of other gangs
             group.nominated = True
             self._lose(record, CHANGED)
-        return self._seat(record, group, now_s)
+        return self._nominee(record, group, now_s)
 
     def _look_at(self, record: NominationRecord, now_s: float) -> list[Action]:
         """See whether it can go on, and when to look again."""
@@ -262,7 +262,9 @@ class Nominations:
             self._lose(record, "what was to be evicted has not ended in time")
         self._give_way(record)
         self._tell_anew(record, group, now_s)
-        vacant = (seat.vacant_s + seats.VACANT_S for seat in record.seats.values() if seat.vacant_s is not None)
+        vacant = (
+            nominee.vacant_s + nominees.VACANT_S for nominee in record.nominees.values() if nominee.vacant_s is not None
+        )
         record.due_s = math.inf if record.lost else min((ends_s, *vacant))
         if not record.lost and self._promised.has_room(record):
             self._queue.activate(record.group)
@@ -283,14 +285,14 @@ class Nominations:
             assert isinstance(loser, NominationRecord)
             self._lose(loser, cause)
 
-    def _seat(self, record: NominationRecord, group: GroupRecord, now_s: float) -> list[Action]:
+    def _nominee(self, record: NominationRecord, group: GroupRecord, now_s: float) -> list[Action]:
         """Follow changes of the group's members: who replaces one takes over its node (V12)."""
-        before, after = record.seats, seats.settled(record.seats, group, self._registry, now_s)
+        before, after = record.nominees, nominees.settled(record.nominees, group, self._registry, now_s)
         if after != before:
             self._keep(record, after)
-        if not after or seats.is_short(after, group, self._registry, now_s):
+        if not after or nominees.is_short(after, group, self._registry, now_s):
             self._lose(record, CHANGED)
-        there = seats.waiting(group, self._registry)
+        there = nominees.waiting(group, self._registry)
         if before.keys() != after.keys():
             self._queue.activate(group.id)
         record.waiting = frozenset(there)
@@ -304,7 +306,7 @@ class Nominations:
 
     def _evict(self, record: NominationRecord, now_s: float) -> list[Action]:
         """The last look, and the evictions (V13, 3 and 4)."""
-        if record.unwritten or len(record.placements) < len(record.seats):
+        if record.unwritten or len(record.placements) < len(record.nominees):
             return []
         places, room = self._promised.unplaced(record), self._promised.room()
         record.lost = last_look.changed(record, self._registry, self.victims()) or room.obstacle(record, places)
@@ -357,9 +359,9 @@ class Nominations:
 
     # --- its parts --------------------------------------------------------------------------------------------------
 
-    def _keep(self, record: NominationRecord, kept: dict[str, Seat]) -> None:
-        """Promise the room of these seats, and of no others (V10)."""
-        record.seats = kept
+    def _keep(self, record: NominationRecord, kept: dict[str, Nominee]) -> None:
+        """Promise the room of these nominees, and of no others (V10)."""
+        record.nominees = kept
         self._promised.keep(record)
 
     def _lose(self, record: NominationRecord, cause: str) -> None:
@@ -397,7 +399,7 @@ class Nominations:
     def _has_started(self, group: GroupRecord) -> bool:
         """Whether every gang of the group is whole."""
         gangs = [self._registry.gangs[gang_id] for gang_id in group.gangs]
-        waiting = seats.waiting(group, self._registry)
+        waiting = nominees.waiting(group, self._registry)
         return all(not waiting if gang.plain else gang.passed is not None and not gang.incomplete for gang in gangs)
 
     def monotonic_s(self, wall_s: float) -> float:
@@ -416,7 +418,7 @@ class Nominations:
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
         left = [member for member in members if member is not None and member.node]
         gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})
-        placements = [seat.placement for seat in record.seats.values()] or record.decision.placements
+        placements = [nominee.placement for nominee in record.nominees.values()] or record.decision.placements
         until_s = int(self.deadline_s(record) + self._offset_s)
         wall_s = int(self._promised.wall_s)
         return nominated_to(placements, pods=len(left), gangs=gangs, deadline_s=until_s, wall_s=wall_s)

@@ -42,11 +42,11 @@ class Promised:
     # --- what is kept -----------------------------------------------------------------------------------------------
 
     def keep(self, record: NominationRecord) -> None:
-        """The room of its seats is promised, and no other room of it any more."""
-        for uid in self._kept[record.group] - record.seats.keys():
+        """The room of its nominees is promised, and no other room of it any more."""
+        for uid in self._kept[record.group] - record.nominees.keys():
             self._show(f"{record.group} {uid}", None)
-        self._kept[record.group] = set(record.seats)
-        nodes = {seat.node for seat in record.seats.values()}
+        self._kept[record.group] = set(record.nominees)
+        nodes = {nominee.node for nominee in record.nominees.values()}
         nodes.update(victim.node for victim in record.victims.values())
         nodes.update(node for uid in record.awaited if (node := self._members.node_of(uid)))
         before = self._nodes_of.get(record.group, set())
@@ -57,8 +57,8 @@ class Promised:
     def drop(self, record: NominationRecord) -> None:
         """The nomination is over."""
         for uid in self._kept.pop(record.group, set()):
-            seat = record.seats.get(uid)
-            taken = seat is not None and self._members.node_of(uid) == seat.node
+            nominee = record.nominees.get(uid)
+            taken = nominee is not None and self._members.node_of(uid) == nominee.node
             self._show(f"{record.group} {uid}", None, grows=not taken)
         nodes = self._nodes_of.get(record.group, set())
         self._rest(record, set())
@@ -94,7 +94,7 @@ class Promised:
 
     def has_room(self, record: NominationRecord) -> bool:
         """Whether nobody who leaves for it is left on its places."""
-        return not any(f"{record.group} {uid}" in self._in_use for uid in record.seats)
+        return not any(f"{record.group} {uid}" in self._in_use for uid in record.nominees)
 
     def _share_out(self, nodes: Set[str]) -> None:
         """Show the places there with what of each is still in use by pods that leave for it.
@@ -110,15 +110,20 @@ class Promised:
                 if member is not None and goes and not self.is_stuck(member.pod):
                     there[owner.group if owner is not None else ""].update(dict(member.pod.shape.requests))
             records = sorted(self._resting[node].values(), key=_age)
-            places = [(each, uid, seat) for each in records for uid, seat in each.seats.items() if seat.node == node]
-            parts = [_take(there[record.group], dict(seat.pod.shape.requests)) for record, _, seat in places]
+            places = [
+                (each, uid, nominee)
+                for each in records
+                for uid, nominee in each.nominees.items()
+                if nominee.node == node
+            ]
+            parts = [_take(there[record.group], dict(nominee.pod.shape.requests)) for record, _, nominee in places]
             rest: Counter[str] = sum(there.values(), Counter())
-            for (record, uid, seat), part in zip(places, parts, strict=True):
+            for (record, uid, nominee), part in zip(places, parts, strict=True):
                 if record.awaited:
-                    lacks = Counter(dict(seat.pod.shape.requests))
+                    lacks = Counter(dict(nominee.pod.shape.requests))
                     lacks.subtract(part)
                     part.update(_take(rest, lacks))
-                self._show(f"{record.group} {uid}", seat.promise(record.group, from_dict(part)))
+                self._show(f"{record.group} {uid}", nominee.promise(record.group, from_dict(part)))
 
     def _show(self, key: str, promise: Nomination | None, *, grows: bool = True) -> None:
         if promise is not None and promise.freed:

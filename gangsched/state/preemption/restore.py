@@ -19,7 +19,7 @@ from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, Member, State
-from gangsched.state.preemption import seats
+from gangsched.state.preemption import nominees
 from gangsched.state.preemption.disruption_budgets import Budgets
 from gangsched.state.preemption.nomination import nominated
 from gangsched.state.preemption.nominations import Nominations
@@ -74,7 +74,7 @@ class _Left:
 
     def nominated(self, group: GroupRecord) -> list[Placement]:
         """The waiting members that carry a node."""
-        waiting = seats.waiting(group, self._registry).values()
+        waiting = nominees.waiting(group, self._registry).values()
         return [Placement(each.pod, each.pod.nominated_node) for each in waiting if each.pod.nominated_node]
 
     def decision(self, group: GroupRecord) -> Preemption | None:
@@ -112,7 +112,7 @@ class _Left:
         for placement in self.nominated(group):
             of_gang[self._members[placement.pod.uid].gang].append(placement)
         for gang_id in group.gangs:
-            needed = seats.needs(self._registry.view(gang_id))
+            needed = nominees.needs(self._registry.view(gang_id))
             if len(of_gang[gang_id]) < needed:
                 return []
             chosen += of_gang[gang_id][:needed]

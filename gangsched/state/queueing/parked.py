@@ -131,7 +131,7 @@ class Parked:
         self._by_shape: dict[Shape, _Waiting] = {}
         self._rows = ShapeRows()
         self._loose: dict[Shape, None] = {}
-        self._grown: set[str] = set()
+        self._freed: set[str] = set()
         self._at_once = FIRST_AT_ONCE
         self._unreviewed: list[Shape] = []
         self._woken: dict[str, list[tuple[Shape, Entry]]] = {}
@@ -155,9 +155,9 @@ class Parked:
         return any(map(minds_pods, self._loose))
 
     @property
-    def is_ripe(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether there are shapes that room grew for and that were not looked at since."""
-        return self._rows.any_ripe
+        return self._rows.any_pending
 
     @property
     def is_reviewed(self) -> bool:
@@ -221,42 +221,44 @@ class Parked:
         for group, woken in self._woken.items():
             self._woken[group] = [(shape, (rank_of(group), group)) for shape, _ in woken]
 
-    def helped(self, snapshot: Snapshot, grown: set[str], *, stirred: bool, heads: Set[str] = frozenset()) -> set[str]:
-        """The first groups to wake when these nodes grew; `ripe` gives the next ones.
+    def helped(
+        self, snapshot: Snapshot, freed: set[str], *, pods_changed: bool, heads: Set[str] = frozenset()
+    ) -> set[str]:
+        """The first groups to wake when these nodes grew; `next_to_wake` gives the next ones.
 
-        `stirred`: pods moved somewhere, or nodes changed what they are. A shape is helped when a pod of it fits on a
-        grown node, or when it looks at other pods and those stirred. With them those of the `heads` are woken that
+        `pods_changed`: pods moved somewhere, or nodes changed what they are. A shape is helped when a pod of it fits on
+        a freed node, or when it depends on other pods and those changed. With them those of the `heads` are woken that
         there is room for, since reserved room is theirs.
         """
-        self._grown = grown | self._grown if self.is_ripe else set(grown)
-        nodes = _indices(snapshot, grown)
+        self._freed = freed | self._freed if self.has_pending else set(freed)
+        nodes = _indices(snapshot, freed)
         helped = self._rows.fitting(snapshot, nodes)
         self.looks += len(self._loose)
-        helped[self._rows.rows_of(each for each in self._loose if self._is_helped(each, snapshot, nodes, stirred))] = (
-            True
-        )
-        self._rows.ripen(helped)
+        helped[
+            self._rows.rows_of(each for each in self._loose if self._is_helped(each, snapshot, nodes, pods_changed))
+        ] = True
+        self._rows.mark_pending(helped)
         self._at_once = FIRST_AT_ONCE
         woken = {group for group in heads if self._fits(group, helped, snapshot)}
-        return woken | self._wake_ripe(snapshot)
+        return woken | self._wake_pending(snapshot)
 
-    def _is_helped(self, shape: Shape, snapshot: Snapshot, nodes: Ints, stirred: bool) -> bool:
+    def _is_helped(self, shape: Shape, snapshot: Snapshot, nodes: Ints, pods_changed: bool) -> bool:
         """Whether a shape may be helped for which there need not be room for a pod of it."""
-        return self._may_use(shape, snapshot, nodes) or (stirred and minds_pods(shape))
+        return self._may_use(shape, snapshot, nodes) or (pods_changed and minds_pods(shape))
 
-    def ripe(self, snapshot: Snapshot) -> set[str]:
+    def next_to_wake(self, snapshot: Snapshot) -> set[str]:
         """The next groups to wake of shapes that room grew for, if it is still there."""
-        there = self._rows.fitting(snapshot, _indices(snapshot, self._grown))
+        there = self._rows.fitting(snapshot, _indices(snapshot, self._freed))
         there[self._rows.rows_of(self._loose)] = True
-        self._rows.keep_ripe(there)
+        self._rows.keep_pending(there)
         self._at_once *= 2
-        return self._wake_ripe(snapshot)
+        return self._wake_pending(snapshot)
 
-    def _wake_ripe(self, snapshot: Snapshot) -> set[str]:
-        """Wake groups of ripe shapes, the first shapes by their first groups."""
+    def _wake_pending(self, snapshot: Snapshot) -> set[str]:
+        """Wake groups of pending shapes, the first shapes by their first groups."""
         woken: set[str] = set()
-        nodes = _indices(snapshot, self._grown)
-        for shape in self._rows.first_ripe(min(2 * self._at_once, LOOKS_AT_ONCE)):
+        nodes = _indices(snapshot, self._freed)
+        for shape in self._rows.first_pending(min(2 * self._at_once, LOOKS_AT_ONCE)):
             if len(woken) >= self._at_once:
                 break
             self._rows.looked_at(shape)
@@ -296,7 +298,7 @@ class Parked:
     def behind(self, shapes: set[Shape], snapshot: Snapshot) -> set[str]:
         """The next groups to wake of shapes whose room others were woken for in vain."""
         woken: set[str] = set()
-        for shape in (each for each in shapes & self._by_shape.keys() if not self._rows.is_ripe(each)):
+        for shape in (each for each in shapes & self._by_shape.keys() if not self._rows.is_pending(each)):
             waiting = self._by_shape[shape]
             waiting.batch *= 2
             woken |= self._wake(shape, waiting, snapshot)

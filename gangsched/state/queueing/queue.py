@@ -144,19 +144,19 @@ class Queue:
         return self.parked.minds_pods
 
     def wake(
-        self, snapshot: Snapshot, grown: set[str], *, stirred: bool = False, heads: Set[str] = frozenset()
+        self, snapshot: Snapshot, freed: set[str], *, pods_changed: bool = False, heads: Set[str] = frozenset()
     ) -> None:
         """Activate the parked groups that the growth of these nodes may help, as many as there is room for.
 
-        `stirred`: pods moved somewhere, or nodes changed what they are. `heads` may use room that is reserved.
+        `pods_changed`: pods moved somewhere, or nodes changed what they are. `heads` may use room that is reserved.
         """
-        self.preemptors.note(grown)
-        for group in self.parked.helped(snapshot, grown, stirred=stirred, heads=heads):
+        self.preemptors.note(freed)
+        for group in self.parked.helped(snapshot, freed, pods_changed=pods_changed, heads=heads):
             self.activate(group)
 
-    def wake_ripe(self, snapshot: Snapshot) -> None:
+    def wake_pending(self, snapshot: Snapshot) -> None:
         """Activate the next groups that the growth of earlier turns may help, if the room is still there."""
-        for group in self.parked.ripe(snapshot):
+        for group in self.parked.next_to_wake(snapshot):
             self.activate(group)
 
     def wake_behind(self, snapshot: Snapshot) -> None:
@@ -188,7 +188,7 @@ class Queue:
     def next_deadline_s(self) -> float | None:
         """When `ready` may return more groups, if nothing else happens."""
         deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
-        if self.parked.is_ripe:
+        if self.parked.has_pending:
             deadlines.append(-math.inf)
         if self._review_s is not None:
             deadlines.append(self._review_s)

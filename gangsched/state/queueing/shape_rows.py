@@ -27,7 +27,7 @@ Entry: TypeAlias = tuple[tuple[Any, ...], str]
 class ShapeRows:
     """`requests[row][resource]`; a row that is not in use asks for more than there can be.
 
-    Shapes that room grew for and that were not looked at since are ripe.
+    Shapes that room grew for and that were not looked at since are pending.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class ShapeRows:
         self._columns: dict[str, int] = {}
         self._requests: Ints = np.zeros((16, 4), dtype=np.int64)
         self._least: Ints = np.ones(16, dtype=np.int64)
-        self._ripe: Bools = np.zeros(16, dtype=np.bool_)
+        self._pending: Bools = np.zeros(16, dtype=np.bool_)
         self._first: dict[int, Entry] = {}
         self._order: list[tuple[Entry, int]] = []
 
@@ -57,38 +57,38 @@ class ShapeRows:
         row = self._rows.pop(shape, None)
         if row is not None:
             self._shapes[row] = None
-            self._requests[row], self._least[row], self._ripe[row] = NEVER, 1, False
+            self._requests[row], self._least[row], self._pending[row] = NEVER, 1, False
             self._leave_order(row)
             self._unused.append(row)
 
     @property
-    def any_ripe(self) -> bool:
-        """Whether any shape is ripe."""
-        return bool(self._ripe.any())
+    def any_pending(self) -> bool:
+        """Whether any shape is pending."""
+        return bool(self._pending.any())
 
-    def is_ripe(self, shape: Shape) -> bool:
+    def is_pending(self, shape: Shape) -> bool:
         """Whether this one is."""
         row = self._rows.get(shape)
-        return row is not None and bool(self._ripe[row])
+        return row is not None and bool(self._pending[row])
 
-    def ripen(self, rows: Bools) -> None:
-        """These rows are ripe as well."""
-        self._ripe[: len(rows)] |= rows
+    def mark_pending(self, rows: Bools) -> None:
+        """These rows are pending as well."""
+        self._pending[: len(rows)] |= rows
 
-    def keep_ripe(self, rows: Bools) -> None:
-        """No others than these rows are ripe any more."""
-        self._ripe[: len(rows)] &= rows
+    def keep_pending(self, rows: Bools) -> None:
+        """No others than these rows are pending any more."""
+        self._pending[: len(rows)] &= rows
 
     def looked_at(self, shape: Shape) -> None:
-        """The shape is not ripe any more."""
-        self._ripe[self._rows[shape]] = False
+        """The shape is not pending any more."""
+        self._pending[self._rows[shape]] = False
 
-    def first_ripe(self, number: int) -> list[Shape]:
-        """The first `number` of the ripe shapes, in the order of the first groups that need them."""
-        if not self.any_ripe:
+    def first_pending(self, number: int) -> list[Shape]:
+        """The first `number` of the pending shapes, in the order of the first groups that need them."""
+        if not self.any_pending:
             return []
-        ripe = self._ripe.tobytes()
-        found = (self._shapes[row] for _, row in self._order if ripe[row])
+        pending = self._pending.tobytes()
+        found = (self._shapes[row] for _, row in self._order if pending[row])
         return [shape for shape in islice(found, number) if shape is not None]
 
     def rows_of(self, shapes: Iterable[Shape]) -> Ints:
@@ -140,10 +140,10 @@ class ShapeRows:
         return row
 
     def _grow(self, rows: int, columns: int) -> None:
-        before, least, ripe = self._requests, self._least, self._ripe
+        before, least, pending = self._requests, self._least, self._pending
         self._requests = np.zeros((rows, columns), dtype=np.int64)
         self._requests[: len(before), : before.shape[1]] = before
         self._least = np.ones(rows, dtype=np.int64)
         self._least[: len(least)] = least
-        self._ripe = np.zeros(rows, dtype=np.bool_)
-        self._ripe[: len(ripe)] = ripe
+        self._pending = np.zeros(rows, dtype=np.bool_)
+        self._pending[: len(pending)] = pending

@@ -32,9 +32,9 @@ from gangsched.model.snapshot import Ints, NodeTable, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import Registry
 from gangsched.state.queueing.queue import Queue
-from gangsched.state.reserving.barred import REASONS, Bar, Barred
 from gangsched.state.reserving.expected_ends import ExpectedEnds
 from gangsched.state.reserving.fences import Fences
+from gangsched.state.reserving.ineligible import REASONS, Ineligibility, Ineligible
 from gangsched.state.reserving.news import takes_one
 from gangsched.state.reserving.waiting import Rank, Waiting
 
@@ -66,7 +66,7 @@ class StandingReservations:
         self._queue = queue
         self.standing: tuple[Reserved, ...] = ()
         self.waiting = Waiting()
-        self._barred = Barred(cluster)
+        self._ineligible = Ineligible(cluster)
         self._fences = Fences(cluster, limits, policy or GpuPolicy())
         self._known: dict[str, NotReserved] = {}
         self._found: list[str] = []
@@ -100,7 +100,7 @@ class StandingReservations:
         """Something about these groups changed: they are in the queue, and what was found of them is void."""
         for group_id in groups:
             self.waiting.remove(group_id)
-            self._barred.changed(group_id)
+            self._ineligible.changed(group_id)
             self._known.pop(group_id, None)
         if self.standing:
             self._later.update(each.group for each in self.standing if each.group in groups)
@@ -109,7 +109,7 @@ class StandingReservations:
         """These groups are no more."""
         self.changed(groups)
         for group_id in groups:
-            self._barred.pop(group_id)
+            self._ineligible.pop(group_id)
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
     def left(self, group_id: str) -> None:
@@ -117,15 +117,15 @@ class StandingReservations:
         self._gone = self._gone or any(each.group == group_id for each in self.standing)
 
     def cluster_changed(
-        self, grown: Set[str], snapshot: Snapshot, now_s: float, *, evicting: Container[str] = ()
+        self, freed: Set[str], snapshot: Snapshot, now_s: float, *, evicting: Container[str] = ()
     ) -> None:
-        """Pods moved, or nodes changed; a head is tried before others if `grown` nodes that are kept for it may help.
+        """Pods moved, or nodes changed; a head is tried before others if `freed` nodes that are kept for it may help.
 
         `snapshot` is without holds, and heads that are `evicting` may have more than it shows (H11).
         """
         self._moved = True
-        for each in self.standing if grown else ():
-            nodes = grown & set(each.nodes)
+        for each in self.standing if freed else ():
+            nodes = freed & set(each.nodes)
             if (
                 nodes
                 and each.group in self.waiting
@@ -155,11 +155,11 @@ class StandingReservations:
         if not moved and verdict.reason in REFUSED_FOR_ROOM:
             head = head_of(self._registry.group(verdict.group, now_s))
         if moved:
-            self._barred.pop(verdict.group)
+            self._ineligible.pop(verdict.group)
         if head is None:
             self.waiting.remove(verdict.group)
-            self._barred.changed(verdict.group)
-        elif verdict.group not in self._barred:
+            self._ineligible.changed(verdict.group)
+        elif verdict.group not in self._ineligible:
             self.waiting.put(verdict.group, min(head.namespaces), rank(head, ""))
 
     # --- what a plan is given, and what it answers ------------------------------------------------------------------
@@ -167,7 +167,7 @@ class StandingReservations:
     def given(self, ready: Collection[Group], now_s: float, wall_s: float) -> Reserving | None:
         """The input of a plan of these groups; None if nobody is ready and no reservation is to be made either."""
         self._forget_unused(now_s)
-        if not self.on() or not (ready or self.standing or self.waiting or self._barred):
+        if not self.on() or not (ready or self.standing or self.waiting or self._ineligible):
             return None
         self._behind_s = wall_s - now_s
         passed = bool(self.standing) and self._ends.passes_s <= wall_s
@@ -182,7 +182,7 @@ class StandingReservations:
         if not (ready or self._gone or self._now or new or passed or ended or self._is_outdated):
             return None
         ids = (heads | set(new)) - in_turn
-        about = {group_id for group_id in (*ids, *in_turn) if group_id in self._barred or group_id in self._known}
+        about = {group_id for group_id in (*ids, *in_turn) if group_id in self._ineligible or group_id in self._known}
         return Reserving(
             limits=self._limits,
             wall_s=wall_s,
@@ -191,7 +191,7 @@ class StandingReservations:
             standing=self.standing,
             stale=frozenset(self._now),
             waiting=tuple(self._registry.group(group_id, now_s) for group_id in sorted(ids)),
-            known={each: self._barred[each] if each in self._barred else self._known[each] for each in about},
+            known={each: self._ineligible[each] if each in self._ineligible else self._known[each] for each in about},
             made_at_most=max(MADE_AT_MOST, self._limits.reservations if self._is_first_plan else 0),
             memo=self.memo,
             ended=ended,
@@ -227,7 +227,7 @@ class StandingReservations:
         if snapshot.table is not self._table or snapshot.overhead is not self._overhead:
             self._table, self._overhead = snapshot.table, snapshot.overhead
             self._later.update(each.group for each in self.standing)
-        self._unbar(self._barred.over(snapshot, now_s, wall_s))
+        self._make_eligible(self._ineligible.over(snapshot, now_s, wall_s))
         for group_id in [group_id for group_id, why in self._known.items() if why.until_s <= wall_s]:
             del self._known[group_id]
         if (self.standing or self._known) and (self._moved or self._ends.passes_s <= wall_s):
@@ -256,12 +256,12 @@ class StandingReservations:
         gangs = self._registry.group(group_id, now_s).gangs
         return {pod.shape for gang in gangs for pod in (*gang.pending, *gang.retry)}
 
-    def _unbar(self, groups: Iterable[str]) -> None:
+    def _make_eligible(self, groups: Iterable[str]) -> None:
         """What kept these groups from being heads is over: they may be, as those that wait."""
         for group_id in groups:
-            bar = self._barred.pop(group_id)
-            if bar is not None:
-                self.waiting.put(group_id, bar.namespace, bar.rank)
+            entry = self._ineligible.pop(group_id)
+            if entry is not None:
+                self.waiting.put(group_id, entry.namespace, entry.rank)
 
     def _candidates(self) -> list[str]:
         """Groups that may be heads and have no reservation; found anew only when others wait or stand than before."""
@@ -317,7 +317,7 @@ class StandingReservations:
     def _bar(self, group_id: str, why: NotReserved, now_s: float) -> None:
         place = self.waiting.remove(group_id)
         if place is not None:
-            self._barred.put(group_id, Bar(why, frozenset(self._shapes(group_id, now_s)), *place))
+            self._ineligible.put(group_id, Ineligibility(why, frozenset(self._shapes(group_id, now_s)), *place))
 
     def wall_s(self, now_s: float) -> float:
         """The second since the epoch at a monotonic second, as of the last plan."""
@@ -325,10 +325,10 @@ class StandingReservations:
 
     def next_deadline_s(self) -> float | None:
         """When a plan is due for the sake of reservations, if nothing else happens; in monotonic seconds."""
-        if not (self.standing or self._barred or self._known or self._later):
+        if not (self.standing or self._ineligible or self._known or self._later):
             return None
         due = [self._made_s + EVERY_S] if self._later else []
-        due += self._barred.next_s(self._behind_s)
+        due += self._ineligible.next_s(self._behind_s)
         due += self._fences.next_s()
         times_s = [why.until_s for why in self._known.values()]
         times_s += [self._ends.passes_s] if self.standing else []

@@ -19,7 +19,7 @@ def test_pods_on_unknown_nodes_change_no_snapshot_and_wake_nobody() -> None:
     """I7: whatever comes and goes in another pool is neither room nor a constraint, and costs no new snapshot."""
     cluster = Cluster()
     cluster.apply_node(node("a", labels={HOSTNAME: "a"}))
-    cluster.take_grown(), cluster.take_stirred(), cluster.take_touched()
+    cluster.take_freed(), cluster.take_pods_changed(), cluster.take_touched()
     before = cluster.snapshot()
     first, second = pod("x", of=shape(1, inter_pod=KEEPS_OFF), labels={"app": "x"}), pod("y")
     for each in (first, second):
@@ -27,7 +27,7 @@ def test_pods_on_unknown_nodes_change_no_snapshot_and_wake_nobody() -> None:
     for each in (first, second):
         cluster.vacate(each, "elsewhere")
     assert cluster.snapshot() is before
-    assert (cluster.take_grown(), cluster.take_stirred(), cluster.take_touched()) == (set(), False, set())
+    assert (cluster.take_freed(), cluster.take_pods_changed(), cluster.take_touched()) == (set(), False, set())
 
 
 def test_pods_of_a_node_count_from_when_it_matches_until_it_stops() -> None:

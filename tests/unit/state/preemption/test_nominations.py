@@ -127,13 +127,13 @@ def test_nobody_is_evicted_whom_the_last_look_finds_needless() -> None:
     assert other.name in world.bound()
 
 
-def test_nothing_is_evicted_of_a_gang_that_has_grown_meanwhile() -> None:
+def test_nothing_is_evicted_of_a_gang_that_has_freed_meanwhile() -> None:
     """V13: a core with a member that is not to be evicted would be halved; it ends instead."""
     world, low, high = full(min_member=2)
     decide(world, high, low)
-    grown = members("low", 3, gpus=0, grace_s=20, min_member=2)[2]
-    world.create(grown)
-    world.update(grown, node_name="a", phase=Phase.RUNNING)
+    freed = members("low", 3, gpus=0, grace_s=20, min_member=2)[2]
+    world.create(freed)
+    world.update(freed, node_name="a", phase=Phase.RUNNING)
     world.settle()
     assert world.evicted() == []
     assert "other members" in world.events("NominationLost")[0][2]
@@ -255,7 +255,7 @@ def test_a_deleted_group_ends_its_nomination_at_once() -> None:
     assert world.bound() == {"low-0": "a", "low-1": "b"}
 
 
-def test_a_smaller_minimum_gives_seats_up() -> None:
+def test_a_smaller_minimum_gives_nominees_up() -> None:
     """V12: with one member less needed, one node is given back and its victim stays."""
     world = DecidedWorld(node("a", 8), node("b", 8))
     lows = world.create(pod("one", gpus=8), pod("two", gpus=8))

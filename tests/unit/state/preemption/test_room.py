@@ -161,7 +161,7 @@ def test_a_nomination_is_looked_at_when_what_it_rests_on_changes() -> None:
     world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
     world.settle()
     (record,) = world.state.preemptions.nominations.all()
-    (there,) = record.seats.values()
+    (there,) = record.nominees.values()
     other = next(name for name in ("a", "b") if name != there.node)
     looks = world.state.preemptions.nominations.looks
     world.create(running(pod("small", gpus=0), other))

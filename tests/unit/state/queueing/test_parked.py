@@ -27,9 +27,13 @@ def test_an_event_costs_a_look_for_each_shape_that_fits() -> None:
     """Q3: not one for each of 10,000 groups, and none for shapes of which nothing fits where room grew."""
     index = parked(10_000, 4)
     index.add("other", (Need(LARGE, 1),), (0,), None)
-    assert index.helped(snapshot([node("a", 3)]), {"a"}, stirred=True) == set()
+    assert index.helped(snapshot([node("a", 3)]), {"a"}, pods_changed=True) == set()
     assert index.looks == 0
-    assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, stirred=True) == {"g00000", "g00001", "g00002"}
+    assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, pods_changed=True) == {
+        "g00000",
+        "g00001",
+        "g00002",
+    }
     assert index.looks == 1
 
 
@@ -40,13 +44,13 @@ def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
     for number, kind in enumerate(kinds):
         index.add(f"g{number:04}", (Need(kind, 4),), (number,), None)
     full, free = snapshot([node("a", 0), node("b", 1)]), snapshot([node("a", 4), node("b", 1)])
-    assert index.helped(full, {"a", "b"}, stirred=True) == set()
+    assert index.helped(full, {"a", "b"}, pods_changed=True) == set()
     assert index.looks == 0
-    assert index.helped(free, {"a"}, stirred=False) == {f"g000{number}" for number in range(4)}
+    assert index.helped(free, {"a"}, pods_changed=False) == {f"g000{number}" for number in range(4)}
     assert index.looks == 4
     index.remove("g0000")
-    assert index.ripe(full) == set()
-    assert not index.is_ripe
+    assert index.next_to_wake(full) == set()
+    assert not index.has_pending
     assert index.looks == 4
 
 
@@ -56,9 +60,9 @@ def test_everybody_whom_room_helps_gets_a_turn() -> None:
     for number in range(1_000):
         index.add(f"g{number:04}", (Need(shape(1, 1_000 + number), 4),), (number,), None)
     free = snapshot([node("a", 8)])
-    steps = [index.helped(free, {"a"}, stirred=False)]
-    while index.is_ripe:
-        steps.append(index.ripe(free))
+    steps = [index.helped(free, {"a"}, pods_changed=False)]
+    while index.has_pending:
+        steps.append(index.next_to_wake(free))
     assert [len(each) for each in steps[:4]] == [4, 8, 16, 32]
     assert [group for step in steps for group in sorted(step)] == [f"g{number:04}" for number in range(1_000)]
 
@@ -82,15 +86,15 @@ def test_a_gang_of_two_shapes_sleeps_until_all_that_it_requires_has_room() -> No
     for number in range(2_000):
         index.add(f"g{number:04}", (Need(SMALL, 3), Need(LARGE, 1)), (number,), None)
     small = [node(f"n{number}", 2) for number in range(10)]
-    assert index.helped(snapshot(small), {"n0"}, stirred=True) == set()
-    assert index.helped(snapshot([*small, node("new", 8)]), {"new"}, stirred=True) >= {"g0000"}
+    assert index.helped(snapshot(small), {"n0"}, pods_changed=True) == set()
+    assert index.helped(snapshot([*small, node("new", 8)]), {"new"}, pods_changed=True) >= {"g0000"}
 
 
 def test_room_of_any_kind_wakes_those_who_only_lack_an_amount() -> None:
     """P4: `minResources` adds up over nodes, also over those on which no pod of the gang fits."""
     index = Parked()
     index.add("g", (Need(SMALL, 0),), (0,), None)
-    assert index.helped(snapshot([node("a", 0), node("b", 1)]), {"a"}, stirred=False) == {"g"}
+    assert index.helped(snapshot([node("a", 0), node("b", 1)]), {"a"}, pods_changed=False) == {"g"}
 
 
 def test_freed_room_wakes_as_many_as_fit_in_order() -> None:
@@ -98,7 +102,7 @@ def test_freed_room_wakes_as_many_as_fit_in_order() -> None:
     index = parked(10_000, 2)
     index.add("needs three", (Need(SMALL, 3),), (-1,), None)
     index.add("needs one", (Need(SMALL, 1),), (99_999,), None)
-    assert index.helped(snapshot([node("a", 8)]), {"a"}, stirred=False) == {
+    assert index.helped(snapshot([node("a", 8)]), {"a"}, pods_changed=False) == {
         "needs three",
         "g00000",
         "g00001",
@@ -129,8 +133,8 @@ def test_a_head_is_woken_only_where_all_that_it_requires_fits() -> None:
     index = Parked()
     index.add("head", (Need(LARGE, 1), Need(SMALL, 2)), (0,), None)
     heads = frozenset({"head"})
-    assert index.helped(snapshot([node("a", 4), node("b", 4)]), {"a"}, stirred=False, heads=heads) == set()
-    assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, stirred=False, heads=heads) == {"head"}
+    assert index.helped(snapshot([node("a", 4), node("b", 4)]), {"a"}, pods_changed=False, heads=heads) == set()
+    assert index.helped(snapshot([node("a", 4), node("b", 8)]), {"a"}, pods_changed=False, heads=heads) == {"head"}
 
 
 def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
@@ -141,10 +145,10 @@ def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
     ):
         index.add(group, (Need(SMALL, 1),), (rank,), None, stay=Stay(run_s))
     now = snapshot([node("a", 3)])
-    assert index.helped(now, {"a"}, stirred=False, heads=frozenset({"g9000"})) == {"first", "g0", "g1", "g9000"}
+    assert index.helped(now, {"a"}, pods_changed=False, heads=frozenset({"g9000"})) == {"first", "g0", "g1", "g9000"}
     assert index.tried("first", in_vain=True, kept_from=(1, Stay(10.0))) == [SMALL]
     assert index.behind({SMALL}, now) == {"short"}
-    assert "g0" in index.helped(now, {"a"}, stirred=False), "more room is another matter"
+    assert "g0" in index.helped(now, {"a"}, pods_changed=False), "more room is another matter"
 
 
 def test_without_attendance_groups_are_only_woken() -> None:
@@ -200,7 +204,7 @@ def test_four_freed_gpus_try_one_gang_of_many() -> None:
 
 @pytest.mark.parametrize("how", ["emptied of a pod", "taken away"])
 def test_a_spread_domain_that_changes_wakes_at_once(how: str) -> None:
-    """Q3: zone b was full and the emptiest, so that zone a was refused; no node that the pod may use has grown."""
+    """Q3: zone b was full and the emptiest, so that zone a was refused; no node that the pod may use was freed."""
     web = {"app": "web"}
     even = Spread(topology_key="zone", max_skew=1, selector=(Requirement("app", "In", ("web",)),))
     of = shape(1, inter_pod=InterPodConstraints(spread=(even,)))
@@ -269,7 +273,7 @@ def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> No
     queue.park("first", (Need(SMALL, 4),), rank=(0,))
     for rank, (group, (count, stay)) in enumerate(others.items(), 1):
         queue.park(group, (Need(SMALL, count),), rank=(rank,), stay=stay)
-    queue.parked.helped(snapshot([node("a", 4)]), {"a"}, stirred=False)
+    queue.parked.helped(snapshot([node("a", 4)]), {"a"}, pods_changed=False)
     queue.parked.tried("first", in_vain=True, kept_from=(4, kept))
     woken: set[str] = set()
     for _ in range(5):

@@ -31,7 +31,7 @@ OF_A_FENCE: Final = frozenset({NotEntitled.REFUSED, NotEntitled.FENCE_OVER})
 REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG}
 
 
-class Bar(NamedTuple):
+class Ineligibility(NamedTuple):
     """Why a group may not be a head, the shapes of its pods that wait, and its place among those that wait."""
 
     why: NotReserved
@@ -40,40 +40,40 @@ class Bar(NamedTuple):
     rank: Rank
 
 
-class Barred:
+class Ineligible:
     """The groups by id. Times are seconds since the epoch (`wall_s`), or monotonic ones (`now_s`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._bars: dict[str, Bar] = {}
+        self._entries: dict[str, Ineligibility] = {}
         self._until_s: list[tuple[float, str]] = []
         self._compared: NodeTable | None = None
         self._compared_s = -math.inf
         self._waits = False
 
     def __len__(self) -> int:
-        return len(self._bars)
+        return len(self._entries)
 
     def __contains__(self, group: str) -> bool:
-        return group in self._bars
+        return group in self._entries
 
     def __getitem__(self, group: str) -> NotReserved:
-        return self._bars[group].why
+        return self._entries[group].why
 
-    def put(self, group: str, bar: Bar) -> None:
+    def put(self, group: str, entry: Ineligibility) -> None:
         """The group may not be a head."""
-        self._bars[group] = bar
-        if bar.why.until_s < math.inf:
-            heappush(self._until_s, (bar.why.until_s, group))
+        self._entries[group] = entry
+        if entry.why.until_s < math.inf:
+            heappush(self._until_s, (entry.why.until_s, group))
 
-    def pop(self, group: str) -> Bar | None:
+    def pop(self, group: str) -> Ineligibility | None:
         """Nothing is known of the group any more."""
-        return self._bars.pop(group, None)
+        return self._entries.pop(group, None)
 
     def changed(self, group: str) -> None:
         """The group is another one: it may be small enough, or old enough, now."""
-        if group in self._bars and self._bars[group].why.why not in OF_A_FENCE:
-            del self._bars[group]
+        if group in self._entries and self._entries[group].why.why not in OF_A_FENCE:
+            del self._entries[group]
 
     def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[str]:
         """The groups whose time has come, and those that a node which changed may help."""
@@ -82,22 +82,22 @@ class Barred:
             found |= self._compare(snapshot, now_s)
         while self._until_s and self._until_s[0][0] <= wall_s:
             found.add(heappop(self._until_s)[1])
-        return found & self._bars.keys()
+        return found & self._entries.keys()
 
     def next_s(self, behind_s: float) -> Iterable[float]:
         """When `over` may have an answer, if nothing else happens, in monotonic seconds; at `behind_s` 0 was 1970."""
-        if self._waits and self._bars:
+        if self._waits and self._entries:
             yield self._compared_s + COMPARED_EVERY_S
         if self._until_s:
             yield self._until_s[0][0] - behind_s
 
     def _compare(self, snapshot: Snapshot, now_s: float) -> set[str]:
-        self._waits = bool(self._bars) and now_s < self._compared_s + COMPARED_EVERY_S
+        self._waits = bool(self._entries) and now_s < self._compared_s + COMPARED_EVERY_S
         if self._waits:
             return set()
         before, self._compared = self._compared, snapshot.table
         offers = self._cluster.take_offers()
-        asked = {each: bar.shapes for each, bar in self._bars.items() if bar.why.why in UNTIL_A_NODE_CHANGES}
+        asked = {each: entry.shapes for each, entry in self._entries.items() if entry.why.why in UNTIL_A_NODE_CHANGES}
         if not asked:
             return set()
         self._compared_s = now_s
@@ -115,8 +115,8 @@ def _helped(
 
     @cache
     def may_help(resources: frozenset[str]) -> Ints:
-        grown = {table.index[name] for name, more in offers.items() if not resources.isdisjoint(more)}
-        return np.array(sorted(changed | grown), dtype=np.int64)
+        freed = {table.index[name] for name, more in offers.items() if not resources.isdisjoint(more)}
+        return np.array(sorted(changed | freed), dtype=np.int64)
 
     return {
         shape

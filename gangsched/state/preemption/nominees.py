@@ -1,0 +1,97 @@
+"""The members that a nomination keeps nodes for, as the group changes (semantics V12).
+
+Law: pure. A pod that replaces a member of the same shape takes over its node; with a smaller minimum, or once a member
+has room of its own, fewer are nominated. A nominee may be vacant for a moment, since controllers need one to replace a
+pod.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from gangsched.model.gang import Gang
+from gangsched.state.groups import GroupRecord, Registry
+from gangsched.state.members import STARTED, Member, State
+from gangsched.state.preemption.nomination import Nominee
+
+WAITS = frozenset({State.PENDING, State.RETRY, State.HELD, State.KEPT})
+VACANT_S = 5.0
+"""How long a nominee may be vacant."""
+
+
+def waiting(group: GroupRecord, registry: Registry) -> dict[str, Member]:
+    """The members of the group that are for us to place, by uid."""
+    members = (member for gang in group.gangs for member in registry.gangs[gang].members.values())
+    return {member.pod.uid: member for member in members if member.state in WAITS}
+
+
+def settled(
+    nominees: Mapping[str, Nominee], group: GroupRecord, registry: Registry, now_s: float
+) -> dict[str, Nominee]:
+    """The nominees as the group is now, by uid; a vacant one keeps the uid of the pod that is gone."""
+    there = waiting(group, registry)
+    kept: dict[str, Nominee] = {}
+    vacated: list[tuple[str, Nominee]] = []
+    for uid, nominee in nominees.items():
+        member = there.get(uid)
+        if member is not None and member.gang == nominee.gang and member.pod.shape is nominee.pod.shape:
+            if not member.node:
+                kept[uid] = Nominee(member.pod, nominee.node, nominee.gang)
+        elif not _has_started(uid, nominee, registry):
+            vacated.append((uid, nominee))
+    for uid, nominee in vacated:
+        heir = next(
+            (m for m in there.values() if m.pod.uid not in {**nominees, **kept} and _may_replace(m, nominee)), None
+        )
+        if heir is not None:
+            kept[heir.pod.uid] = Nominee(heir.pod, nominee.node, nominee.gang)
+        else:
+            kept[uid] = Nominee(
+                nominee.pod, nominee.node, nominee.gang, now_s if nominee.vacant_s is None else nominee.vacant_s
+            )
+    return dict(_needed_of(kept, group, registry))
+
+
+def is_short(nominees: Mapping[str, Nominee], group: GroupRecord, registry: Registry, now_s: float) -> bool:
+    """Whether nominees are missing: the group needs more than it has, or one has been vacant for too long."""
+    if any(nominee.vacant_s is not None and now_s >= nominee.vacant_s + VACANT_S for nominee in nominees.values()):
+        return True
+    have = Counter(nominee.gang for nominee in nominees.values())
+    return any(have[gang_id] < needs(registry.view(gang_id)) for gang_id in group.gangs)
+
+
+def needs(gang: Gang) -> int:
+    """How many more members must have a place: to reach the minimum, or to be whole again (semantics V1)."""
+    if gang.plain:
+        return len(gang.pending) + len(gang.retry)
+    if gang.free_running:
+        least = min(gang.permitted_min, gang.min_member)
+        return max(0, least - gang.bound - gang.succeeded - len(gang.held) - len(gang.kept))
+    return max(0, gang.min_member - gang.counted(0) - len(gang.kept))
+
+
+def _needed_of(
+    nominees: Mapping[str, Nominee], group: GroupRecord, registry: Registry
+) -> Iterator[tuple[str, Nominee]]:
+    """Of each gang as many nominees as it needs, vacant ones last."""
+    for gang_id in group.gangs:
+        own = [(uid, nominee) for uid, nominee in nominees.items() if nominee.gang == gang_id]
+        own.sort(key=lambda each: each[1].vacant_s is not None)
+        yield from own[: needs(registry.view(gang_id))]
+
+
+def _has_started(uid: str, nominee: Nominee, registry: Registry) -> bool:
+    record = registry.gangs.get(nominee.gang)
+    member = record.members.get(uid) if record is not None else None
+    return member is not None and member.state in STARTED
+
+
+def _may_replace(member: Member, nominee: Nominee) -> bool:
+    """Whether the member is to be placed, and others see the same in it."""
+    same = (
+        member.gang == nominee.gang
+        and member.pod.shape is nominee.pod.shape
+        and member.pod.priority == nominee.pod.priority
+    )
+    return same and not member.node
