@@ -2,8 +2,8 @@
 
 `python -m bench.ingest [--pods 50000] [--nodes 5000] [--lines 40000] [--runs 3] [--out FILE.json]`
 
-Law: the lines come from a real API server, and the start is that of the console script under its ServiceAccount; the
-longest stall is the daemon's own metric, measured every 100 ms.
+Invariant: the lines come from a real API server, and the start is that of the console script under its ServiceAccount;
+the longest stall is the daemon's own metric, measured every 100 ms.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `python -m bench.memory [--pods 4000] [--jobs 3000] [--nodes 5000] [--limit-mib 20]`
 
-Law: watch lines go through store, state and planner as in the daemon, without a network. Resident memory is read
+Invariant: watch lines go through store, state and planner as in the daemon, without a network. Resident memory is read
 before and after, each time after a collection, once a few pods of each sort have warmed everything up. It exits with 1
 when more is left than the limit.
 """

@@ -1,7 +1,7 @@
 """Jobs played on a running system: created when they arrive, followed by a watch, deleted once they have finished.
 
-Law: only the scheduler decides when a job starts; this module creates and deletes, and the fake kubelets end the pods.
-All times are those of watch events. A stall ends the replay with a list of unfinished jobs.
+Invariant: only the scheduler decides when a job starts; this module creates and deletes, and the fake kubelets end the
+pods. All times are those of watch events. A stall ends the replay with a list of unfinished jobs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The seven scenes, in their order; each leaves the cluster as the next one needs it.
 
-Law: a scene says what it applies, checks the effect, and says why. It never sleeps.
+Invariant: a scene says what it applies, checks the effect, and says why. It never sleeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The output: narration line by line, and on a terminal a live view of nodes and gangs below it.
 
-Law: the view is drawn from the last watch events, never from what the demo expects. Without a terminal, the narration
-is plain lines and there is no view.
+Invariant: the view is drawn from the last watch events, never from what the demo expects. Without a terminal, the
+narration is plain lines and there is no view.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The stage of the demo: a control plane with fake nodes, gangsched, and methods to apply, wait and claim.
 
-Law: every wait is for a watch event, with a deadline; a claim that does not come true in time raises `FalseClaimError`,
-and so does any breach of the two promises (see `control_plane.checks`) in the whole demo.
+Invariant: every wait is for a watch event, with a deadline; a claim that does not come true in time raises
+`FalseClaimError`, and so does any breach of the two promises (see `control_plane.checks`) in the whole demo.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Start-up: settings in, an exit code out. Reading begins while the deciding packages are still being imported.
 
-Law: besides `kube` nothing large is imported here, because start-up time counts: after a crash nothing is scheduled
-until it is over, and half of it is imports (docs/performance.md). The daemon itself is `gangsched.daemon`, imported in
-a thread while the API server answers the first lists.
+Invariant: besides `kube` nothing large is imported here, because start-up time counts: after a crash nothing is
+scheduled until it is over, and half of it is imports (docs/performance.md). The daemon itself is `gangsched.daemon`,
+imported in a thread while the API server answers the first lists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The command line: flags in, exit code out.
 
-Law: an error that the administrator can correct ends with one sentence on stderr and code 2, never a traceback; a bug
-ends with a traceback in the log and code 1; ctrl-C is quiet, 130. Not done here: to read files or talk to a cluster
+Invariant: an error that the administrator can correct ends with one sentence on stderr and code 2, never a traceback; a
+bug ends with a traceback in the log and code 1; ctrl-C is quiet, 130. Not done here: to read files or talk to a cluster
 (`settings` and `app` do), or to import what the command does not need.
 """
 

@@ -1,8 +1,8 @@
 """The composition root: settings and informers in, a running daemon out, and its orderly end.
 
-Law: every part is made and wired here and nowhere else. If any part ends with an error the daemon ends, and a restart
-recovers from the API objects alone (decision 5). On SIGTERM: stop planning, finish the binds in flight, tell what is
-waiting to be told, leave.
+Invariant: every part is made and wired here and nowhere else. If any part ends with an error the daemon ends, and a
+restart recovers from the API objects alone (decision 5). On SIGTERM: stop planning, finish the binds in flight, tell
+what is waiting to be told, leave.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What is free in the heap goes back to the system: the C library's, one for all threads, and Python's own.
 
-Law: glibc gives back by itself only what is free at the end of its heap. Buffers of TLS connections, bodies and arrays
-come and go between objects that stay, each time on other pages, so that resident memory would grow for an hour although
-no more is in use. Cycles that libraries leave would, too: kopf's view of a PodGroup is one, of 33 objects for each line
-of a watch, and Python looks for cycles only once there are 30,000 objects more. So would tuples that were freed, for
-Python keeps them for the next ones. What it does *not* do: free what is in use.
+Invariant: glibc gives back by itself only what is free at the end of its heap. Buffers of TLS connections, bodies and
+arrays come and go between objects that stay, each time on other pages, so that resident memory would grow for an hour
+although no more is in use. Cycles that libraries leave would, too: kopf's view of a PodGroup is one, of 33 objects for
+each line of a watch, and Python looks for cycles only once there are 30,000 objects more. So would tuples that were
+freed, for Python keeps them for the next ones. What it does *not* do: free what is in use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The loop: messages in, a plan, actions out, outcomes back in.
 
-Law: one task owns the state; it applies, plans and commits without an await in between, so a plan is committed on
+Invariant: one task owns the state; it applies, plans and commits without an await in between, so a plan is committed on
 exactly the state it was made from. While another instance leads, messages are applied and nothing is decided, so that
 the state is ready for the moment when this one does. The loop knows Protocols, never `kube`; time comes from its clock.
 """

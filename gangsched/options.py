@@ -1,8 +1,8 @@
 """Settings on the command line: an option for each, and what is in effect as text.
 
-Law: an option is made from the field of `Settings` and adds nothing of its own. Its value is a text that `settings`
-reads and judges, as it does those of the environment. No setting is a secret: credentials are in the kubeconfig, of
-which only the path is known here.
+Invariant: an option is made from the field of `Settings` and adds nothing of its own. Its value is a text that
+`settings` reads and judges, as it does those of the environment. No setting is a secret: credentials are in the
+kubeconfig, of which only the path is known here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What of the settings decides: the same for the daemon and for a simulation.
 
-Law: whoever plans takes these from here, so that a simulation cannot differ from the daemon by forgetting a setting.
+Invariant: whoever plans takes these from here, so that a simulation cannot differ from the daemon by forgetting a
+setting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The composition root of the API of gangs: what `visibility` asks of `kube` and of the settings.
 
-Law: as in `daemon`, which imports this only where the API is on.
+Invariant: as in `daemon`, which imports this only where the API is on.
 """
 
 from __future__ import annotations

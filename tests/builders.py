@@ -1,7 +1,7 @@
 """Builders of nodes, pods, gangs and groups, for tests and for the benchmarks that call `core` directly.
 
-Law: a builder makes a value of `gangsched.model` and fills in what its caller does not care about. Pods made with the
-same amounts share one `Shape`, as the decoder makes them. JSON objects of the API have builders of their own, in
+Invariant: a builder makes a value of `gangsched.model` and fills in what its caller does not care about. Pods made with
+the same amounts share one `Shape`, as the decoder makes them. JSON objects of the API have builders of their own, in
 `control_plane.objects`.
 """
 

@@ -1,7 +1,7 @@
 """Pictures of terminals for the README, made from examples of the manual: `make docs-pictures` writes them.
 
-Law: nothing is drawn that the manual does not show, and tests run its examples; `test_docs_pictures` checks that the
-pictures are those of the examples.
+Invariant: nothing is drawn that the manual does not show, and tests run its examples; `test_docs_pictures` checks that
+the pictures are those of the examples.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tables of the manual that are made from the code: `make docs-tables` writes them, `test_docs_tables` checks.
 
-Law: a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, or comments of YAML that say the same;
-nothing between these is written by hand. What a row says is said in the code: descriptions of settings, the HELP of
-metrics.
+Invariant: a table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, or comments of YAML that say the
+same; nothing between these is written by hand. What a row says is said in the code: descriptions of settings, the HELP
+of metrics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What is made from the manifests: install.yaml, and the files of the chart. `make packages` writes, tests check.
 
-Law: nothing of what is made is edited by hand. manifests/install.yaml is what kustomize makes of manifests/. The chart
-has copies of the manifests that it does not template, and the schema of its value `settings` is that of `Settings`.
+Invariant: nothing of what is made is edited by hand. manifests/install.yaml is what kustomize makes of manifests/. The
+chart has copies of the manifests that it does not template, and the schema of its value `settings` is that of
+`Settings`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Small random clusters on which work runs, and an exhaustive answer to whom a group should preempt.
 
-Law: the answer is made from the rules alone (V3 to V8) and from plain numbers, with nothing of `core.preemption`: every
-set of pods is tried, and every way to place the members. `seed` names a case for ever.
+Invariant: the answer is made from the rules alone (V3 to V8) and from plain numbers, with nothing of `core.preemption`:
+every set of pods is tried, and every way to place the members. `seed` names a case for ever.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python -m tests.release check v0.1.0
     python -m tests.release files ghcr.io/owner/gangsched@sha256:…
 
-Law: a file of a release names no image by tag. It ends with 2 and one sentence where something does not fit. Nothing is
-pushed here.
+Invariant: a file of a release names no image by tag. It ends with 2 and one sentence where something does not fit.
+Nothing is pushed here.
 """
 
 from __future__ import annotations

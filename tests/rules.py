@@ -1,7 +1,7 @@
 """`python -m tests.rules`: which tests prove which rule of the semantics.
 
-Law: a test proves the rules that its docstring cites (`"P1, B1: …"`, `"R1 to R3: …"`), a scenario those in its `rules`.
-Nothing is imported but read, so the table is the same wherever tests can be run.
+Invariant: a test proves the rules that its docstring cites (`"P1, B1: …"`, `"R1 to R3: …"`), a scenario those in its
+`rules`. Nothing is imported but read, so the table is the same wherever tests can be run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A cluster on which work runs, as a plan sees it: its snapshot, and what preemption is told of it.
 
-Law: pods are put on nodes by name and gangs are declared by their minimum; what follows from that is filled in.
+Invariant: pods are put on nodes by name and gangs are declared by their minimum; what follows from that is filled in.
 """
 
 from __future__ import annotations

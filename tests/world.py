@@ -1,8 +1,8 @@
 """A simulation around `SchedulingState`: the API server's pods, a virtual clock, answers to binds.
 
-Law: its turns are those of the daemon's loop (`gangsched.turn`), and it does what the API server does with the actions
-(bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when. Evicted
-pods are gone after their grace period.
+Invariant: its turns are those of the daemon's loop (`gangsched.turn`), and it does what the API server does with the
+actions (bindings, conditions, the timeout annotation). A test decides how binds end (`fate`) and when. Evicted pods are
+gone after their grace period.
 """
 
 from __future__ import annotations

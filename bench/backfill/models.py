@@ -1,7 +1,7 @@
 """Throw-away models of queueing policies, to compare the real planner with: FIFO, skipping, EASY.
 
-Law: they count whole GPUs on alike nodes and nothing else. A job above a node's GPUs takes whole nodes and a rest, all
-at once; a pod goes where the fewest GPUs are left over, the first such node. Nothing that runs is ever moved.
+Invariant: they count whole GPUs on alike nodes and nothing else. A job above a node's GPUs takes whole nodes and a
+rest, all at once; a pod goes where the fewest GPUs are left over, the first such node. Nothing that runs is ever moved.
 
 - FIFO: nobody passes the oldest job.
 - Skipping: whoever fits starts, the oldest first.

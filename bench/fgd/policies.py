@@ -1,7 +1,7 @@
 """Where a pod goes: best-fit and FGD as the paper describes them, and gangsched's own scoring.
 
-Law: a policy only chooses among the nodes (and devices) that `Cluster.fits` leaves; it never refuses a pod that fits.
-Ties go to the first node and device.
+Invariant: a policy only chooses among the nodes (and devices) that `Cluster.fits` leaves; it never refuses a pod that
+fits. Ties go to the first node and device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """openb's nodes and pod lists as columns, and the sequence of arrivals that one run plays.
 
-Law: the same seed gives the same arrivals to every policy. Amounts are milli-CPU, MiB and thousandths of a GPU; a pod
-asks for a part of one device (`milli` < 1000) or for whole ones.
+Invariant: the same seed gives the same arrivals to every policy. Amounts are milli-CPU, MiB and thousandths of a GPU; a
+pod asks for a part of one device (`milli` < 1000) or for whole ones.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """A model of kube-scheduler with its own preemption: plain pods, one at a time, victims on one node.
 
-Law: as in kube-scheduler's DefaultPreemption without PodDisruptionBudgets. Pods of the highest priority come first,
-then those that have waited longest. On each node all of lower priority go, and come back dearest first while there is
-room; the node is taken whose victims have the lowest highest priority, then the least sum of priorities, then are the
-fewest, then started latest. Nominations of equal and higher priority take room. Nodes are scored by how few pods they
-have.
+Invariant: as in kube-scheduler's DefaultPreemption without PodDisruptionBudgets. Pods of the highest priority come
+first, then those that have waited longest. On each node all of lower priority go, and come back dearest first while
+there is room; the node is taken whose victims have the lowest highest priority, then the least sum of priorities, then
+are the fewest, then started latest. Nominations of equal and higher priority take room. Nodes are scored by how few
+pods they have.
 """
 
 from __future__ import annotations

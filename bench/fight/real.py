@@ -1,7 +1,8 @@
 """The load on a control plane with kwok, under gangsched or under kube-scheduler.
 
-Law: figures come from a watch of our own. A pod is evicted when it is being deleted and carries DisruptionTarget, which
-both schedulers write. Kubelets are kwok's, no PodDisruptionBudget is in the way, and victims take 0 to 4 s to end.
+Invariant: figures come from a watch of our own. A pod is evicted when it is being deleted and carries DisruptionTarget,
+which both schedulers write. Kubelets are kwok's, no PodDisruptionBudget is in the way, and victims take 0 to 4 s to
+end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The load on a virtual clock: the real state and the real plans of gangsched, or a model of kube-scheduler.
 
-Law: binds and evictions are answered at once, victims are gone after their grace period, and controllers recreate a pod
-20 ms after it is gone. What a control plane costs is left out for both.
+Invariant: binds and evictions are answered at once, victims are gone after their grace period, and controllers recreate
+a pod 20 ms after it is gone. What a control plane costs is left out for both.
 """
 
 from __future__ import annotations

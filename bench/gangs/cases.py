@@ -1,6 +1,6 @@
 """The cases: which cluster, which pods, in which order, and which contenders.
 
-Law: data and builders only. A case is the same for every contender; only the API objects of a gang differ.
+Invariant: data and builders only. A case is the same for every contender; only the API objects of a gang differ.
 """
 
 from __future__ import annotations

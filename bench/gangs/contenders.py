@@ -1,7 +1,7 @@
 """The contenders: gangsched, kube-scheduler with and without its native gangs, and a binder that schedules nothing.
 
-Law: each measurement starts its own process. gangsched runs as its console script with a token of its ServiceAccount;
-kube-scheduler with no limit on its requests.
+Invariant: each measurement starts its own process. gangsched runs as its console script with a token of its
+ServiceAccount; kube-scheduler with no limit on its requests.
 """
 
 from __future__ import annotations

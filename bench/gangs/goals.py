@@ -1,7 +1,7 @@
 """The goals of the figures, and whether they are met.
 
-Law: a goal is a figure, or the ratio of two figures of the same run, with its bound; without a figure it is neither met
-nor missed. Nothing is rounded before the comparison.
+Invariant: a goal is a figure, or the ratio of two figures of the same run, with its bound; without a figure it is
+neither met nor missed. Nothing is rounded before the comparison.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A light HTTP/1.1 client: prebuilt bytes out, status and body back, one request at a time per connection.
 
-Law: it parses only what separates one answer from the next, so that the load costs little CPU; an answer in an
+Invariant: it parses only what separates one answer from the next, so that the load costs little CPU; an answer in an
 unexpected form ends the benchmark. It never repeats a request.
 """
 

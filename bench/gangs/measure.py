@@ -1,6 +1,6 @@
 """One measurement: one case, one contender, one control plane.
 
-Law: only the case's own work is timed; nodes, PodGroups and waiting gangs exist before the clock starts. After it
+Invariant: only the case's own work is timed; nodes, PodGroups and waiting gangs exist before the clock starts. After it
 stops, no node may be over-committed: a scheduler that does so has no figure.
 """
 

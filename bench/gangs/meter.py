@@ -1,7 +1,7 @@
 """The meter: when each pod was created and bound, and to which node, as seen by a client of the API server.
 
-Law: a pod is bound when a watch of bound pods shows it, created when its creation was answered; all times are monotonic
-seconds. The watch resumes where the server closed it; if it cannot (410), the measurement is void.
+Invariant: a pod is bound when a watch of bound pods shows it, created when its creation was answered; all times are
+monotonic seconds. The watch resumes where the server closed it; if it cannot (410), the measurement is void.
 """
 
 from __future__ import annotations

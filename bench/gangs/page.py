@@ -1,7 +1,7 @@
 """`python -m bench.gangs.page`: put the figures of `docs/performance/` into `docs/performance.md`.
 
-Law: the text between the two comments is made from the JSON files, and so is the whole of `cases.md` beside them, which
-has every figure of every case. A case that was not measured has no row, and is named. The plots need matplotlib
+Invariant: the text between the two comments is made from the JSON files, and so is the whole of `cases.md` beside them,
+which has every figure of every case. A case that was not measured has no row, and is named. The plots need matplotlib
 (dependency group `bench`).
 """
 

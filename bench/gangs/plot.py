@@ -1,6 +1,6 @@
 """The plot: pods per second of every contender, a panel for each case.
 
-Law: drawn from the medians of the JSON, with each measurement as a dot on its bar; needs matplotlib.
+Invariant: drawn from the medians of the JSON, with each measurement as a dot on its bar; needs matplotlib.
 """
 
 from __future__ import annotations

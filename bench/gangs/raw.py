@@ -2,7 +2,7 @@
 
     python -m bench.gangs.raw URL CA CERT KEY < lines of "pod node"
 
-Law: no watch, no state, no checks, no Events; all requests are built before the first is sent.
+Invariant: no watch, no state, no checks, no Events; all requests are built before the first is sent.
 """
 
 from __future__ import annotations

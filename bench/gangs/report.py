@@ -1,6 +1,6 @@
 """What was measured, for people and for machines: medians, ratios, JSON, a table.
 
-Law: the JSON holds every measurement and the machine; whatever is printed is made from it. Medians are of whole
+Invariant: the JSON holds every measurement and the machine; whatever is printed is made from it. Medians are of whole
 measurements: one figure of a median line may come from another run than the next.
 """
 

@@ -1,6 +1,6 @@
 """The figures of one measurement, and how waits become figures.
 
-Law: data only; nothing is rounded before it is written.
+Invariant: data only; nothing is rounded before it is written.
 """
 
 from __future__ import annotations

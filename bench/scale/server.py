@@ -2,9 +2,9 @@
 
 `python -m bench.scale.server --port 8001 --nodes 15000 --pods 150000`
 
-Law: objects have the fields and the size that a real API server gives them, and are made when they are asked for; it
-stores nothing but the number of binds. `POST /bench/...` makes events: `heartbeats`, `pods`, `gang`. What it does *not*
-do: validate, store, or show what was written.
+Invariant: objects have the fields and the size that a real API server gives them, and are made when they are asked for;
+it stores nothing but the number of binds. `POST /bench/...` makes events: `heartbeats`, `pods`, `gang`. What it does
+*not* do: validate, store, or show what was written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether the daemon knows exactly what the API server lists.
 
-Law: the daemon is asked by its own pages, the API server by LIST; nothing of gangsched's code takes part.
+Invariant: the daemon is asked by its own pages, the API server by LIST; nothing of gangsched's code takes part.
 """
 
 from __future__ import annotations

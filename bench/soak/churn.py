@@ -1,6 +1,6 @@
 """The churn: batches of gangs of every kind, created at a steady rate and deleted some seconds later.
 
-Law: the kinds, sizes and times follow from the seed; what the scheduler does with them changes nothing. Pods are
+Invariant: the kinds, sizes and times follow from the seed; what the scheduler does with them changes nothing. Pods are
 deleted by the batch, which is all that its namespace has, in one request for each kind, so that making the load costs
 little. The last batches stay, for the comparison at the end.
 """

@@ -1,7 +1,7 @@
 """The waves: what fills the cluster, what preempts it, and what others have published for the same.
 
-Law: a case says nothing about a scheduler. Low pods are there before the clock starts; a victim is created anew as soon
-as it is gone.
+Invariant: a case says nothing about a scheduler. Low pods are there before the clock starts; a victim is created anew
+as soon as it is gone.
 """
 
 from __future__ import annotations

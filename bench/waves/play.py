@@ -1,7 +1,7 @@
 """One wave on a control plane with kwok, under one scheduler.
 
-Law: figures come from a watch of our own and from the scheduler's process. The clock starts with the first high pod and
-stops with the last that is bound. Controllers recreate every low pod that is gone, at once.
+Invariant: figures come from a watch of our own and from the scheduler's process. The clock starts with the first high
+pod and stops with the last that is bound. Controllers recreate every low pod that is gone, at once.
 """
 
 from __future__ import annotations

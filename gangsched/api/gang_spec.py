@@ -1,7 +1,7 @@
 """What a gang is, from what its pods and its PodGroup say (semantics I2, I3).
 
-Law: `gang_spec` never raises, for any text in any key; each value comes with its source, and each text that was not
-taken as written becomes a `Problem` (E4). The order in which pods are given does not matter. Whether several gangs
+Invariant: `gang_spec` never raises, for any text in any key; each value comes with its source, and each text that was
+not taken as written becomes a `Problem` (E4). The order in which pods are given does not matter. Whether several gangs
 agree to be one group (I4) is *not* decided here: that takes all of them.
 """
 

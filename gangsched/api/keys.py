@@ -1,6 +1,6 @@
 """Every label and annotation key that makes a gang, per era, in one table (semantics I2, I3).
 
-Law: a key is spelled here and nowhere else. An identity key counts only in the place its era defined (label or
+Invariant: a key is spelled here and nowhere else. An identity key counts only in the place its era defined (label or
 annotation); a value key counts in both, and the annotation wins, since labels cannot hold every value. What a key's
 value *means* is not known here (see `gang_spec`).
 """

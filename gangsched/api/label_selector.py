@@ -2,8 +2,8 @@
 
 `pool=a`, `pool!=a`, `pool in (a, b)`, `pool notin (a)`, `pool` and `!pool`; with commas between, all must hold.
 
-Law: a text is a selector that the API server takes too, or raises `BadValue` with what is wrong. Nothing is matched
-here: the API server does that (`labelSelector`).
+Invariant: a text is a selector that the API server takes too, or raises `BadValue` with what is wrong. Nothing is
+matched here: the API server does that (`labelSelector`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PodGroup objects: their spec as read, their status as written, for every API group that has one (semantics E3, E4).
 
-Law: a PodGroup with a name and a uid is always readable; a spec value that is not understood is left out and told in a
-sentence, whatever the CRD of this cluster lets through. Nothing here writes, and nothing here knows the time.
+Invariant: a PodGroup with a name and a uid is always readable; a spec value that is not understood is left out and told
+in a sentence, whatever the CRD of this cluster lets through. Nothing here writes, and nothing here knows the time.
 """
 
 from __future__ import annotations

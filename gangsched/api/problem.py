@@ -1,6 +1,6 @@
 """The message about a bad value (semantics E4): key, value, why it is bad, and its replacement, in one sentence.
 
-Law: a problem is a value, not an exception, and its text fits an Event: bounded in length, printable.
+Invariant: a problem is a value, not an exception, and its text fits an Event: bounded in length, printable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long a pod is expected to run, from what its owner states (semantics H1).
 
-Law: the first statement that is valid counts; each one before it that is not becomes a `Problem` (E4). The deadline
-that the kubelet enforces caps it, or stands alone. Nothing valid is `math.inf`: unknown. Whether a statement is true is
-not known here (H2, H11).
+Invariant: the first statement that is valid counts; each one before it that is not becomes a `Problem` (E4). The
+deadline that the kubelet enforces caps it, or stands alone. Nothing valid is `math.inf`: unknown. Whether a statement
+is true is not known here (H2, H11).
 """
 
 from __future__ import annotations

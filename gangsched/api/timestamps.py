@@ -1,6 +1,6 @@
 """Times as the API writes them: RFC 3339 in UTC, from and to whole seconds since the epoch.
 
-Law: pure arithmetic on the Gregorian calendar; nothing here knows the present.
+Invariant: pure arithmetic on the Gregorian calendar; nothing here knows the present.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The grammars of what users write in annotations: counts, Go durations, lists of gangs (semantics I3).
 
-Law: a text is a value of its grammar or raises `BadValue`. The replacement of a bad value is not known here (see
+Invariant: a text is a value of its grammar or raises `BadValue`. The replacement of a bad value is not known here (see
 `gang_spec`).
 """
 

@@ -1,7 +1,7 @@
 """The cycle: `plan`, one look at the queue.
 
-Law: groups are looked at in queue order and a refused group never stops one behind it (semantics Q4); each sees the
-room that those before it left. The result depends on nothing but the arguments. The steps, numbered where they are:
+Invariant: groups are looked at in queue order and a refused group never stops one behind it (semantics Q4); each sees
+the room that those before it left. The result depends on nothing but the arguments. The steps, numbered where they are:
 
 1. QueueSort: order the groups. 2. End what cannot go on: holds that timed out, lost their node, or may not be held. 3.
 PreFilter: members (P1, P2), then arithmetic (P4). 4. A round for the gangs that need a minimum: Filter, Score, Reserve

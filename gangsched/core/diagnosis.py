@@ -1,7 +1,8 @@
 """Diagnosis: the amounts that a refusal names, beside kube-scheduler's counts of nodes (semantics E1).
 
-Law: it reads and never reserves. That pods never fit is said only where sums prove it: the nodes that they may use do
-not take them even when nothing runs there. It looks at requests only, not at other pods, ports, volumes or domains.
+Invariant: it reads and never reserves. That pods never fit is said only where sums prove it: the nodes that they may
+use do not take them even when nothing runs there. It looks at requests only, not at other pods, ports, volumes or
+domains.
 """
 
 from __future__ import annotations

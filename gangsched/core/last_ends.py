@@ -1,7 +1,7 @@
 """The last expected end on each node, so that pods that end together leave whole nodes behind (semantics H10).
 
-Law: it says only where a group of known run time would keep a node busy for longer than those that run there; nobody is
-asked before such a group is placed. It prefers among nodes that are equal otherwise, and refuses none.
+Invariant: it says only where a group of known run time would keep a node busy for longer than those that run there;
+nobody is asked before such a group is placed. It prefers among nodes that are equal otherwise, and refuses none.
 """
 
 from __future__ import annotations

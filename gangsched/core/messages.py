@@ -1,8 +1,8 @@
 """Every message of a decision to users, in one place.
 
-Law: `Refusal.message` names the gang, the culprit and what no waiting changes; counts that move are in `Refusal.now`.
-Refusals by Filter are worded, counted and sorted as kube-scheduler does it. A sentence ends without a full stop where
-more may follow.
+Invariant: `Refusal.message` names the gang, the culprit and what no waiting changes; counts that move are in
+`Refusal.now`. Refusals by Filter are worded, counted and sorted as kube-scheduler does it. A sentence ends without a
+full stop where more may follow.
 """
 
 from __future__ import annotations

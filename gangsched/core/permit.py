@@ -1,7 +1,7 @@
 """Permit: may everything that found a node be bound now?
 
-Law: a group is permitted when each of its gangs has what it needs, and then all placed and held members go together
-(semantics B1). Nothing ever waits inside Permit; a group that is not permitted is refused or holds.
+Invariant: a group is permitted when each of its gangs has what it needs, and then all placed and held members go
+together (semantics B1). Nothing ever waits inside Permit; a group that is not permitted is refused or holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Turns: which group is next in a plan, and how much work it may take (semantics Q4, decision 47).
 
-Law: a plan does `most` units of work for groups and a little more. A group that does not fit into what is left is taken
-back whole and left to the next plan, which is told how far it came. While one is unfinished others have half of each
-plan and it has the other half, so that neither keeps the other waiting. One that comes no further is given up.
+Invariant: a plan does `most` units of work for groups and a little more. A group that does not fit into what is left is
+taken back whole and left to the next plan, which is told how far it came. While one is unfinished others have half of
+each plan and it has the other half, so that neither keeps the other waiting. One that comes no further is given up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """PostFilter: end a deadlock of holds by letting lower-ranked groups yield (semantics D1).
 
-Law: the order of `queue_sort.group_key` is total and a group yields only to one before it, so the first holding group
-never yields and every deadlock ends with some group permitted. Nothing is released unless a group is permitted by it.
+Invariant: the order of `queue_sort.group_key` is total and a group yields only to one before it, so the first holding
+group never yields and every deadlock ends with some group permitted. Nothing is released unless a group is permitted by
+it.
 """
 
 from __future__ import annotations

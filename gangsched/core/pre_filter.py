@@ -1,7 +1,7 @@
 """PreFilter: refusals that need no look at single nodes.
 
-Law: nothing is reserved and no round is consumed here. `refusals` asks about the members (P1, P2, I4), `arithmetic`
-whether the cluster can hold enough of them at all (P4); both leave the ledger as they found it.
+Invariant: nothing is reserved and no round is consumed here. `refusals` asks about the members (P1, P2, I4),
+`arithmetic` whether the cluster can hold enough of them at all (P4); both leave the ledger as they found it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress: how far several plans have come with one group that takes more work than one plan may do.
 
-Law: it is what a plan would find again by itself, so that forgetting it costs work and nothing else. Members that had a
-node get it again only where it still takes them; why others found none is taken from the plan that looked.
+Invariant: it is what a plan would find again by itself, so that forgetting it costs work and nothing else. Members that
+had a node get it again only where it still takes them; why others found none is taken from the plan that looked.
 """
 
 from __future__ import annotations

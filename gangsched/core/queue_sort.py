@@ -1,6 +1,6 @@
 """QueueSort: the order of groups and members.
 
-Law: the order is total and depends on nothing but the groups themselves (semantics Q1, Q2, Q5, H9).
+Invariant: the order is total and depends on nothing but the groups themselves (semantics Q1, Q2, Q5, H9).
 """
 
 from __future__ import annotations

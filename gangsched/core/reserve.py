@@ -1,8 +1,8 @@
 """Reserve and Unreserve: the ledger that one plan works on.
 
-Law: a ledger starts as the snapshot's free room and every change is journalled, so that a rollback restores exactly
-what was there, pods and storage (`occupancy`) included. It never touches the snapshot. Room per (shape, node) is
-remembered and brought up to date only on the nodes that changed since it was last asked for.
+Invariant: a ledger starts as the snapshot's free room and every change is journalled, so that a rollback restores
+exactly what was there, pods and storage (`occupancy`) included. It never touches the snapshot. Room per (shape, node)
+is remembered and brought up to date only on the nodes that changed since it was last asked for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rounds: one pass over a group's pending members (semantics R1-R3).
 
-Law: a round tries each pending member at most once, closes in the plan that opened it, and leaves the ledger with what
-it placed (permitted, holding) or exactly as found (refused). It never waits for a pod that is not there.
+Invariant: a round tries each pending member at most once, closes in the plan that opened it, and leaves the ledger with
+what it placed (permitted, holding) or exactly as found (refused). It never waits for a pod that is not there.
 """
 
 from __future__ import annotations

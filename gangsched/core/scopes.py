@@ -1,8 +1,8 @@
 """Scopes: on which part of the cluster a gang is tried, and in which order (the GPU policy).
 
-Law: what a gang requires (`PlacementConstraints`) holds for every scope it is tried in; what is only preferred is tried
-first and given up as soon as it would leave a member out. The strictest constraint of any gang holds for its whole
-group. A group that asks for no accelerator and requires nothing is tried once, on all nodes.
+Invariant: what a gang requires (`PlacementConstraints`) holds for every scope it is tried in; what is only preferred is
+tried first and given up as soon as it would leave a member out. The strictest constraint of any gang holds for its
+whole group. A group that asks for no accelerator and requires nothing is tried once, on all nodes.
 
 Preferred is one GPU product and then the closest topology domain: the domain that already has members, then the one
 whose nodes suit the pods' own soft preferences, then the one with the least room that is enough, so that large domains

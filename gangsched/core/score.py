@@ -1,7 +1,7 @@
 """Score: which of the feasible nodes a run of identical pods gets.
 
-Law: `RULES` are applied in this order, each only among the equals of those before, and ties end on node names. The
-rules up to `fewest_nodes` split the nodes into tiers, best first; the others choose within one tier.
+Invariant: `RULES` are applied in this order, each only among the equals of those before, and ties end on node names.
+The rules up to `fewest_nodes` split the nodes into tiers, best first; the others choose within one tier.
 
 1. `soft_preferences`: fewest untolerated PreferNoSchedule taints, highest preferred affinity;
 2. `accelerators_left_alone`: pods that ask for no accelerator go to nodes without one, where they can;

@@ -1,10 +1,10 @@
 """Search: find nodes for a Strict group of several shapes where the usual order of placing found none (semantics R2).
 
-Law: what is found is reserved and is enough for every gang; what is not found leaves the ledger exactly as it was.
-Arithmetic ends hopeless cases; then a few other orders are tried, and then an exact search. The work is bounded by
-count, never by clock: `STEPS` counts of pods tried on nodes, for groups that need at most `PODS` members.
-Within the bound the exact search finds a placement if there is one, as far as node resources and per-node filters go.
-It does *not* look for the best placement, nor at shapes whose members see each other; those get the other orders only.
+Invariant: what is found is reserved and is enough for every gang; what is not found leaves the ledger exactly as it
+was. Arithmetic ends hopeless cases; then a few other orders are tried, and then an exact search. The work is bounded by
+count, never by clock: `STEPS` counts of pods tried on nodes, for groups that need at most `PODS` members. Within the
+bound the exact search finds a placement if there is one, as far as node resources and per-node filters go. It does
+*not* look for the best placement, nor at shapes whose members see each other; those get the other orders only.
 
 The exact search fills one node at a time. It rests on three observations: identical pods are interchangeable, so a node
 gets a *pattern* (how many of each item); a pattern that leaves room for one more pod is never better than one that

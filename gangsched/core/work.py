@@ -1,8 +1,8 @@
 """Work: how much one plan may do, counted where it is done (decision 47).
 
-Law: a unit is about a microsecond of one core and is charged by what is about to be looked at: pods, nodes, terms. The
-same plan charges the same units on every machine, so that no decision depends on a clock. Whoever charges may be
-interrupted by `OutOfWork`, and so charges before anything is changed or undoes it.
+Invariant: a unit is about a microsecond of one core and is charged by what is about to be looked at: pods, nodes,
+terms. The same plan charges the same units on every machine, so that no decision depends on a clock. Whoever charges
+may be interrupted by `OutOfWork`, and so charges before anything is changed or undoes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Background: blocking work, such as an import, in a thread that nobody waits for when the process ends.
 
-Law: asyncio's own threads are joined at the end of the loop and of the interpreter, so that a process which is told to
-stop would first finish its imports, seconds on a busy machine.
+Invariant: asyncio's own threads are joined at the end of the loop and of the interpreter, so that a process which is
+told to stop would first finish its imports, seconds on a busy machine.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Ports: the API server, the sink of messages, and the clock.
 
-Law: types only. The defaults a daemon uses are named here once, so that every class of the package takes the same.
+Invariant: types only. The defaults a daemon uses are named here once, so that every class of the package takes the
+same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Wait for an event with a time limit, on the clock of `sleep`.
 
-Law: `asyncio.timeout` and `wait_for` know only the loop's clock; a simulator's sleep ends when the simulator says so.
+Invariant: `asyncio.timeout` and `wait_for` know only the loop's clock; a simulator's sleep ends when the simulator says
+so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`kubectl_complete-gangsched`: what kubectl asks for the words that may follow `kubectl gangsched …`.
 
-Law: typer finds the candidates, as for the shell's own completion of `kubectl-gangsched`; here they are only told as
-cobra has it: one a line, then `:` and a directive. It asks no cluster and never fails.
+Invariant: typer finds the candidates, as for the shell's own completion of `kubectl-gangsched`; here they are only told
+as cobra has it: one a line, then `:` and a directive. It asks no cluster and never fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A gang as its pods, its PodGroup and their Events tell of it, for clusters that do not serve the gangs API.
 
-Law: what the scheduler writes for users is read back as written (docs/semantics.md, E1-E3); who may list pods in their
-namespace needs no other right. PodGroups and Events that may not be read are left out.
+Invariant: what the scheduler writes for users is read back as written (docs/semantics.md, E1-E3); who may list pods in
+their namespace needs no other right. PodGroups and Events that may not be read are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`map`: nodes and who uses their accelerators, one character for each.
 
-Law: it shows what pods request on nodes, as schedulers count it, and not what they do with it. It needs the right to
-list nodes and the pods of all namespaces. Capacity of nodes that take no new pods is shown, and does not count as free.
+Invariant: it shows what pods request on nodes, as schedulers count it, and not what they do with it. It needs the right
+to list nodes and the pods of all namespaces. Capacity of nodes that take no new pods is shown, and does not count as
+free.
 """
 
 from __future__ import annotations

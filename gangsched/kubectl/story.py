@@ -1,6 +1,7 @@
 """What is known of one gang and of one pod, from wherever it comes, and the one sentence that says it.
 
-Law: pure. A story has the words of the scheduler as they were written; nothing is guessed here but what is missing.
+Invariant: pure. A story has the words of the scheduler as they were written; nothing is guessed here but what is
+missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is written to the terminal: plain lines off it, styled ones on it, and nothing that a tenant smuggled in.
 
-Law: names and messages are written by others. Every text passes through `clean`: control characters, which move the
-cursor or set the title of a terminal, and those that turn the direction of text around, become "�".
+Invariant: names and messages are written by others. Every text passes through `clean`: control characters, which move
+the cursor or set the title of a terminal, and those that turn the direction of text around, become "�".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`queue`: the gangs that wait, in the order in which they are planned.
 
-Law: the order is the scheduler's own knowledge, so it comes from the gangs API and from nowhere else. Positions count
-the gangs of all namespaces; who may see only theirs sees their own with the positions they have.
+Invariant: the order is the scheduler's own knowledge, so it comes from the gangs API and from nowhere else. Positions
+count the gangs of all namespaces; who may see only theirs sees their own with the positions they have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`why`: why a gang or a pod has no node, in one sentence first.
 
-Law: the gangs API is asked where it is served. Where it is not, or may not be read, conditions and Events have to do,
-and the answer says so. A name may be that of a gang and of a pod: `gang/NAME` and `pod/NAME` tell them apart.
+Invariant: the gangs API is asked where it is served. Where it is not, or may not be read, conditions and Events have to
+do, and the answer says so. A name may be that of a gang and of a pod: `gang/NAME` and `pod/NAME` tell them apart.
 """
 
 from __future__ import annotations

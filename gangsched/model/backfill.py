@@ -1,6 +1,6 @@
 """What an administrator may say about backfill in words; the numbers are `model.reservation.ReservationLimits`.
 
-Law: these are values only; `core` decides by them.
+Invariant: these are values only; `core` decides by them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Disruptions as the API shows them: PodDisruptionBudgets, and the condition that pods carry which we evict.
 
-Law: these are values only. `core.preemption` decides who is evicted, and `kube` writes it.
+Invariant: these are values only. `core.preemption` decides who is evicted, and `kube` writes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Gangs and gang groups as one plan sees them.
 
-Law: a `Gang` is an immutable view of one gang's members and settings, a `Group` of the gangs that are decided together
-(a gang without siblings is a group of one, a plain pod a gang of one). The state rebuilds them when something changes.
+Invariant: a `Gang` is an immutable view of one gang's members and settings, a `Group` of the gangs that are decided
+together (a gang without siblings is a group of one, a plain pod a gang of one). The state rebuilds them when something
+changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The GPU policy: what an administrator and a gang may set about accelerators and topology.
 
-Law: these are values only; `core.scopes` and `core.score` decide what they mean for a placement. Without any
+Invariant: these are values only; `core.scopes` and `core.score` decide what they mean for a placement. Without any
 constraint, gangs are packed and kept together where that costs no room.
 """
 

@@ -1,8 +1,8 @@
 """Inter-pod constraints: what of a pod looks at other pods.
 
-Law: these are the terms as the pod states them. A term without namespaces means the namespace of the pod that states
-it, which is not part of a term, so that equal pods of several namespaces share one `Shape`. `model.pods_by_node` has
-the pods that are there; `core.filter` and `core.preferences` decide what follows.
+Invariant: these are the terms as the pod states them. A term without namespaces means the namespace of the pod that
+states it, which is not part of a term, so that equal pods of several namespaces share one `Shape`. `model.pods_by_node`
+has the pods that are there; `core.filter` and `core.preferences` decide what follows.
 """
 
 from __future__ import annotations

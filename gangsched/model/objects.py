@@ -1,7 +1,7 @@
 """Pods, nodes and PodGroups as the scheduler sees them.
 
-Law: these are extracts of API objects with only those fields that decisions need, so that an irrelevant update compares
-equal. They do *not* keep the API object; `kube.read` decodes it.
+Invariant: these are extracts of API objects with only those fields that decisions need, so that an irrelevant update
+compares equal. They do *not* keep the API object; `kube.read` decodes it.
 """
 
 from __future__ import annotations

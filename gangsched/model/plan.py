@@ -1,7 +1,7 @@
 """What `core.cycle.plan` answers: for every group looked at, one Verdict.
 
-Law: a Plan is a proposal. Nothing of it has happened until the state commits it, and the state may refuse any verdict
-whose group or nodes have changed since the snapshot (semantics B2).
+Invariant: a Plan is a proposal. Nothing of it has happened until the state commits it, and the state may refuse any
+verdict whose group or nodes have changed since the snapshot (semantics B2).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which pods are on which node, and the questions that filters ask about them.
 
-Law: a `PodsByNode` never changes. A question is a pure function of the pods on one node; its answers are remembered per
-node by version, so that asking again after a few pods have moved looks at the nodes of those pods only. The memo is
-shared by all of one node table; a version is never used for two different sets of pods.
+Invariant: a `PodsByNode` never changes. A question is a pure function of the pods on one node; its answers are
+remembered per node by version, so that asking again after a few pods have moved looks at the nodes of those pods only.
+The memo is shared by all of one node table; a version is never used for two different sets of pods.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What preemption needs to know, and what it decides (the V rules of docs/semantics.md).
 
-Law: these are values only. The state fills in a `PreemptionInput`, `core.preemption` decides on it and on the plan's
-ledger, and the state carries out the `Preemption` of a verdict once it is committed. Times ending in `_s` are seconds
-since the epoch unless they are said to be monotonic.
+Invariant: these are values only. The state fills in a `PreemptionInput`, `core.preemption` decides on it and on the
+plan's ledger, and the state carries out the `Preemption` of a verdict once it is committed. Times ending in `_s` are
+seconds since the epoch unless they are said to be monotonic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Events in, Actions out, Outcomes back: all that passes between the shell and the state.
 
-Law: a message is a fact or an order, never a callback. Events and Outcomes are applied by the state in the order they
-arrive; Actions are carried out by the shell in any order, and answered by Outcomes where the state needs to know.
+Invariant: a message is a fact or an order, never a callback. Events and Outcomes are applied by the state in the order
+they arrive; Actions are carried out by the shell in any order, and answered by Outcomes where the state needs to know.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The reasons of decisions: one enum, used in conditions, Events, metrics and logs alike.
 
-Law: every refusal carries exactly one of these. `Unschedulable` is used only where a new node could help, since
+Invariant: every refusal carries exactly one of these. `Unschedulable` is used only where a new node could help, since
 cluster autoscalers act on it (semantics E1).
 """
 

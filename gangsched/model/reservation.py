@@ -1,8 +1,8 @@
 """Reservations: what a plan is told of room that is kept for groups that wait, and what it answers.
 
-Law: these are values only. The state keeps the `Reserved` of one plan and gives them to the next, so that a plan that
-does not look at a head keeps off its room too (semantics H12). Times ending in `_s` are seconds since the epoch unless
-they are said to be spans; `math.inf` is a time that nobody knows.
+Invariant: these are values only. The state keeps the `Reserved` of one plan and gives them to the next, so that a plan
+that does not look at a head keeps off its room too (semantics H12). Times ending in `_s` are seconds since the epoch
+unless they are said to be spans; `math.inf` is a time that nobody knows.
 """
 
 from __future__ import annotations

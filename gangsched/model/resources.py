@@ -1,8 +1,9 @@
 """Exact amounts of resources: the Kubernetes quantity grammar, resource vectors, and what a pod requests.
 
-Law: an amount is a Python int, never a float: milli-CPU for `cpu`, base units (bytes, counts) for everything else.
-A fraction of a unit is rounded away from zero, as the API server's `Quantity` does. A vector is sorted by name and
-holds neither zeros nor negatives, so equal requests compare equal. This module does *not* compare requests with nodes.
+Invariant: an amount is a Python int, never a float: milli-CPU for `cpu`, base units (bytes, counts) for everything
+else. A fraction of a unit is rounded away from zero, as the API server's `Quantity` does. A vector is sorted by name
+and holds neither zeros nor negatives, so equal requests compare equal. This module does *not* compare requests with
+nodes.
 """
 
 from __future__ import annotations

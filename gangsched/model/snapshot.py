@@ -1,6 +1,6 @@
 """What `plan` sees of the cluster: nodes as columns.
 
-Law: a snapshot never changes. Node columns are sorted by node name, so "lowest index" is "first by name" and no
+Invariant: a snapshot never changes. Node columns are sorted by node name, so "lowest index" is "first by name" and no
 decision depends on the order in which events arrived. The memo tables on `NodeTable` only remember what pure functions
 of it returned.
 """

@@ -1,6 +1,6 @@
 """Claims, volumes and what they ask of a node, as the scheduler sees them.
 
-Law: these are extracts of API objects, as in `model.objects`. A `Storage` never changes; a pod names its claims
+Invariant: these are extracts of API objects, as in `model.objects`. A `Storage` never changes; a pod names its claims
 (`Pod.claims`) but does not hold them, since they are created and deleted independently. Amounts are bytes.
 """
 

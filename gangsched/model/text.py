@@ -1,7 +1,7 @@
 """Text for people: bounded, with what is left out counted.
 
-Law: what a tenant writes may be in it, so every message passes through `cut` before it is written (amount in bytes, as
-the API server limits the note of an Event).
+Invariant: what a tenant writes may be in it, so every message passes through `cut` before it is written (amount in
+bytes, as the API server limits the note of an Event).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`gangsched simulate`: read, play, tell.
 
-Law: what is wrong with the input ends with one sentence (`InputError`), before anything is played.
+Invariant: what is wrong with the input ends with one sentence (`InputError`), before anything is played.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a simulation comes to: waits by size and by priority, and how much of the cluster was in use.
 
-Law: pure arithmetic on what became of the jobs. A job that never started is counted, and has no wait.
+Invariant: pure arithmetic on what became of the jobs. A job that never started is counted, and has no wait.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a simulation sees of reservations: the times that were told to the first of the queue, and the room kept idle.
 
-Law: a promise is the time told to a group when it became the first head (H13); what it is told later counts for
+Invariant: a promise is the time told to a group when it became the first head (H13); what it is told later counts for
 nothing. Idle is reserved room that no pod uses, whoever could use it, so it never understates what reservations cost.
 """
 

@@ -1,6 +1,6 @@
 """How a simulation is told: a table for people, a CSV of every job, a plot of the waits.
 
-Law: nothing is computed here that `figures` does not say. The plot needs matplotlib, which the daemon does not.
+Invariant: nothing is computed here that `figures` does not say. The plot needs matplotlib, which the daemon does not.
 """
 
 from __future__ import annotations

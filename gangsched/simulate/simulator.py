@@ -1,6 +1,6 @@
 """The simulation: jobs arrive, are planned, run for their time and end, on a clock that jumps from event to event.
 
-Law: its turns are those of the daemon's loop (`gangsched.turn`), with every bind and every write of a preemption
+Invariant: its turns are those of the daemon's loop (`gangsched.turn`), with every bind and every write of a preemption
 answered at once; the same nodes, jobs and settings give the same result. Between two events nothing is planned.
 Evicted pods are gone after their grace period. A job that loses pods so begins again from the start, as a controller
 without checkpoints has it.

@@ -1,6 +1,6 @@
 """What owners state of run times in a simulation: what the file says, or what if they all stated it, or nobody did.
 
-Law: only `Job.stated_s` changes; how long a job really runs stays what the file says.
+Invariant: only `Job.stated_s` changes; how long a job really runs stays what the file says.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """CSV files by column name, whose errors name the file and the line.
 
-Law: what cannot be read is refused with one sentence, never passed over. Columns that nobody asks for do no harm.
+Invariant: what cannot be read is refused with one sentence, never passed over. Columns that nobody asks for do no harm.
 """
 
 from __future__ import annotations

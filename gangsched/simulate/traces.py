@@ -1,8 +1,8 @@
 """Which nodes and which jobs: three formats of each are known by their columns (docs/simulate.md).
 
-Law: a file is read whole or refused with one sentence that names the line (`InputError`). What a trace leaves open is
-settled here and nowhere else: jobs above a node's GPUs become pods of whole nodes and a rest, a part of a GPU counts as
-a whole one.
+Invariant: a file is read whole or refused with one sentence that names the line (`InputError`). What a trace leaves
+open is settled here and nowhere else: jobs above a node's GPUs become pods of whole nodes and a rest, a part of a GPU
+counts as a whole one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs and nodes of a simulation, and the pods that a job becomes.
 
-Law: a job is one gang that needs all its pods at once and runs for a time that is known to the simulation, and to the
-scheduler only as far as `stated_s` says. Jobs name their pods' resources; what is not named is not asked for.
+Invariant: a job is one gang that needs all its pods at once and runs for a time that is known to the simulation, and to
+the scheduler only as far as `stated_s` says. Jobs name their pods' resources; what is not named is not asked for.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The single owner of all knowledge between plans: deterministic, synchronous, no awaits.
 
-Law: state changes only by `apply` (changes in the API server, outcomes of binds) and `commit` (a plan); time comes in
-as an argument. It knows nothing of HTTP and never decides placement: that is `core`.
+Invariant: state changes only by `apply` (changes in the API server, outcomes of binds) and `commit` (a plan); time
+comes in as an argument. It knows nothing of HTTP and never decides placement: that is `core`.
 """

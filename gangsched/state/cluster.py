@@ -1,9 +1,9 @@
 """Nodes and what occupies them, kept as columns for `core`.
 
-Law: the columns are the exact sum of what was put on the nodes, down to `OVERFULL`. Who is where, and why, is for the
-members to say (`member_store`). Pods on nodes that are not known (yet) are counted once the node appears; until then
-they change no snapshot and wake nobody, for with a node pool most pods may be on such nodes (semantics I7). The pods of
-a node are kept by uid, and copied only when they change after a snapshot has shown them.
+Invariant: the columns are the exact sum of what was put on the nodes, down to `OVERFULL`. Who is where, and why, is for
+the members to say (`member_store`). Pods on nodes that are not known (yet) are counted once the node appears; until
+then they change no snapshot and wake nobody, for with a node pool most pods may be on such nodes (semantics I7). The
+pods of a node are kept by uid, and copied only when they change after a snapshot has shown them.
 """
 
 from __future__ import annotations

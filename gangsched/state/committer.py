@@ -1,7 +1,7 @@
 """Committing: what a verdict makes of members, their group and the queue.
 
-Law: one verdict is committed whole. Whether it still may be is asked before (`still_fits`, and the group's generation,
-which `SchedulingState.commit` compares); nothing here refuses.
+Invariant: one verdict is committed whole. Whether it still may be is asked before (`still_fits`, and the group's
+generation, which `SchedulingState.commit` compares); nothing here refuses.
 """
 
 from __future__ import annotations

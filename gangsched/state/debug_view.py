@@ -1,7 +1,7 @@
 """Everything known of a gang, for debugging: plain JSON values of the state as of now.
 
-Law: it reads and changes nothing. It shows names, counts and messages of gangs and members, and nothing else of a pod.
-Times are seconds relative to `now_s`, because monotonic clocks mean nothing outside the process.
+Invariant: it reads and changes nothing. It shows names, counts and messages of gangs and members, and nothing else of a
+pod. Times are seconds relative to `now_s`, because monotonic clocks mean nothing outside the process.
 """
 
 from __future__ import annotations

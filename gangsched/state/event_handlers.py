@@ -1,8 +1,8 @@
 """Event handlers: apply messages to the state.
 
-Law: every message is applied whole and in order, and never fails: an outdated or impossible one is ignored, and an
-object whose application raises is set aside (semantics I8). Nothing is decided here; changed groups are planned after
-the next `Registry.refresh`.
+Invariant: every message is applied whole and in order, and never fails: an outdated or impossible one is ignored, and
+an object whose application raises is set aside (semantics I8). Nothing is decided here; changed groups are planned
+after the next `Registry.refresh`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Builds a plan's view of one gang from its record.
 
-Law: the view is immutable and reads nothing but the record; each member is counted once, by its state.
+Invariant: the view is immutable and reads nothing but the record; each member is counted once, by its state.
 """
 
 from __future__ import annotations

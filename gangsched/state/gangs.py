@@ -1,7 +1,7 @@
 """One gang as it is remembered between plans: its members, and what it was told to be.
 
-Law: a record only stores; `gang_view` builds what a plan sees. Members are keyed by uid, so a pod recreated under the
-same name is another member (semantics I6).
+Invariant: a record only stores; `gang_view` builds what a plan sees. Members are keyed by uid, so a pod recreated under
+the same name is another member (semantics I6).
 """
 
 from __future__ import annotations

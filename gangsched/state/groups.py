@@ -1,7 +1,8 @@
 """Gangs, and the groups they are decided in: who belongs together, and what a group remembers between rounds.
 
-Law: every gang is in exactly one group; a declared group exists only while all its gangs list the same set (semantics
-I4), and until then each of them is a group of its own that is refused. `refresh` alone rebuilds what changed.
+Invariant: every gang is in exactly one group; a declared group exists only while all its gangs list the same set
+(semantics I4), and until then each of them is a group of its own that is refused. `refresh` alone rebuilds what
+changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A gang that does not exist, as a plan would see it if it did: for PlacementReviews (docs/visibility.md).
 
-Law: it is read by the same code as a gang whose pods are there, from the same keys; nothing is entered anywhere.
+Invariant: it is read by the same code as a gang whose pods are there, from the same keys; nothing is entered anywhere.
 """
 
 from __future__ import annotations

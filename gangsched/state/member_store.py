@@ -1,8 +1,8 @@
 """All members, and the indexes made from them: room, claims in use, members of a gang.
 
-Law: a member begins in `admit` and changes its state or its node in `_become` and nowhere else; these keep the columns
-of `Cluster` and the users of claims equal to what the members say. `validate` counts them again. A pod without a gang
-is a member for as long as it takes room or names claims.
+Invariant: a member begins in `admit` and changes its state or its node in `_become` and nowhere else; these keep the
+columns of `Cluster` and the users of claims equal to what the members say. `validate` counts them again. A pod without
+a gang is a member for as long as it takes room or names claims.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Members: the state of each pod, and the table of its changes.
 
-Law: a member is in exactly one state, and `TABLE` is the only way from one to the next. Everything that may happen to a
-pod in a state is a row, also the race between a bind's answer and the watch, which may show the outcome before it. What
-is no row is a bug and ends the process; whatever the API server shows of a pod is a row of every state. The table takes
-no room and keeps no index: `member_store` does, by what is written here.
+Invariant: a member is in exactly one state, and `TABLE` is the only way from one to the next. Everything that may
+happen to a pod in a state is a row, also the race between a bind's answer and the watch, which may show the outcome
+before it. What is no row is a bug and ends the process; whatever the API server shows of a pod is a row of every state.
+The table takes no room and keeps no index: `member_store` does, by what is written here.
 """
 
 from __future__ import annotations

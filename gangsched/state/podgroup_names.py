@@ -1,7 +1,7 @@
 """Names of PodGroups: which there are, which are asked for in vain, and which of them are alike (semantics E1).
 
-Law: a name is compared with a bounded number of others, those that sort next to it by their beginnings or by their
-ends, and only within its namespace. Native PodGroups and those of the custom API groups are kept apart.
+Invariant: a name is compared with a bounded number of others, those that sort next to it by their beginnings or by
+their ends, and only within its namespace. Native PodGroups and those of the custom API groups are kept apart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The state behind the loop: messages in, a queue and a snapshot out, plans committed, reports due.
 
-Law: `apply` and `commit` are the only ways it changes, both synchronous; a verdict is committed whole or, when anything
-it rests on has changed since its snapshot, not at all (semantics B2). Time is an argument, in monotonic seconds.
+Invariant: `apply` and `commit` are the only ways it changes, both synchronous; a verdict is committed whole or, when
+anything it rests on has changed since its snapshot, not at all (semantics B2). Time is an argument, in monotonic
+seconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Objects whose application raised: what is remembered of them, and what is told.
 
-Law: one object never ends the process (semantics I8). Each is told of once for as long as it fails in the same way.
+Invariant: one object never ends the process (semantics I8). Each is told of once for as long as it fails in the same
+way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Claims, volumes and classes as last read, and the pods that use them.
 
-Law: the last word of the API server on each object is kept as it is; what we decided about a claim is its member's.
-`storage()` shows all of it, the same object until something changes.
+Invariant: the last word of the API server on each object is kept as it is; what we decided about a claim is its
+member's. `storage()` shows all of it, the same object until something changes.
 """
 
 from __future__ import annotations

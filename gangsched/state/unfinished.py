@@ -1,8 +1,8 @@
 """The group that several plans decide together, and the news that it misses meanwhile (semantics Q4).
 
-Law: what earlier plans found is given to the next one, and forgotten once one decides the group. Capacity that is freed
-until then wakes nobody who is not parked, so it is kept and told to the queue after the verdict: why members found no
-node may be older than it.
+Invariant: what earlier plans found is given to the next one, and forgotten once one decides the group. Capacity that is
+freed until then wakes nobody who is not parked, so it is kept and told to the queue after the verdict: why members
+found no node may be older than it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Validation: every index that the state keeps, recounted from its members.
 
-Law: reads and changes nothing, and costs a look at every pod, so it is for tests and for people who debug. It states
-what must hold by itself and asks neither the table nor the code that keeps the indexes. No complaint means that every
-member is in one state that agrees with its pod, that room is taken exactly where states take it, and that every index
-is equal to a recount.
+Invariant: reads and changes nothing, and costs a look at every pod, so it is for tests and for people who debug. It
+states what must hold by itself and asks neither the table nor the code that keeps the indexes. No complaint means that
+every member is in one state that agrees with its pod, that room is taken exactly where states take it, and that every
+index is equal to a recount.
 """
 
 from __future__ import annotations

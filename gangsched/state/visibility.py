@@ -1,7 +1,7 @@
 """A gang as its users see it: the `Gang` of visibility.gangsched.dev (docs/visibility.md), as plain JSON values.
 
-Law: it reads and changes nothing, and one call is of one gang, so that a caller may do something else in between. It
-shows what stands on the gang's own pods and PodGroup, and of others no more than how many wait before it.
+Invariant: it reads and changes nothing, and one call is of one gang, so that a caller may do something else in between.
+It shows what stands on the gang's own pods and PodGroup, and of others no more than how many wait before it.
 """
 
 from __future__ import annotations

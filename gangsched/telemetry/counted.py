@@ -1,6 +1,6 @@
 """What each counter means that its owner counts as a plain integer: the HELP of /metrics, and the table in the manual.
 
-Law: `Metrics.publish` shows a field under this name and no other, so that none is left unexplained.
+Invariant: `Metrics.publish` shows a field under this name and no other, so that none is left unexplained.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 /debug/reservations shows for whom room is kept, in order.
 /debug/validate counts again what is kept of members, which stops the event loop for some 4 µs for each pod.
 
-Law: the pages only read, from memory. They name pods of every namespace, so they have their own port, on the loopback
-address alone (`kubectl port-forward` reaches it there).
+Invariant: the pages only read, from memory. They name pods of every namespace, so they have their own port, on the
+loopback address alone (`kubectl port-forward` reaches it there).
 """
 
 from __future__ import annotations

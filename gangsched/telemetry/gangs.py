@@ -1,7 +1,7 @@
 """The metrics of gangs: what waits and why, how long gangs wait, and what befalls them.
 
-Law: as in `metrics`. What waits is counted once for each scrape, and only where this instance leads: a standby decides
-nothing, and sums over replicas stay true.
+Invariant: as in `metrics`. What waits is counted once for each scrape, and only where this instance leads: a standby
+decides nothing, and sums over replicas stay true.
 """
 
 from __future__ import annotations

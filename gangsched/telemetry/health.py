@@ -1,7 +1,7 @@
 """Health: /livez, /readyz and /metrics on one port, for the kubelet and Prometheus.
 
-Law: an answer costs the loop little and never waits. The pages are plain HTTP with numbers and names of caches only, so
-that the port may be open to the cluster.
+Invariant: an answer costs the loop little and never waits. The pages are plain HTTP with numbers and names of caches
+only, so that the port may be open to the cluster.
 """
 
 from __future__ import annotations

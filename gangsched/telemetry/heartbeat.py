@@ -1,7 +1,7 @@
 """Heartbeat: how late the event loop is.
 
-Law: a blocked loop cannot report itself; it shows as a beat that is late or missing. Not done here: anything about it.
-/livez answers 503 (`health`) and the kubelet restarts the daemon.
+Invariant: a blocked loop cannot report itself; it shows as a beat that is late or missing. Not done here: anything
+about it. /livez answers 503 (`health`) and the kubelet restarts the daemon.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Logs: one line per event on stderr, JSON for machines or coloured text for people.
 
-Law: our own structlog and the stdlib logging of libraries write the same form; libraries log from WARNING on. A
+Invariant: our own structlog and the stdlib logging of libraries write the same form; libraries log from WARNING on. A
 tenant or a server may have written any text in an event: none begins a line or moves the cursor. Not decided here: what
 is worth a line (one per cycle that did something, one per changed verdict, never one per watch event).
 """

@@ -1,8 +1,8 @@
 """Metrics: every number that Prometheus may ask for, in a registry of our own.
 
-Law: label values come from enums or a fixed list, so the number of series is bounded. Children are made once and kept,
-since `.labels()` costs four times as much as `.inc()`. Hot code counts in plain integers, which are read when scraped
-(`publish`).
+Invariant: label values come from enums or a fixed list, so the number of series is bounded. Children are made once and
+kept, since `.labels()` costs four times as much as `.inc()`. Hot code counts in plain integers, which are read when
+scraped (`publish`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The metrics of preemption (semantics V23).
 
-Law: as in `metrics`; they are counted by the state, and added here when it is asked.
+Invariant: as in `metrics`; they are counted by the state, and added here when it is asked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is measured of reservations, of who passes them, and of how long groups wait (semantics H15).
 
-Law: it is told of each plan by the loop, and measures what a plan proposes. Labels are enums or fixed lists: no name of
-a group, a node or a resource that somebody made up becomes one.
+Invariant: it is told of each plan by the loop, and measures what a plan proposes. Labels are enums or fixed lists: no
+name of a group, a node or a resource that somebody made up becomes one.
 """
 
 from __future__ import annotations

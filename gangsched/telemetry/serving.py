@@ -1,7 +1,7 @@
 """Serving: a small web application on one address while a block runs.
 
-Law: a port that is not available is a SettingsError that names the setting to change; port 0 serves nothing. Not known
-here: the pages (`health`, `debug`).
+Invariant: a port that is not available is a SettingsError that names the setting to change; port 0 serves nothing. Not
+known here: the pages (`health`, `debug`).
 """
 
 from __future__ import annotations

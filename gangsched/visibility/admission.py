@@ -1,8 +1,8 @@
 """Admission: how many requests are let in, of all users and of each, and how many are under way at once.
 
-Law: what one user has does not depend on what others ask, and no user has more than a part of what there is for all, so
-that one of them cannot keep the others out (decision 0044). All service accounts of a namespace are one user, since
-whoever may edit a namespace may have as many as they like.
+Invariant: what one user has does not depend on what others ask, and no user has more than a part of what there is for
+all, so that one of them cannot keep the others out (decision 0044). All service accounts of a namespace are one user,
+since whoever may edit a namespace may have as many as they like.
 """
 
 from __future__ import annotations

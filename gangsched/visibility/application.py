@@ -1,8 +1,8 @@
 """The web application: who asks, whether they may, and the answer.
 
-Law: every request passes the same gate, in this order: the front proxy's certificate (401), the number of requests
-(429), what its head tells of a body (400, 413, 415), a SubjectAccessReview (403). Nothing is told to whom the gate
-stops, also not whether something exists. A request that its client gives up is cancelled, wherever it is.
+Invariant: every request passes the same gate, in this order: the front proxy's certificate (401), the number of
+requests (429), what its head tells of a body (400, 413, 415), a SubjectAccessReview (403). Nothing is told to whom the
+gate stops, also not whether something exists. A request that its client gives up is cancelled, wherever it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bodies of requests: which are refused unread, how the others are read, and how a connection ends that is not read on.
 
-Law: nothing is inflated, since a megabyte may hold a gigabyte. What the head of a request tells is judged before a byte
-of its body is waited for (decision 0044).
+Invariant: nothing is inflated, since a megabyte may hold a gigabyte. What the head of a request tells is judged before
+a byte of its body is waited for (decision 0044).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What goes wrong with requests, in the log: a bounded line, and not one for each.
 
-Law: users choose how often and with how long a text something goes wrong, so of each event one is written in a while,
-with how many there were meanwhile.
+Invariant: users choose how often and with how long a text something goes wrong, so of each event one is written in a
+while, with how many there were meanwhile.
 """
 
 from __future__ import annotations

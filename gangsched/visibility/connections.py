@@ -1,7 +1,7 @@
 """Connections: how many are taken and how fast, and who is let through to HTTP.
 
-Law: new ones are bounded in number and rate, since a handshake costs the event loop a millisecond. Who shows no client
-certificate is a stranger: 401 and the end, without a look at what was sent (decision 0044).
+Invariant: new ones are bounded in number and rate, since a handshake costs the event loop a millisecond. Who shows no
+client certificate is a stranger: 401 and the end, without a look at what was sent (decision 0044).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The port of the API of gangs.
 
-Law: it can be opened long before there is a server, which takes time to import; who connects meanwhile waits in the
-kernel.
+Invariant: it can be opened long before there is a server, which takes time to import; who connects meanwhile waits in
+the kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Pace: how much of the event loop the API may take, in slices, so that the scheduler is not slowed.
 
-Law: no slice is much longer than `SLICE_S`. Of a longer time one pace takes at most its share of the loop, however many
-ask; a burst of `BURST_S` is free. Forks for reviews have one of their own, so that no list waits for what they took.
+Invariant: no slice is much longer than `SLICE_S`. Of a longer time one pace takes at most its share of the loop,
+however many ask; a burst of `BURST_S` is free. Forks for reviews have one of their own, so that no list waits for what
+they took.
 """
 
 from __future__ import annotations

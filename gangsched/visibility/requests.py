@@ -1,6 +1,6 @@
 """Requests: a path and its query, read as the API server reads them.
 
-Law: what is not understood is refused, never guessed; names are whatever a path segment can hold.
+Invariant: what is not understood is refused, never guessed; names are whatever a path segment can hold.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The server: TLS on one port, and what has to be read again now and then.
 
-Law: it takes connections once it has a certificate.
+Invariant: it takes connections once it has a certificate.
 """
 
 from __future__ import annotations

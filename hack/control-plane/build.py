@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the control plane, kubectl and helm from the Go modules beside this file.
 
-Law: the committed versions are built. Versions come from the go.mod files, checksums from the go.sum files
+Invariant: the committed versions are built. Versions come from the go.mod files, checksums from the go.sum files
 (`-mod=readonly`), and a binary appears in `.cache/control-plane/bin` only when it is complete; those of another release
 of Kubernetes (`--version 1.37`) in `.cache/control-plane/1.37/bin`. It runs before there is a virtual environment, so
 it uses only the standard library. Not done here: to start anything (`control_plane`).

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Remove from an environment what the daemon never loads: `trim.py SITE-PACKAGES`, in the Dockerfile's build stage.
 
-Law: every pattern must match, so that an upgrade which moves files fails the build instead of growing the image.
+Invariant: every pattern must match, so that an upgrade which moves files fails the build instead of growing the image.
 tests/test_image.py runs gangsched without what is removed here. The script runs in the base image, so it uses
 only the standard library. Not done here: smaller builds of dependencies; the wheels are those that uv.lock names.
 """

@@ -1,7 +1,7 @@
 """The guides run: every command of docs/guides is typed, and says what the page shows.
 
-Law: a line `$ …` is a command, `> …` after it goes on with it, and what follows is its output. `…` stands for anything,
-and amounts of space are all alike. Commands that only look are repeated until they show it.
+Invariant: a line `$ …` is a command, `> …` after it goes on with it, and what follows is its output. `…` stands for
+anything, and amounts of space are all alike. Commands that only look are repeated until they show it.
 """
 
 from __future__ import annotations

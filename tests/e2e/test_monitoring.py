@@ -1,7 +1,7 @@
 """manifests/monitoring on a real Prometheus that scrapes the daemon: every query of the dashboard and of the alerts.
 
-Law: a query must return a number, or be one of those that need a fault (`NEED_A_FAULT`); then each of its selectors
-must match a series all the same, so that no misspelt name passes for a quiet cluster.
+Invariant: a query must return a number, or be one of those that need a fault (`NEED_A_FAULT`); then each of its
+selectors must match a series all the same, so that no misspelt name passes for a quiet cluster.
 """
 
 from __future__ import annotations

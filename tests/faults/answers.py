@@ -1,6 +1,6 @@
 """Answers that an API server, its storage or a gateway before it give when something is wrong.
 
-Law: bodies are as API machinery of Kubernetes 1.36 writes them (apimachinery, pkg/api/errors).
+Invariant: bodies are as API machinery of Kubernetes 1.36 writes them (apimachinery, pkg/api/errors).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Faults in the body of an answer: it comes slowly, in part or twice, and a watch stops, freezes or says nonsense.
 
-Law: what is passed on of the server's bytes stays in their order.
+Invariant: what is passed on of the server's bytes stays in their order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A process that is hurt at one of the calls it makes.
 
-Law: the signal is sent from within the proxy, at the moment that its point names; nothing is waited for but the answer.
+Invariant: the signal is sent from within the proxy, at the moment that its point names; nothing is waited for but the
+answer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The four kinds of gang that meet every fault: what is created, and what must become of it.
 
-Law: each takes the whole cluster of `NODES` nodes, and a rival that wants the same room comes after it.
+Invariant: each takes the whole cluster of `NODES` nodes, and a rival that wants the same room comes after it.
 """
 
 from __future__ import annotations

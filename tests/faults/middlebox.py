@@ -4,8 +4,8 @@
         Daemon(plane, url=middlebox.url)
         middlebox.swallow()
 
-Law: bytes go through as they are, TLS is the ends' own. `swallow` ends no connection: from then on those that are open
-take what is sent and acknowledge it, and pass nothing on. Later ones pass.
+Invariant: bytes go through as they are, TLS is the ends' own. `swallow` ends no connection: from then on those that are
+open take what is sent and acknowledge it, and pass nothing on. Later ones pass.
 """
 
 from __future__ import annotations

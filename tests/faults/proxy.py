@@ -4,8 +4,8 @@
         proxy.rules.append(Rule(subresource="binding", faults=[Drop(applied=True)]))
         Daemon(plane, url=proxy.url)
 
-Law: TLS on loopback with the control plane's own certificate, a thread and an event loop of its own; a request that no
-rule strikes goes through unchanged, credentials and watches included. It decides nothing itself.
+Invariant: TLS on loopback with the control plane's own certificate, a thread and an event loop of its own; a request
+that no rule strikes goes through unchanged, credentials and watches included. It decides nothing itself.
 """
 
 from __future__ import annotations

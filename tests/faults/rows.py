@@ -1,7 +1,7 @@
 """The rows of the fault matrix: what goes wrong while a gang is being scheduled.
 
-Law: a row is a name and a function of the site; it returns rules that all must strike, and what is done once the gang
-has been created (bring back what was killed). A row never waits for luck.
+Invariant: a row is a name and a function of the site; it returns rules that all must strike, and what is done once the
+gang has been created (bring back what was killed). A row never waits for luck.
 """
 
 from __future__ import annotations

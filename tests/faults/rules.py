@@ -2,8 +2,8 @@
 
     Rule(verb="create", resource="pods", subresource="binding", faults=nth(3, Delay(2.0)))
 
-Law: a rule gives each matching request the next of its `faults`; None and what comes after the last lets it pass. The
-first rule that gives one wins. What a fault does with the request is written in it and nowhere else.
+Invariant: a rule gives each matching request the next of its `faults`; None and what comes after the last lets it pass.
+The first rule that gives one wins. What a fault does with the request is written in it and nowhere else.
 """
 
 from __future__ import annotations

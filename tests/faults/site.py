@@ -4,8 +4,8 @@
         site.create(objects)
         site.wait_until(lambda: site.is_whole(gang), within_s=30.0, what="the gang")
 
-Law: it judges by what the API server says: no node over-committed, no pod bound twice, no gang between none and its
-minimum at rest. It takes everything away that was created through it.
+Invariant: it judges by what the API server says: no node over-committed, no pod bound twice, no gang between none and
+its minimum at rest. It takes everything away that was created through it.
 """
 
 from __future__ import annotations

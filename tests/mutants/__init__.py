@@ -1,4 +1,4 @@
 """Planted bugs: proof that the tests notice them.
 
-Law: each mutant is one small edit of the package that breaks one rule; the tests named beside it must fail on it.
+Invariant: each mutant is one small edit of the package that breaks one rule; the tests named beside it must fail on it.
 """

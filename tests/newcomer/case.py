@@ -1,7 +1,7 @@
 """What a newcomer may meet: the form of one case, and words to write one with.
 
-Law: a case says what is done; what is said then stands in `docs/troubleshooting.md` and nowhere else. Everything is in
-the namespace `default`; the gang is `training`, and its pods are `training-0` ….
+Invariant: a case says what is done; what is said then stands in `docs/troubleshooting.md` and nowhere else. Everything
+is in the namespace `default`; the gang is `training`, and its pods are `training-0` ….
 """
 
 from __future__ import annotations

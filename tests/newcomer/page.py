@@ -1,6 +1,6 @@
 """The page of the cases, `docs/troubleshooting.md`: what stands in it, and how it is written anew.
 
-Law: under each `<!-- case: slug -->` stands what a real API server says then, line by line; the rest is
+Invariant: under each `<!-- case: slug -->` stands what a real API server says then, line by line; the rest is
 written by hand.
 """
 

@@ -1,7 +1,7 @@
 """A real API server on which the cases are played, and what objects say there.
 
-Law: one case after the other, under the same names; each leaves nothing behind, and the next begins once the daemon has
-forgotten it. What is said is read from the API server, as `kubectl` would.
+Invariant: one case after the other, under the same names; each leaves nothing behind, and the next begins once the
+daemon has forgotten it. What is said is read from the API server, as `kubectl` would.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Operators of others as processes beside a control plane, installed from the manifests of their own modules.
 
-Law: nothing of an operator is copied here. Its binary is built from the module that `hack/tools` pins, its definitions,
-roles and ServiceAccount are those of the module's source, and it runs with that account's token. What a kubelet, a
-Service and an image would add is left out: the Deployment, Services, what they serve, and webhooks, unless a test has
-them served by `webhooks.py`.
+Invariant: nothing of an operator is copied here. Its binary is built from the module that `hack/tools` pins, its
+definitions, roles and ServiceAccount are those of the module's source, and it runs with that account's token. What a
+kubelet, a Service and an image would add is left out: the Deployment, Services, what they serve, and webhooks, unless a
+test has them served by `webhooks.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Webhooks of operators: the API server calls them on loopback, by the Service that their manifests name.
 
-Law: rules, paths, selectors and failure policy are the operator's own. Changed is what a cluster network would do: the
-Service is an alias of 127.0.0.1, and the port is the one that the operator listens on here.
+Invariant: rules, paths, selectors and failure policy are the operator's own. Changed is what a cluster network would
+do: the Service is an alias of 127.0.0.1, and the port is the one that the operator listens on here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Give cases to both schedulers and count where they agree.
 
-Law: the run follows our own placements, so that members that depend on each other are tested step by step: if
+Invariant: the run follows our own placements, so that members that depend on each other are tested step by step: if
 kube-scheduler chose another node, it must also accept ours when that is the only one with room. A difference counts
 only if it is there after asking again.
 """

@@ -1,7 +1,7 @@
 """Clusters and probes from a seed: small, crowded and unusual, so that every filter has something to refuse.
 
-Law: plain JSON of the API; the same seed gives the same case; the API server accepts every object. Names are new in
-every case, so that cases cannot be confused.
+Invariant: plain JSON of the API; the same seed gives the same case; the API server accepts every object. Names are new
+in every case, so that cases cannot be confused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The real kube-scheduler, asked one pod at a time.
 
-Law: a probe is a pod for the default scheduler; the answer is its PodScheduled condition. The scheduler sees nodes and
-pods by its own watches, a moment after we wrote them: an unexpected answer must be asked for again (`compare`).
+Invariant: a probe is a pod for the default scheduler; the answer is its PodScheduled condition. The scheduler sees
+nodes and pods by its own watches, a moment after we wrote them: an unexpected answer must be asked for again
+(`compare`).
 """
 
 from __future__ import annotations

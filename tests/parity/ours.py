@@ -1,7 +1,7 @@
 """What gangsched decides about the same objects, without a daemon: store, state and plan in this process.
 
-Law: everything is decoded from the API server's own bytes. One state is kept for a case, so that what it remembers
-between plans is tested too.
+Invariant: everything is decoded from the API server's own bytes. One state is kept for a case, so that what it
+remembers between plans is tested too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pods from a seed: plain JSON of the API, with one or more features that filters look at.
 
-Law: see `generate`; a `Taste` says which features are common in a case.
+Invariant: see `generate`; a `Taste` says which features are common in a case.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Claims and volumes of generated pods: bound ones that restrict a pod to nodes, and ones that exclude all nodes.
 
-Law: as `generate`. Claims that wait for their first consumer have no volume to wait for, since kube-scheduler binds a
-pod with such a claim only when a controller has bound the claim.
+Invariant: as `generate`. Claims that wait for their first consumer have no volume to wait for, since kube-scheduler
+binds a pod with such a claim only when a controller has bound the claim.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random histories: what users, nodes, kubelets and the API server may do, as lists of small steps.
 
-Law: a step is a tuple of plain numbers and texts, so that hypothesis can shrink a history; steps that make no sense at
-their place do nothing. Others never over-commit a node by themselves: nodes do not shrink and pods of other schedulers
-go only where there is room, so that every over-commit found is ours.
+Invariant: a step is a tuple of plain numbers and texts, so that hypothesis can shrink a history; steps that make no
+sense at their place do nothing. Others never over-commit a node by themselves: nodes do not shrink and pods of other
+schedulers go only where there is room, so that every over-commit found is ours.
 """
 
 from __future__ import annotations

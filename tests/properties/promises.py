@@ -1,6 +1,7 @@
 """What must be true of a world at any moment, and when nothing is left to do.
 
-Law: the world's own pods and nodes are counted, as the API server has them, and not what the state believes of them.
+Invariant: the world's own pods and nodes are counted, as the API server has them, and not what the state believes of
+them.
 """
 
 from __future__ import annotations

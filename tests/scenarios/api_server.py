@@ -1,6 +1,6 @@
 """What an API server makes of objects in the virtual form: keys, times, admission, merge patches.
 
-Law: pure functions of JSON objects; the objects themselves are in `virtual`.
+Invariant: pure functions of JSON objects; the objects themselves are in `virtual`.
 """
 
 from __future__ import annotations

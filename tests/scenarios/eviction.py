@@ -1,9 +1,9 @@
 """What preemption does in the virtual form: the writes, the Eviction API, and pods that take time to stop.
 
-Law: it behaves as kube-apiserver 1.36 was measured to. An eviction overwrites the condition DisruptionTarget; again on
-a terminating pod it is accepted; a PodDisruptionBudget that allows none answers 429, two of them 500; pods in phase
-Pending pass. As on the real control plane of the tests no controller raises `disruptionsAllowed` again. Orders are
-carried out as `kube.write` does, one write at a time, and a crash may come after each.
+Invariant: it behaves as kube-apiserver 1.36 was measured to. An eviction overwrites the condition DisruptionTarget;
+again on a terminating pod it is accepted; a PodDisruptionBudget that allows none answers 429, two of them 500; pods in
+phase Pending pass. As on the real control plane of the tests no controller raises `disruptionsAllowed` again. Orders
+are carried out as `kube.write` does, one write at a time, and a crash may come after each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From the entries of a table to API objects.
 
-Law: the same entries make the same objects in both forms. Every namespaced name is in the scenario's namespace
+Invariant: the same entries make the same objects in both forms. Every namespaced name is in the scenario's namespace
 (`other/x` in a second one, `SLUG-other`), every node carries a label and every pod a node selector of its scenario, so
 that scenarios in one cluster are independent.
 """

@@ -1,6 +1,6 @@
 """Plays one scenario on a cluster.
 
-Law: steps are played in order; an expectation is waited for until it holds or its time is up, and what must never
+Invariant: steps are played in order; an expectation is waited for until it holds or its time is up, and what must never
 happen is judged at the end from everything seen. The player does not know the form.
 """
 

@@ -1,7 +1,7 @@
 """What can be seen of preemptions: who was nominated, marked and evicted, and in which order.
 
-Law: everything is taken from the changes of pods, which come in the API server's order. A pod counts as evicted when it
-is being deleted and carries the condition DisruptionTarget; users' deletions do not.
+Invariant: everything is taken from the changes of pods, which come in the API server's order. A pod counts as evicted
+when it is being deleted and carries the condition DisruptionTarget; users' deletions do not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The real form: many scenarios at once in one control plane with one daemon.
 
-Law: a scenario sees and touches only its own namespaces and nodes. All information comes from three watches shared by
-all; a change wakes only its scenario. Time is real, and nothing sleeps for a fixed time.
+Invariant: a scenario sees and touches only its own namespaces and nodes. All information comes from three watches
+shared by all; a change wakes only its scenario. Time is real, and nothing sleeps for a fixed time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads the tables: YAML in, checked scenarios out.
 
-Law: an unknown word is an error that names the scenario; names are unique over all files.
+Invariant: an unknown word is an error that names the scenario; names are unique over all files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What can be seen of one scenario, and whether it is as expected.
 
-Law: `complaints` is a pure function of a `View`; an empty list means that everything is as the table says. Names in a
-table are pods (`a-0`, also with `*`), gangs (`a`: all pods made as `a-…`), or start with `podgroup` or `events`.
+Invariant: `complaints` is a pure function of a `View`; an empty list means that everything is as the table says. Names
+in a table are pods (`a-0`, also with `*`), gangs (`a`: all pods made as `a-…`), or start with `podgroup` or `events`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The virtual form: the scheduler's own loop and state on a virtual clock, with a fake API server.
 
-Law: the fake does what scheduling sees of an API server (uids, generations, deletion with finalizers, bind
+Invariant: the fake does what scheduling sees of an API server (uids, generations, deletion with finalizers, bind
 preconditions, updates for the annotations we write), objects pass as JSON through the real decoders, and time advances
 only when nothing else is left to do. Kubelets run bound pods at once.
 """

@@ -1,7 +1,7 @@
 """Who else works on the cluster: kubelets, controllers of jobs, nodes and PodDisruptionBudgets, users, a rival.
 
-Law: each acts on the store some time after it could have seen why, as its likes do on a real cluster. They make no
-mistakes of their own: what they do to the scheduler is drawn in `mischief`.
+Invariant: each acts on the store some time after it could have seen why, as its likes do on a real cluster. They make
+no mistakes of their own: what they do to the scheduler is drawn in `injector`.
 """
 
 from __future__ import annotations

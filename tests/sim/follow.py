@@ -1,6 +1,7 @@
 """In place of kopf: the events of PodGroups, as kopf hands them on.
 
-Law: as kopf, it lists, then watches, lists again after a 410, and ends on any other error; its requests are real ones.
+Invariant: as kopf, it lists, then watches, lists again after a 410, and ends on any other error; its requests are real
+ones.
 """
 
 from __future__ import annotations

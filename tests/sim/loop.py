@@ -1,8 +1,8 @@
 """An asyncio loop without a selector: its clock is given, and its connections lead to the simulated network.
 
-Law: nothing real happens in it. Threads run inline, a connection is what `connect` makes of it, and callbacks run only
-when the simulation says so, so that a process can be stopped between any two of them. Tasks are hashed by their number:
-sets of them have the same order in every run.
+Invariant: nothing real happens in it. Threads run inline, a connection is what `connect` makes of it, and callbacks run
+only when the simulation says so, so that a process can be stopped between any two of them. Tasks are hashed by their
+number: sets of them have the same order in every run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The network between processes and the API server: bytes that leave, arrive late, or never.
 
-Law: what a connection carries arrives in order. A request that left arrives whatever becomes of its process. Answers
-and lines reach a process that is stopped when it goes on, and one that has crashed never. Requests and streams meet
-their faults here, and nowhere else.
+Invariant: what a connection carries arrives in order. A request that left arrives whatever becomes of its process.
+Answers and lines reach a process that is stopped when it goes on, and one that has crashed never. Requests and streams
+meet their faults here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Sent:
         self.number, self.peer, self.request, self.active_s = number, peer, request, peer.active_s()
 
 
-class Witness(Protocol):
+class Oracle(Protocol):
     """Who is told what passes; it judges."""
 
     def disturb(self) -> None:
@@ -76,9 +76,9 @@ class Network:
     """`connect` makes connections; `watching` are those with an open watch; `repeats` is the share of doubled lines."""
 
     def __init__(
-        self, timeline: Timeline, server: ApiServer, witness: Witness, faults: RequestFaults, rng: Random, trace: Trace
+        self, timeline: Timeline, server: ApiServer, oracle: Oracle, faults: RequestFaults, rng: Random, trace: Trace
     ) -> None:
-        self.timeline, self.server, self.witness, self.faults, self.trace = timeline, server, witness, faults, trace
+        self.timeline, self.server, self.oracle, self.faults, self.trace = timeline, server, oracle, faults, trace
         self._rng = rng
         self._number = 0
         self.watching: list[Wire] = []
@@ -111,9 +111,9 @@ class Network:
         if self.timeline.now_s < wire.peer.cut_off_until_s:
             fate = Fate("cut off", arrives=False, reply=Reply.NEVER)
         if fate.name:
-            self.witness.disturb()
+            self.oracle.disturb()
             self.trace.add(f"    fault: {fate.name}, of {wire.peer.name}'s {request.method} {request.target}")
-        self.witness.left(sent)
+        self.oracle.left(sent)
         there_s = self.timeline.now_s + self.latency_s()
         if request.is_watch and fate.arrives:
             self.timeline.at(there_s, partial(self._open, wire, request, fate))
@@ -121,7 +121,7 @@ class Network:
         if fate.arrives:
             self.timeline.at(there_s + fate.late_s, partial(self._arrive, wire, sent, fate))
         else:
-            self.witness.lost(sent)
+            self.oracle.lost(sent)
         if fate.reply is Reply.RESET:
             self._later(wire, there_s + fate.late_s + self.latency_s(), wire.cut)
         elif fate.instead is not None and fate.reply is Reply.COMES:
@@ -132,14 +132,14 @@ class Network:
         self.trace.add(
             f"    {sent.peer.name}'s {sent.request.method} {sent.request.path} = {answer.status}", answer.body
         )
-        self.witness.carried_out(sent, answer)
+        self.oracle.carried_out(sent, answer)
         if fate.reply is Reply.COMES and fate.instead is None:
             self._reply(wire, answer, self.timeline.now_s + self.latency_s() + fate.reply_late_s)
 
     def _reply(self, wire: Wire, answer: Answer, when_s: float) -> None:
         def arrives() -> None:
             if wire.deliver(answer.encode()) and answer.shown is not None:
-                self.witness.shown(wire.peer, answer)
+                self.oracle.shown(wire.peer, answer)
 
         self._later(wire, when_s, arrives)
 
@@ -196,7 +196,7 @@ class Network:
         def arrives() -> None:
             def reads() -> None:
                 if change is not None:
-                    self.witness.told(wire.peer, change)
+                    self.oracle.told(wire.peer, change)
 
             if wire.deliver(data, reads) and change is not None:
                 self.trace.add(f"{wire.peer.name} <- {change.type} {resource} {change.key} at {change.version}")

@@ -1,8 +1,8 @@
 """A process: the product's own start-up and daemon on a loop of its own, which can be stopped between any two steps.
 
-Law: what runs here is `app.schedule`, that is everything after the check of permissions, with real HTTP on simulated
-connections. A crash runs nothing more of it: connections end, and what had left goes on. Each process has its own
-clocks: monotonic time stops while the machine is suspended, boot time does not, and the time of day may be wrong.
+Invariant: what runs here is `app.schedule`, that is everything after the check of permissions, with real HTTP on
+simulated connections. A crash runs nothing more of it: connections end, and what had left goes on. Each process has its
+own clocks: monotonic time stops while the machine is suspended, boot time does not, and the time of day may be wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One history: the parts, put together from one seed, and the order of what happens.
 
-Law: all chance comes from streams of random numbers that are made of the seed, so a seed is the same history in every
-run. First there is trouble, then peace: faults end, users repair what they broke, and there is room for everything.
+Invariant: all chance comes from streams of random numbers that are made of the seed, so a seed is the same history in
+every run. First there is trouble, then peace: faults end, users repair what they broke, and there is room for
+everything.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from tests.sim.api_server.store import Object, Store, key_of
 from tests.sim.api_server.watch import BOOKMARK_EVERY_S
 from tests.sim.cluster import Cluster
 from tests.sim.network import Network
+from tests.sim.oracle import Oracle
 from tests.sim.process import Process
 from tests.sim.timeline import Timeline
 from tests.sim.trace import Trace
 from tests.sim.trouble.faults import RequestFaults
-from tests.sim.trouble.mischief import Mischief
+from tests.sim.trouble.injector import Injector
 from tests.sim.trouble.plan import Plan
-from tests.sim.witness import Witness
 from tests.tuned import split, tuned
 
 PEACE_S = 240.0
@@ -64,14 +65,14 @@ class Simulation:
         self.trace = Trace(self.timeline, out)
         self.store = Store(self.timeline)
         self.server = ApiServer(self.timeline, self.store)
-        self.witness = Witness()
+        self.oracle = Oracle()
         self.requests = RequestFaults(self.rng("requests"), self.plan.request_rate, self.plan.request_faults)
-        self.network = Network(self.timeline, self.server, self.witness, self.requests, self.rng("network"), self.trace)
+        self.network = Network(self.timeline, self.server, self.oracle, self.requests, self.rng("network"), self.trace)
         self.cluster = Cluster(self.timeline, self.server, self.rng("cluster"))
-        self.witness.begin(self.cluster)
+        self.oracle.begin(self.cluster)
         self.processes: list[Process] = []
         self.dead: list[Process] = []
-        self.mischief = Mischief(self)
+        self.injector = Injector(self)
         self.checks: Counter[str] = Counter()
         self._starts = 0
 
@@ -90,19 +91,19 @@ class Simulation:
                 self._make_peace()
                 self._wait_for_all()
         except AssertionError as error:
-            self.witness.found.append(str(error) or repr(error))
+            self.oracle.found.append(str(error) or repr(error))
         finally:
             self._bury()
-        counts = self.requests.counts + self.mischief.counts
+        counts = self.requests.counts + self.injector.counts
         if self.network.repeated:
             counts["line twice"] += self.network.repeated
         if self.cluster.rejected:
             counts["rejected by a kubelet"] += self.cluster.rejected
         return Result(
             self.seed,
-            self.witness.found,
+            self.oracle.found,
             counts,
-            self.witness.checks + self.checks,
+            self.oracle.checks + self.checks,
             self.trace.digest(),
             self.timeline.now_s,
         )
@@ -124,7 +125,7 @@ class Simulation:
         self._bookmark()
         self.network.repeats = self.plan.repeats
         self.cluster.rejects = self.plan.rejects
-        self.mischief.begin()
+        self.injector.begin()
 
     def start(self, name: str) -> None:
         """Start a process under this name."""
@@ -134,11 +135,11 @@ class Simulation:
         settings = Settings(**split(self.plan.settings)[0], identity=identity)
         process = Process(identity, settings, self.timeline, self.network, self.rng(f"process {number}"))
         self.trace.add(f"{identity} starts")
-        self.witness.disturb()
+        self.oracle.disturb()
         self.processes.append(process)
 
     def _until(self, end_s: float) -> None:
-        while not self.witness.found:
+        while not self.oracle.found:
             process = min(self.processes, key=Process.due_s, default=None)
             due_s = process.due_s() if process is not None else float("inf")
             if min(due_s, self.timeline.next_s()) > end_s:
@@ -158,7 +159,7 @@ class Simulation:
             self._ended(process)
             return
         if process.loop.failures:
-            self.witness.complain(f"{process.name}: {process.loop.failures[0]}")
+            self.oracle.complain(f"{process.name}: {process.loop.failures[0]}")
         daemon = process.daemon
         looked_s, heard = process.looked
         if daemon is None or heard == process.heard or self.timeline.now_s < looked_s + self.plan.validate_every_s:
@@ -166,19 +167,19 @@ class Simulation:
         process.looked = (self.timeline.now_s, process.heard)
         self.checks["validate()"] += 1
         for sentence in validate(daemon.state):
-            self.witness.complain(f"{process.name}: {sentence}")
+            self.oracle.complain(f"{process.name}: {sentence}")
 
     def _ended(self, process: Process) -> None:
         self.processes.remove(process)
-        self.witness.disturb()
+        self.oracle.disturb()
         self.dead.append(process)
         how = "crashed" if process.has_crashed else f"ended: {process.ended}"
         self.trace.add(f"{process.name} {how}")
         if process.ended:
-            self.witness.complain(f"{process.name} ended by itself: {process.ended}")
+            self.oracle.complain(f"{process.name} ended by itself: {process.ended}")
         if len(self.dead) > 2:
             self.dead.pop(0).bury()
-        self.mischief.ended(process)
+        self.injector.ended(process)
 
     def _bookmark(self) -> None:
         for wire in self.network.watching:
@@ -189,10 +190,10 @@ class Simulation:
     # --- peace ----------------------------------------------------------------------------------------------------
 
     def _make_peace(self) -> None:
-        if self.witness.found:
+        if self.oracle.found:
             return
         self.trace.add("peace")
-        self.mischief.end()
+        self.injector.end()
         self.requests.stop()
         self.network.repeats = self.cluster.rejects = 0.0
         running = {process.name.rstrip("0123456789") for process in self.processes}
@@ -201,22 +202,22 @@ class Simulation:
                 self.start(name)
         for number in range(2):
             self.store.create("nodes", workload.node(f"spare-{number}", gpus=200, cpu="400"))
-        self.mischief.repair()
+        self.injector.repair()
 
     def _wait_for_all(self) -> None:
         ends_s = self.timeline.now_s + PEACE_S
         rests_s: float | None = None
-        while not self.witness.found and self.timeline.now_s < ends_s:
+        while not self.oracle.found and self.timeline.now_s < ends_s:
             self._until(self.timeline.now_s + LOOK_EVERY_S)
-            self.mischief.repair()
+            self.injector.repair()
             if self.unfinished():
                 rests_s = None
             elif rests_s is None:
                 rests_s = self.timeline.now_s
             elif self.timeline.now_s >= rests_s + REST_S:
                 return
-        if not self.witness.found:
-            self.witness.complain(f"in {PEACE_S:g} s of peace there is still: " + "; ".join(self.unfinished()[:5]))
+        if not self.oracle.found:
+            self.oracle.complain(f"in {PEACE_S:g} s of peace there is still: " + "; ".join(self.unfinished()[:5]))
 
     def unfinished(self) -> list[str]:
         """What is to end in peace and has not: pods that wait, holds, reservations, nominations, work left over."""

@@ -1,4 +1,4 @@
-"""The witness judges by what a process could have known, and by no more: histories in which it once did not."""
+"""The oracle judges by what a process could have known, and by no more: histories in which it once did not."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
+from tests.sim.oracle import Knowledge
 from tests.sim.test_sim import sim
-from tests.sim.witness import Knowledge
 
 OPEN, CLOSED, GONE = False, True, None
 

@@ -1,7 +1,7 @@
 """The workload of a history: nodes, gangs and plain pods, as somebody would create them; all drawn from the seed.
 
-Law: every gang fits an empty cluster of enough nodes: its members ask for less than a node has. Who runs them is not
-known here.
+Invariant: every gang fits an empty cluster of enough nodes: its members ask for less than a node has. Who runs them is
+not known here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Filter: which nodes may take a pod, and why the others may not.
 
-Law: `FILTERS` are kube-scheduler's plugins in its order. The first one that refuses a node ends it, so that refusals
-count as kube-scheduler counts them. What static filters say is computed once per shape and node table.
+Invariant: `FILTERS` are kube-scheduler's plugins in its order. The first one that refuses a node ends it, so that
+refusals count as kube-scheduler counts them. What static filters say is computed once per shape and node table.
 """
 
 from __future__ import annotations

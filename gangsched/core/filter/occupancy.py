@@ -1,6 +1,7 @@
 """What is taken while one plan is made: free room, the pods on each node, the storage in use.
 
-Law: this is all that stateful filters look at. It follows each reservation; one taken back leaves everything as it was.
+Invariant: this is all that stateful filters look at. It follows each reservation; one taken back leaves everything as
+it was.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Filter protocol: for which nodes a plugin refuses a pod, and why.
 
-Law: a filter only reads. A reason is kube-scheduler's text. A filter has one of two forms: a `StaticFilter` looks at
-the shape and the node only; a `StatefulFilter` looks at what is on the nodes as well, and so sees each reservation and
-each rollback of the plan.
+Invariant: a filter only reads. A reason is kube-scheduler's text. A filter has one of two forms: a `StaticFilter` looks
+at the shape and the node only; a `StatefulFilter` looks at what is on the nodes as well, and so sees each reservation
+and each rollback of the plan.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pod counts by topology domain, with the members that this plan placed.
 
-Law: counts start from the snapshot's pods and follow every move that the ledger reports, each move counted once; a move
-taken back leaves every count as it was. A count takes in what moved since it was last read, so that a plan which asks
-nothing about other pods pays nothing for them.
+Invariant: counts start from the snapshot's pods and follow every move that the ledger reports, each move counted once;
+a move taken back leaves every count as it was. A count takes in what moved since it was last read, so that a plan which
+asks nothing about other pods pays nothing for them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One attempt to make room for one group: what leaves anyway, promises, and then the least harm that does it (V3-V9).
 
-Law: nobody is chosen unless, on the plan's ledger, every gang of the group then reaches Permit. An attempt leaves the
-ledger exactly as it found it, whatever comes of it.
+Invariant: nobody is chosen unless, on the plan's ledger, every gang of the group then reaches Permit. An attempt leaves
+the ledger exactly as it found it, whatever comes of it.
 """
 
 from __future__ import annotations

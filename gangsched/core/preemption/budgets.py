@@ -1,7 +1,7 @@
 """PodDisruptionBudgets: how many pods each may still lose (V7).
 
-Law: a budget counts over all units of a decision together, and over all decisions that are under way: the API server
-has not counted their evictions yet. Pods in phase Pending pass any budget, as the eviction API has it.
+Invariant: a budget counts over all units of a decision together, and over all decisions that are under way: the API
+server has not counted their evictions yet. Pods in phase Pending pass any budget, as the eviction API has it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Choosing with rounds where sums do not decide: members of several shapes, or filters that look at other pods (V9).
 
-Law: the choice was permitted by a round, and no unit of it can be given back with the members still permitted. Sums
-still say no, which saves rounds. When the rounds of a plan are used up, what is known goes on in the next one (V25).
+Invariant: the choice was permitted by a round, and no unit of it can be given back with the members still permitted.
+Sums still say no, which saves rounds. When the rounds of a plan are used up, what is known goes on in the next one
+(V25).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The running pods as columns, an entry each, made once a plan.
 
-Law: what is here is the same for every preemptor of the plan, but for who is leaving: the victims of each decision are
-added. Who may be a victim of whom is for `units` to say.
+Invariant: what is here is the same for every preemptor of the plan, but for who is leaving: the victims of each
+decision are added. Who may be a victim of whom is for `units` to say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where groups of lower priority are held back for one that waits for room which it may preempt (V27).
 
-Law: what would start there now would be evicted as soon as the group can start. So nobody is held back for a group that
-the nodes could not hold if they were empty, nor for one that preemption is not allowed for.
+Invariant: what would start there now would be evicted as soon as the group can start. So nobody is held back for a
+group that the nodes could not hold if they were empty, nor for one that preemption is not allowed for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sums of room: whether what is free could hold the needed members, without placing them.
 
-Law: a yes is exact where the members have one shape, no filter looks at more than room, and no room is kept from the
-group (H8); otherwise it is necessary only, and a round decides. A no is always final.
+Invariant: a yes is exact where the members have one shape, no filter looks at more than room, and no room is kept from
+the group (H8); otherwise it is necessary only, and a round decides. A no is always final.
 """
 
 from __future__ import annotations

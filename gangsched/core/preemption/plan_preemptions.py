@@ -1,8 +1,8 @@
 """Preemption in a plan: whose turn it is, and what a found room makes of the verdict and of the ledger (V10, V15).
 
-Law: a group preempts only after it was refused for room, and at most `per_cycle` do in one plan. On the ledger the
-nominated members then take their nodes beside the victims, so that nobody behind plans that room. What cannot help is
-told, and nothing is changed by it.
+Invariant: a group preempts only after it was refused for room, and at most `per_cycle` do in one plan. On the ledger
+the nominated members then take their nodes beside the victims, so that nobody behind plans that room. What cannot help
+is told, and nothing is changed by it.
 """
 
 from __future__ import annotations

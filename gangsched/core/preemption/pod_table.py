@@ -1,7 +1,7 @@
 """Numbers about running pods, kept from one plan to the next: what changed is read, the rest is copied as columns.
 
-Law: a table depends on nothing but the pods; the table that it is made from only saves work. Names become numbers here
-that mean nothing outside of one table.
+Invariant: a table depends on nothing but the pods; the table that it is made from only saves work. Names become numbers
+here that mean nothing outside of one table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Who preempts: the members that a refused group needs, and with what right (V1, V2).
 
-Law: only members that are needed to reach a minimum preempt, and the group's right is that of the weakest of them.
-Members above the minimum never do, nor do further members of a satisfied gang: they would be the first victims.
+Invariant: only members that are needed to reach a minimum preempt, and the group's right is that of the weakest of
+them. Members above the minimum never do, nor do further members of a satisfied gang: they would be the first victims.
 """
 
 from __future__ import annotations

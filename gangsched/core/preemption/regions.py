@@ -1,6 +1,6 @@
 """Where room is made: in a required domain or anywhere, and on single nodes where one can hold what is missing (V9).
 
-Law: every choice is enough by sums and keeps to the lowest priority at which any is; the best by V8 comes first.
+Invariant: every choice is enough by sums and keeps to the lowest priority at which any is; the best by V8 comes first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Choosing the least harm within one region: the shortest prefix of the cheapest, and what can be given back (V8, V9).
 
-Law: what is chosen is enough by sums, and no unit of it can be given back by sums. Units that stop no gang come first;
-what is given back is tried from the dearest down. Equal snapshots give equal choices.
+Invariant: what is chosen is enough by sums, and no unit of it can be given back by sums. Units that stop no gang come
+first; what is given back is tried from the dearest down. Equal snapshots give equal choices.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What may be taken from whom: units, each whole or not at all (V5, V6).
 
-Law: a gang above its minimum has a surplus, whose members go one by one; below it, its whole group goes, in every
+Invariant: a gang above its minimum has a surplus, whose members go one by one; below it, its whole group goes, in every
 namespace. Of a gang that is disrupted singly all members go one by one, and none with its group. A unit's priority is
 its highest, and is below the right of the group that it makes room for.
 

@@ -1,7 +1,7 @@
 """When a pod is expected to end (semantics H2).
 
-Law: an expected end is a pure function of the pod's start, its run time and the present, so that a restart comes to the
-same one. Times are wall-clock seconds given by the caller; `math.inf` is an end or a run time that nobody knows.
+Invariant: an expected end is a pure function of the pod's start, its run time and the present, so that a restart comes
+to the same one. Times are wall-clock seconds given by the caller; `math.inf` is an end or a run time that nobody knows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sums: whether room adds up for a head, which must be so before a round can permit it.
 
-Law: what sums refuse no round permits. For identical pods, and for pods whose sizes divide one another, within one
-topology domain if the group requires one, they are exact as far as room goes; what pods ask of each other, and of
+Invariant: what sums refuse no round permits. For identical pods, and for pods whose sizes divide one another, within
+one topology domain if the group requires one, they are exact as far as room goes; what pods ask of each other, and of
 volumes, only a round sees.
 """
 

@@ -1,8 +1,8 @@
 """Heads: which groups that were refused for room are entitled to a reservation (semantics H3, H4, H7).
 
-Law: a head could be permitted on the empty cluster, so a reservation is never made for a group that cannot start. What
-a head needs is put as gangs that a round can permit: a plain pod, or a further member of a running gang, is a gang of
-one. Ledgers are left as found.
+Invariant: a head could be permitted on the empty cluster, so a reservation is never made for a group that cannot start.
+What a head needs is put as gangs that a round can permit: a plain pod, or a further member of a running gang, is a gang
+of one. Ledgers are left as found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether a group that was refused would fit but for reservations, and until when (semantics H14).
 
-Law: it goes by sums of room, as arithmetic does (P4), and changes nothing. Groups that need the same are told the same,
-and it is counted once for them.
+Invariant: it goes by sums of room, as arithmetic does (P4), and changes nothing. Groups that need the same are told the
+same, and it is counted once for them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Reservations: room that is kept for heads, with a time or without (semantics H5 to H7).
 
-Law: a reservation only keeps others off; its own group starts wherever it fits. It is chosen from the arguments alone,
-so that a restart comes to the same one. One that stands is never made anew for a later time while it could be kept.
-Ledgers are left as found. What others may do beside a reservation is decided in `backfill`; who is a head, in `heads`.
+Invariant: a reservation only keeps others off; its own group starts wherever it fits. It is chosen from the arguments
+alone, so that a restart comes to the same one. One that stands is never made anew for a later time while it could be
+kept. Ledgers are left as found. What others may do beside a reservation is decided in `backfill`; who is a head, in
+`heads`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Backfill: where groups may go that come after a reservation (semantics H8).
 
-Law: a group of equal or lower priority than a head keeps off what the head's reservation needs. It may use other nodes;
-what remains of a reserved node both now and at the reservation's time; and reserved room itself, if it is expected to
-end by then. Nothing enters a fence. Broken groups and those of higher priority pass freely, a reservation never binds
-its own group, and among heads each binds those after it.
+Invariant: a group of equal or lower priority than a head keeps off what the head's reservation needs. It may use other
+nodes; what remains of a reserved node both now and at the reservation's time; and reserved room itself, if it is
+expected to end by then. Nothing enters a fence. Broken groups and those of higher priority pass freely, a reservation
+never binds its own group, and among heads each binds those after it.
 
 What remains at a reservation's time is the room of the ledger, changed by what ends and what is reserved until then. So
 whatever is placed beside a reservation and stays counts at its time as well, and what is rolled back does not.

@@ -1,7 +1,7 @@
 """Records: reservations as one plan reads them, and as it writes them for the next (semantics H12).
 
-Law: what is remembered from plan to plan was counted from facts, and is counted anew where these differ. Of groups that
-have no reservation any more nothing is remembered. The ledger is only read.
+Invariant: what is remembered from plan to plan was counted from facts, and is counted anew where these differ. Of
+groups that have no reservation any more nothing is remembered. The ledger is only read.
 """
 
 from __future__ import annotations

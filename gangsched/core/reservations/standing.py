@@ -1,7 +1,7 @@
 """The reservations of one plan: those that stood before it, those that it makes, and whom they keep off (H8, H12, H17).
 
-Law: what stands binds every group from the first one on, whether the plan looks at its head or not. A plan makes few
-reservations anew; all others keep what they had. A reservation goes with its head: when it starts, when it lacks
+Invariant: what stands binds every group from the first one on, whether the plan looks at its head or not. A plan makes
+few reservations anew; all others keep what they had. A reservation goes with its head: when it starts, when it lacks
 something else than room, and when others come before it. The ledger is left as found, but for `kept` until `result`.
 """
 

@@ -1,7 +1,8 @@
 """The timeline: which pods take room now and when each of them is expected to end (semantics H2).
 
-Law: a timeline is made from its arguments alone and never changes; one more reservation gives a new one. Among pods
-that end at the same time no order means anything. `OccupantColumns` only remember what was read of occupants before.
+Invariant: a timeline is made from its arguments alone and never changes; one more reservation gives a new one. Among
+pods that end at the same time no order means anything. `OccupantColumns` only remember what was read of occupants
+before.
 """
 
 from __future__ import annotations

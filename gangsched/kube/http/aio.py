@@ -1,7 +1,8 @@
 """aiohttp, imported without the authorities of the system.
 
-Law: aiohttp reads these when it is imported, for connections that name no TLS context: 50 ms of every start, and no
-option keeps it from that. Ours name one (`client`), so OpenSSL is pointed at an empty file meanwhile, by its variable.
+Invariant: aiohttp reads these when it is imported, for connections that name no TLS context: 50 ms of every start, and
+no option keeps it from that. Ours name one (`client`), so OpenSSL is pointed at an empty file meanwhile, by its
+variable.
 """
 
 from __future__ import annotations

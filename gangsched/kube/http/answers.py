@@ -1,6 +1,6 @@
 """Answers of the API server that are refusals, as faults.
 
-Law: whatever the body is, an error answer becomes an `ApiFault`.
+Invariant: whatever the body is, an error answer becomes an `ApiFault`.
 """
 
 from __future__ import annotations

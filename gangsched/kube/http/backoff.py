@@ -1,6 +1,6 @@
 """When to try again: `Backoff` after a fault, `RequestPace` after any answer.
 
-Law: time and jitter are arguments.
+Invariant: time and jitter are arguments.
 """
 
 from __future__ import annotations

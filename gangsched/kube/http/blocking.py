@@ -1,7 +1,7 @@
 """A client for commands: one request after another, or several at a time in threads, without an event loop.
 
-Law: every failure leaves here as a `Fault`, as from `client`; nothing is retried but a kept connection that the server
-had closed before it read the request. Connections are kept for as long as the client lives.
+Invariant: every failure leaves here as a `Fault`, as from `client`; nothing is retried but a kept connection that the
+server had closed before it read the request. Connections are kept for as long as the client lives.
 """
 
 from __future__ import annotations

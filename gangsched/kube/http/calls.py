@@ -1,7 +1,7 @@
 """Calls: requests of parts that know no faults, answered by status and JSON whatever happens.
 
-Law: nothing raises for what the server or the network did; status 0 is no answer. Changes (PUT, PATCH) pass the fence
-of the lease, so that only who leads makes them; a POST, which asks the API server something, does not.
+Invariant: nothing raises for what the server or the network did; status 0 is no answer. Changes (PUT, PATCH) pass the
+fence of the lease, so that only who leads makes them; a POST, which asks the API server something, does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The one HTTP client: requests to the API server, and streams from it, as bytes.
 
-Law: every failure leaves here as a `Fault`, chained; a 401 reloads the credentials and tries once more, and nothing
-else is retried here. Bodies are bytes in and bytes out, because the hot callers build and decode them themselves.
+Invariant: every failure leaves here as a `Fault`, chained; a 401 reloads the credentials and tries once more, and
+nothing else is retried here. Bodies are bytes in and bytes out, because the hot callers build and decode them
+themselves.
 """
 
 from __future__ import annotations

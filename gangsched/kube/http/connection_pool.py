@@ -1,7 +1,7 @@
 """The connection pool: short writes to the API server over kept connections, with little CPU.
 
-Law: to a caller the pool is `ApiClient.request`: same faults, same meaning. Unusual cases (a proxy, a 401) go through
-the client; an answer without a length costs the connection, never the answer. A request is written once: if the
+Invariant: to a caller the pool is `ApiClient.request`: same faults, same meaning. Unusual cases (a proxy, a 401) go
+through the client; an answer without a length costs the connection, never the answer. A request is written once: if the
 connection ends before the answer, it may have been carried out and its fault is Unreachable. With a fence, every write
 of the daemon but those of the lease passes it here, as the last thing before its bytes go out. Not done here:
 redirects, cookies, compression, streams.

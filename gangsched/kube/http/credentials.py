@@ -1,7 +1,7 @@
 """Credentials: the address of the API server and our identity.
 
-Law: kubernetes_asyncio reads kubeconfigs, service-account files and exec plugins; this module only turns its result
-into what aiohttp needs (address, TLS context, Authorization header), and its many errors into `Misconfigured`.
+Invariant: kubernetes_asyncio reads kubeconfigs, service-account files and exec plugins; this module only turns its
+result into what aiohttp needs (address, TLS context, Authorization header), and its many errors into `Misconfigured`.
 """
 
 from __future__ import annotations

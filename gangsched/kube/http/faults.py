@@ -1,8 +1,8 @@
 """Faults: errors of the API server and of the network.
 
-Law: every error of the transport or the server leaves `client.py` as one of these, chained; a message is one sentence
-for people. A fault is retried with backoff by whoever asked, except `Misconfigured`, which ends the program with exit
-code 2.
+Invariant: every error of the transport or the server leaves `client.py` as one of these, chained; a message is one
+sentence for people. A fault is retried with backoff by whoever asked, except `Misconfigured`, which ends the program
+with exit code 2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fence: whether writes may leave this process.
 
-Law: it is open until a moment of a clock that also counts while the machine is suspended, and closed from then on
+Invariant: it is open until a moment of a clock that also counts while the machine is suspended, and closed from then on
 without anybody's doing. It is looked at right before the bytes of a write go out, so that a process that was stopped
 at any point writes nothing once its time is over. Bytes that left before may still arrive later: the moment keeps a
 margin for that (`lease.candidate`). What it does *not* do: know why it is open.

@@ -1,9 +1,10 @@
 """The permissions of the daemon, and the check whether it has them.
 
-Law: the tables are the whole of it; `manifests/rbac*.yaml` grant exactly this. Asking is one SelfSubjectAccessReview
-per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES` and `PREEMPTION` list the
-daemon runs, and says so: pods with claims wait, and nobody is preempted. What native PodGroups and ResourceClaims need
-is not asked for: many clusters do not serve them, and without it they count as absent or unread; nor is `STAMP_POLICY`.
+Invariant: the tables are the whole of it; `manifests/rbac*.yaml` grant exactly this. Asking is one
+SelfSubjectAccessReview per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES`
+and `PREEMPTION` list the daemon runs, and says so: pods with claims wait, and nobody is preempted. What native
+PodGroups and ResourceClaims need is not asked for: many clusters do not serve them, and without it they count as absent
+or unread; nor is `STAMP_POLICY`.
 """
 
 from __future__ import annotations

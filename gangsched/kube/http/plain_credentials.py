@@ -1,7 +1,7 @@
 """Credentials that need no library: tokens and client certificates of a kubeconfig or of the pod's service account.
 
-Law: a command that answers in a second cannot wait for `credentials` to be imported. What this module does not read
-itself (exec plugins, auth providers) it leaves to `credentials`, so both understand the same kubeconfigs.
+Invariant: a command that answers in a second cannot wait for `credentials` to be imported. What this module does not
+read itself (exec plugins, auth providers) it leaves to `credentials`, so both understand the same kubeconfigs.
 """
 
 from __future__ import annotations

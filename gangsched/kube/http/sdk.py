@@ -1,6 +1,6 @@
 """The part of kubernetes_asyncio that we use: how it reads configurations. Not its clients, nor its 700 models.
 
-Law: what is exported here is kubernetes_asyncio's own, unchanged. Importing it the plain way runs its `client`
+Invariant: what is exported here is kubernetes_asyncio's own, unchanged. Importing it the plain way runs its `client`
 package, which takes 190 ms and 35 MiB that a start after a crash has better uses for, so that package is passed by;
 if it cannot be passed by one day, the plain way is taken.
 """

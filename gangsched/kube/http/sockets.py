@@ -1,7 +1,7 @@
 """Options of every TCP connection to the API server, so that one that is dead is noticed.
 
-Law: a connection whose peer is silent, or leaves what was sent unacknowledged, fails after `DEAD_AFTER_S`. The kernel
-sees to that; a peer whose kernel answers for a process that hangs is noticed by time-outs of the client alone.
+Invariant: a connection whose peer is silent, or leaves what was sent unacknowledged, fails after `DEAD_AFTER_S`. The
+kernel sees to that; a peer whose kernel answers for a process that hangs is noticed by time-outs of the client alone.
 """
 
 from __future__ import annotations

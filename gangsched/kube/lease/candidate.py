@@ -1,8 +1,8 @@
 """The candidate: what one process knows of the lease, and what it may write (client-go's `leaderelection`).
 
-Law: times are seconds of one clock of its own that never goes back, and every time is an argument. The clocks of others
-count for nothing: a record counts from when we saw it change. Our own hold counts from when the write was *sent*, so it
-is over for us before it can be over for anybody else. Not done here: to send, to wait.
+Invariant: times are seconds of one clock of its own that never goes back, and every time is an argument. The clocks of
+others count for nothing: a record counts from when we saw it change. Our own hold counts from when the write was
+*sent*, so it is over for us before it can be over for anybody else. Not done here: to send, to wait.
 
 Why at most one candidate writes at a time: a holder stops `Timing.fence_s` after it sent the last write that it knows
 to stand. Others wait for `duration_s` after they saw that write, which is later than it was sent, and their own write

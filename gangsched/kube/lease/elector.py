@@ -1,9 +1,9 @@
 """The elector: acquires the lease, renews it, releases it; keeps the fence as open as the lease allows.
 
-Law: `candidate` decides and this only asks, sends and waits. A request that is not answered in a third of the time that
-a renewal may take is given up, and every wait ends when the lease would be over. Its requests go through a client of
-their own that has no fence and shares no connection with other writers. A watch says when to look, and shows a release.
-What it does *not* do: plan, or end anybody who writes.
+Invariant: `candidate` decides and this only asks, sends and waits. A request that is not answered in a third of the
+time that a renewal may take is given up, and every wait ends when the lease would be over. Its requests go through a
+client of their own that has no fence and shares no connection with other writers. A watch says when to look, and shows
+a release. What it does *not* do: plan, or end anybody who writes.
 """
 
 from __future__ import annotations

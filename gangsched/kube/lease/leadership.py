@@ -1,8 +1,8 @@
 """Leadership: terms of leading, each from the moment when planning may begin to the loss of the lease.
 
-Law: whoever acquires the lease does not plan before it knows what its predecessor wrote (`caught_up`); who cannot learn
-that in one lease's time gives the lease to others for as long. `leads` goes by the clock: it is false as soon as the
-lease may be over, whether that has been noticed or not.
+Invariant: whoever acquires the lease does not plan before it knows what its predecessor wrote (`caught_up`); who cannot
+learn that in one lease's time gives the lease to others for as long. `leads` goes by the clock: it is false as soon as
+the lease may be over, whether that has been noticed or not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The record: a coordination.k8s.io/v1 Lease as candidates read and write it.
 
-Law: whatever an object holds, reading it gives a record, and no value of it is trusted beyond its bounds: a holder that
-is no text is somebody, a duration that is none is our own, and none is longer than `LONGEST_S`. Writing changes the
-fields of leader election and leaves the rest of the object as it was, its resourceVersion included, without which no
-Lease is changed. The words are those of client-go's `resourcelock`.
+Invariant: whatever an object holds, reading it gives a record, and no value of it is trusted beyond its bounds: a
+holder that is no text is somebody, a duration that is none is our own, and none is longer than `LONGEST_S`. Writing
+changes the fields of leader election and leaves the rest of the object as it was, its resourceVersion included, without
+which no Lease is changed. The words are those of client-go's `resourcelock`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Catching up: to know, at some moment, every bind and nomination that was written before.
 
-Law: what another instance wrote of pods of ours shows in a list of those that have no node, read after its last write.
-A pod that we think waits and that is not in the list has been bound or deleted, and a pod in the list has a
-resourceVersion: the watch has caught up when it has shown the former and reached the latter, or the list's own. That
-is enough, and unlike the list's own resourceVersion a quiet watch reaches it at once. What it does *not* look at: what
+Invariant: what another instance wrote of pods of ours shows in a list of those that have no node, read after its last
+write. A pod that we think waits and that is not in the list has been bound or deleted, and a pod in the list has a
+resourceVersion: the watch has caught up when it has shown the former and reached the latter, or the list's own. That is
+enough, and unlike the list's own resourceVersion a quiet watch reaches it at once. What it does *not* look at: what
 others write, of which no watch is ever sure.
 """
 

@@ -1,8 +1,8 @@
 """Decode: from the wire to the model, one object at a time.
 
-Law: an object becomes a value or a `DecodeFault` that names it and what is wrong; nothing is guessed and nothing else
-is raised. A pod that has ended and belongs to no gang is not kept (None): it takes no room and nobody asks about it.
-Deciding what a value *means* is left to `api` and `core`.
+Invariant: an object becomes a value or a `DecodeFault` that names it and what is wrong; nothing is guessed and nothing
+else is raised. A pod that has ended and belongs to no gang is not kept (None): it takes no room and nobody asks about
+it. Deciding what a value *means* is left to `api` and `core`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The informers: everything that the daemon reads, and whether it has been read once.
 
-Law: reading starts before the state exists. Earlier messages are kept in order and delivered first (`deliver_to`).
-Storage and PodDisruptionBudgets never hold up the daemon: what it may not read of them is `Unread`. It does *not* look
-into messages.
+Invariant: reading starts before the state exists. Earlier messages are kept in order and delivered first
+(`deliver_to`). Storage and PodDisruptionBudgets never hold up the daemon: what it may not read of them is `Unread`. It
+does *not* look into messages.
 """
 
 from __future__ import annotations

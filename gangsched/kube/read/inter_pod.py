@@ -1,7 +1,7 @@
 """The terms of a pod's spec about other pods, from the wire to the model.
 
-Law: null and `{}` selectors stay apart (nothing, everything); what the API server leaves out gets the default that
-kube-scheduler 1.36 gives it. A pod without any tie has None.
+Invariant: null and `{}` selectors stay apart (nothing, everything); what the API server leaves out gets the default
+that kube-scheduler 1.36 gives it. A pod without any tie has None.
 """
 
 from __future__ import annotations

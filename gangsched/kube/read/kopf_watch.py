@@ -1,8 +1,8 @@
 """kopf, embedded: an operator that only listens, in our own loop.
 
-Law: it writes nothing, leaves our signals, tasks and log alone, and asks no more often than `RequestPace` lets it. It
-ends with a `Fault` or the stop we asked for. It does *not* survive a fault (kopf ends on any ERROR line but 410, on a
-410 in the middle of a list and on a malformed line); its owner starts it again.
+Invariant: it writes nothing, leaves our signals, tasks and log alone, and asks no more often than `RequestPace` lets
+it. It ends with a `Fault` or the stop we asked for. It does *not* survive a fault (kopf ends on any ERROR line but 410,
+on a 410 in the middle of a list and on a malformed line); its owner starts it again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The last version of each PodGroup of one API group, fed by two sources at once: an event stream and periodic lists.
 
-Law: no awaits, no clock. A list sweeps what the stream lost, but knows less than the stream about what happened after
-its own resourceVersion: an object the stream showed later stays, one the stream saw deleted later stays gone. Nothing
-is said twice.
+Invariant: no awaits, no clock. A list sweeps what the stream lost, but knows less than the stream about what happened
+after its own resourceVersion: an object the stream showed later stays, one the stream saw deleted later stays gone.
+Nothing is said twice.
 """
 
 from __future__ import annotations

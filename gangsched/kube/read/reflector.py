@@ -1,9 +1,9 @@
 """The reflector: LIST, then WATCH, forever; the store gets every page and line in order, as in client-go.
 
-Law: a relist replaces everything, a stream that merely ends is resumed from the last resourceVersion, and every fault
-is retried with backoff, at most once a second. Streams that end again and again are resumed once a second, the first
-few at once. Work on the loop comes in slices of a few milliseconds. It does *not* look into objects (see `store`) or
-decide whether enough was read: its caller reads `synced` and decides.
+Invariant: a relist replaces everything, a stream that merely ends is resumed from the last resourceVersion, and every
+fault is retried with backoff, at most once a second. Streams that end again and again are resumed once a second, the
+first few at once. Work on the loop comes in slices of a few milliseconds. It does *not* look into objects (see `store`)
+or decide whether enough was read: its caller reads `synced` and decides.
 """
 
 from __future__ import annotations

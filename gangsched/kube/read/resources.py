@@ -1,6 +1,7 @@
 """The table of resources that the daemon reads: where each is served, and how it is decoded.
 
-Law: the table is the whole of it, as `permissions` is of what must be allowed. Nothing is read here (see `reflector`).
+Invariant: the table is the whole of it, as `permissions` is of what must be allowed. Nothing is read here (see
+`reflector`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which pods are ours, by `spec.schedulerName`; a name that looks like a misspelling of ours is reported once.
 
-Law: a pod whose scheduler does not exist waits without a word from anybody, so we say what nobody else can. What is
-remembered of other names is bounded: only names about as long as ours, and only so many.
+Invariant: a pod whose scheduler does not exist waits without a word from anybody, so we say what nobody else can. What
+is remembered of other names is bounded: only names about as long as ours, and only so many.
 """
 
 from __future__ import annotations

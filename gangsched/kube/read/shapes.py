@@ -1,8 +1,8 @@
 """Shapes: what filters and scores look at, taken out of a pod's spec and shared between identical pods.
 
-Law: two pods with the same scheduling-relevant spec get the same `Shape` object for as long as any pod holds it, since
-masks are cached per shape by identity. Weak references keep the table as small as the cluster's variety; names, nodes,
-images, environments and volumes are not part of the key.
+Invariant: two pods with the same scheduling-relevant spec get the same `Shape` object for as long as any pod holds it,
+since masks are cached per shape by identity. Weak references keep the table as small as the cluster's variety; names,
+nodes, images, environments and volumes are not part of the key.
 
 What this version cannot honour is put in words (`Shape.unsupported`) rather than ignored.
 """

@@ -1,6 +1,6 @@
 """Claims, volumes, classes, CSINodes and ResourceClaims: from the wire to the model.
 
-Law: as in `decode`: an object becomes a value or a `DecodeFault` that names it. What a claim allows is decided in
+Invariant: as in `decode`: an object becomes a value or a `DecodeFault` that names it. What a claim allows is decided in
 `core.filter`, not here.
 """
 

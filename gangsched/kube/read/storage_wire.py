@@ -1,6 +1,6 @@
 """The wire of storage: the fields of claims, volumes, classes, CSINodes and ResourceClaims that we read, and no others.
 
-Law: as in `wire`: types only, as the API server spells them.
+Invariant: as in `wire`: types only, as the API server spells them.
 """
 
 from __future__ import annotations

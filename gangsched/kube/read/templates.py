@@ -1,8 +1,8 @@
 """Pod templates: pods that nobody has created yet, as the API server would make them.
 
-Law: of what the API server and its admission plugins add, only this is done: limits count as requests where these are
-missing (API defaulting), and the priority is that of the class (the Priority plugin), which the caller looks up. What
-LimitRanges, RuntimeClasses and webhooks add is not known here.
+Invariant: of what the API server and its admission plugins add, only this is done: limits count as requests where these
+are missing (API defaulting), and the priority is that of the class (the Priority plugin), which the caller looks up.
+What LimitRanges, RuntimeClasses and webhooks add is not known here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The wire: the fields of pods, nodes, lists and watch lines that we read, and no others.
 
-Law: types only, as the API server spells them; msgspec skips every field that is not named here without building it.
-`msgspec.Raw` marks what most objects need not decode at all. Nothing here is kept: `decode` turns it into the model.
+Invariant: types only, as the API server spells them; msgspec skips every field that is not named here without building
+it. `msgspec.Raw` marks what most objects need not decode at all. Nothing here is kept: `decode` turns it into the
+model.
 """
 
 from __future__ import annotations

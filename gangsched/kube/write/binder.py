@@ -1,11 +1,11 @@
 """Binder: pods to nodes, many at a time, each ending in exactly one Outcome (semantics B3).
 
-Law: only an answer that proves refusal ends a bind as refused. After any other the request may still be carried out, so
-the pod keeps its room: the bind is sent again, to the same node and as long as it still fits there, and the pod is
-read, until an answer is certain. Of two binds of one pod the server lets only one through. A bind that failed is never
-tried again here; one that did not pass the fence has failed, unless it was sent before. Binds come before everything
-else we write: `idle` and `fate` let the others step back; undecided ones hold nobody up. What it does *not* do: choose,
-undo, touch room, or know nodes.
+Invariant: only an answer that proves refusal ends a bind as refused. After any other the request may still be carried
+out, so the pod keeps its room: the bind is sent again, to the same node and as long as it still fits there, and the pod
+is read, until an answer is certain. Of two binds of one pod the server lets only one through. A bind that failed is
+never tried again here; one that did not pass the fence has failed, unless it was sent before. Binds come before
+everything else we write: `idle` and `fate` let the others step back; undecided ones hold nobody up. What it does *not*
+do: choose, undo, touch room, or know nodes.
 """
 
 from __future__ import annotations

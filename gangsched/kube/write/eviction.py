@@ -1,8 +1,8 @@
 """An eviction on the wire: the requests, and what an answer or a pod read back says (semantics V14).
 
-Law: pure functions, measured against kube-apiserver 1.36. Only what proves an end is taken for one: 409 is said for
-another uid and for a conflict in storage, 500 for a pod under two PodDisruptionBudgets and for anything unforeseen, so
-after these the pod itself is asked.
+Invariant: pure functions, measured against kube-apiserver 1.36. Only what proves an end is taken for one: 409 is said
+for another uid and for a conflict in storage, 500 for a pod under two PodDisruptionBudgets and for anything unforeseen,
+so after these the pod itself is asked.
 """
 
 from __future__ import annotations

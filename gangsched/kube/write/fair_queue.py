@@ -1,7 +1,7 @@
 """A queue in which namespaces take turns: no tenant waits behind the backlog of another.
 
-Law: first in, first out within a namespace; round robin between those whose turn may come. What it does *not* do: know
-what it holds, or wait.
+Invariant: first in, first out within a namespace; round robin between those whose turn may come. What it does *not* do:
+know what it holds, or wait.
 """
 
 from __future__ import annotations

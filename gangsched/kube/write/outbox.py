@@ -1,9 +1,9 @@
 """Outbox: orders of writes, the last one per object, never ahead of a bind.
 
-Law: an order is in exactly one `_Stage`; a newer value of the same key takes the place of an older unsent one; one key
-is written by one worker at a time, in order; a fault is retried with backoff until the order is done, replaced or
-refused. Namespaces take turns, within the rates of `WriteLimits`. An order waits for a pause between binds as long as
-its `Level` says. What is written, and whether it still needs to be, is the business of the `Writer`.
+Invariant: an order is in exactly one `_Stage`; a newer value of the same key takes the place of an older unsent one;
+one key is written by one worker at a time, in order; a fault is retried with backoff until the order is done, replaced
+or refused. Namespaces take turns, within the rates of `WriteLimits`. An order waits for a pause between binds as long
+as its `Level` says. What is written, and whether it still needs to be, is the business of the `Writer`.
 """
 
 from __future__ import annotations

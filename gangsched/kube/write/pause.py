@@ -1,7 +1,7 @@
 """Pauses between binds, in which everything else is written.
 
-Law: a bind is never delayed by a condition, a status or an Event; these wait here, and never longer than they are told
-to. What it does *not* do: know what waits.
+Invariant: a bind is never delayed by a condition, a status or an Event; these wait here, and never longer than they are
+told to. What it does *not* do: know what waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PreemptionWriter: nominations, the conditions of victims, and evictions, in the order of semantics V13.
 
-Law: nobody is harmed before every nominated member says where it is to go and every victim why; whether anybody is
-evicted then is for the state to say. Every write may be repeated: the uid is a precondition of each, and a restart
+Invariant: nobody is harmed before every nominated member says where it is to go and every victim why; whether anybody
+is evicted then is for the state to say. Every write may be repeated: the uid is a precondition of each, and a restart
 orders what is left of a preemption once more. An eviction ends in one Evicted, a preparation in one PreemptionPrepared,
 unless they are cancelled. Without the right to evict, nothing more is sent in this process. What it does *not* do:
 choose, take an eviction back, or know room.

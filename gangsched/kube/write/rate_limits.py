@@ -1,7 +1,7 @@
 """Rate limits of writes per object, per namespace and in all (docs/operations.md, Budgets).
 
-Law: token buckets. Whoever wants to write asks how long it takes until there is a token, and takes it when there is
-one; nothing sleeps here.
+Invariant: token buckets. Whoever wants to write asks how long it takes until there is a token, and takes it when there
+is one; nothing sleeps here.
 """
 
 from __future__ import annotations

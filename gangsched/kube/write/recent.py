@@ -1,7 +1,7 @@
 """What was written lately, by key; bounded in time and in number.
 
-Law: an entry is remembered for `for_s` seconds, and gone with the next one that is written after that; of more than
-`limit` the oldest go. So at a steady pace of writes what is kept is always as much, from minute to minute, too.
+Invariant: an entry is remembered for `for_s` seconds, and gone with the next one that is written after that; of more
+than `limit` the oldest go. So at a steady pace of writes what is kept is always as much, from minute to minute, too.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Recorder: writes Events (events.k8s.io/v1), after all other writes (semantics E2).
 
-Law: recording never blocks and never delays a bind. Of what does not fit the queue, Normal ones about pods are dropped
-first, the oldest before the others, and counted. The same text about the same object within ten minutes is one Event
-with a series, whose count is written at most once a minute; that pods are bound ends what was said of their waiting, so
-neither is remembered then, nor anything about an object that is gone. Events about one object are limited as
-client-go's spam filter limits them. A lost Event is no fault: it is tried a few times and let go.
+Invariant: recording never blocks and never delays a bind. Of what does not fit the queue, Normal ones about pods are
+dropped first, the oldest before the others, and counted. The same text about the same object within ten minutes is one
+Event with a series, whose count is written at most once a minute; that pods are bound ends what was said of their
+waiting, so neither is remembered then, nor anything about an object that is gone. Events about one object are limited
+as client-go's spam filter limits them. A lost Event is no fault: it is tried a few times and let go.
 """
 
 from __future__ import annotations

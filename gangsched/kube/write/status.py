@@ -1,7 +1,7 @@
 """Status: conditions and annotations of pods, and the status of PodGroups (semantics E1, E3, T2).
 
-Law: last write wins per object; what would change nothing is not written; nothing is written about a pod that is being
-bound or was. Pods are only ever written through pods/status. What it does *not* do: choose words.
+Invariant: last write wins per object; what would change nothing is not written; nothing is written about a pod that is
+being bound or was. Pods are only ever written through pods/status. What it does *not* do: choose words.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """VolumeBinder: what is written to claims and volumes (kube-scheduler's PreBind of VolumeBinding, its writes).
 
-Law: it writes what was decided, once, and answers with the versions that came of it, or with the one BindFailed that a
-pod is owed. It waits for nothing and remembers no claim: whether they are bound is for the state to see. A bind whose
-pod uses ResourceClaims is entered in them before it goes on to the binder, one without goes straight on. A request for
-a volume is withdrawn only while it is the one that was meant, and there is no volume yet.
+Invariant: it writes what was decided, once, and answers with the versions that came of it, or with the one BindFailed
+that a pod is owed. It waits for nothing and remembers no claim: whether they are bound is for the state to see. A bind
+whose pod uses ResourceClaims is entered in them before it goes on to the binder, one without goes straight on. A
+request for a volume is withdrawn only while it is the one that was meant, and there is no volume yet.
 """
 
 from __future__ import annotations

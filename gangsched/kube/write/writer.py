@@ -1,6 +1,6 @@
 """The configuration of an outbox: its writer, its levels of urgency, its rates, and its final faults.
 
-Law: types only; `outbox` does what they say.
+Invariant: types only; `outbox` does what they say.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """`doctor`: what is wrong with a cluster as far as gangs are concerned, each in one sentence with what to do.
 
-Law: a finding is a fact that was read, never a guess; what could not be read is listed as not checked.
+Invariant: a finding is a fact that was read, never a guess; what could not be read is listed as not checked.
 """

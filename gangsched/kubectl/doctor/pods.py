@@ -1,6 +1,6 @@
 """Checks of pods: schedulers that nobody runs, PodGroups that do not exist, nodes that several schedulers fill.
 
-Law: pure. That a scheduler exists shows in what it did: it bound a pod, or said why not.
+Invariant: pure. That a scheduler exists shows in what it did: it bound a pod, or said why not.
 """
 
 from __future__ import annotations

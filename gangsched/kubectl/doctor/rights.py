@@ -1,6 +1,6 @@
 """The check of the scheduler's rights: what its ServiceAccount lacks of what `kube.http.permissions` lists.
 
-Law: one SubjectAccessReview a line; nothing is stored. Who may not create them gets a refusal, not a finding.
+Invariant: one SubjectAccessReview a line; nothing is stored. Who may not create them gets a refusal, not a finding.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`plan -f FILE`: a PlacementReview for each gang of the file, else a plan made here.
 
-Law: nothing is created in the cluster. Each gang is asked about alone. Where the API is not served, who may list nodes
-and pods gets the same plan from a snapshot; the answer says so.
+Invariant: nothing is created in the cluster. Each gang is asked about alone. Where the API is not served, who may list
+nodes and pods gets the same plan from a snapshot; the answer says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A plan made here: a snapshot with the pods of the manifest added, for clusters without placement reviews.
 
-Law: it is the scheduler's own plan on what may be read (`snapshot.replay`); nothing is written. The pods wait beside
-all that wait already, created now, in place of those of the same gang. Limits count as requests and the PriorityClass
-gives the priority, as in the API server; what LimitRanges and webhooks add is not known.
+Invariant: it is the scheduler's own plan on what may be read (`snapshot.replay`); nothing is written. The pods wait
+beside all that wait already, created now, in place of those of the same gang. Limits count as requests and the
+PriorityClass gives the priority, as in the API server; what LimitRanges and webhooks add is not known.
 """
 
 from __future__ import annotations

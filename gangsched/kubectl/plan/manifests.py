@@ -1,8 +1,8 @@
 """Manifests: the pod templates of workloads, how many pods each makes, and which gangs they are.
 
-Law: what a controller would make of a manifest is read off the manifest alone; where that is not possible, it says so.
-Pods whose metadata name a gang are of that gang. The pods of one object that name none are asked about as one gang, for
-that is what the operators make of it where their gang scheduling is on.
+Invariant: what a controller would make of a manifest is read off the manifest alone; where that is not possible, it
+says so. Pods whose metadata name a gang are of that gang. The pods of one object that name none are asked about as one
+gang, for that is what the operators make of it where their gang scheduling is on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The file of a snapshot: gzipped JSON, objects as the API server spells them, of the fields that are read alone.
 
-Law: whoever reads it decodes the objects as the daemon does (`kube.read`), so that both understand the same.
+Invariant: whoever reads it decodes the objects as the daemon does (`kube.read`), so that both understand the same.
 """
 
 from __future__ import annotations

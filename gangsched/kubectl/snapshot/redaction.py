@@ -1,8 +1,8 @@
 """What is left out of a snapshot, and how names are replaced.
 
-Law: only fields that decide are kept (the wire structs of `kube.read` have no others). Annotations that are not read
-are dropped, and so are labels that no selector names. With `redact_names` every name becomes another that sorts at the
-same place, everywhere at once: ties are broken by names, and the plan must stay the same.
+Invariant: only fields that decide are kept (the wire structs of `kube.read` have no others). Annotations that are not
+read are dropped, and so are labels that no selector names. With `redact_names` every name becomes another that sorts at
+the same place, everywhere at once: ties are broken by names, and the plan must stay the same.
 """
 
 from __future__ import annotations

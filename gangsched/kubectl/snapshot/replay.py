@@ -1,7 +1,8 @@
 """`replay`: what the daemon would decide on a snapshot, by its own state and `plan()`, without a cluster.
 
-Law: objects are decoded as the daemon decodes them, and it starts as after a restart: what only its memory had (rounds,
-yields, who waits for whom since when) is not in a snapshot. What it would have told is taken from its own reports.
+Invariant: objects are decoded as the daemon decodes them, and it starts as after a restart: what only its memory had
+(rounds, yields, who waits for whom since when) is not in a snapshot. What it would have told is taken from its own
+reports.
 """
 
 from __future__ import annotations

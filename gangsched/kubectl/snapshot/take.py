@@ -1,7 +1,7 @@
 """`snapshot`: reads what the daemon reads, and writes it to one file.
 
-Law: the resources are those of `kube.read.resources` and no others. Nodes, pods and namespaces must be readable; what
-else is not becomes unread, as it is for a daemon without the right.
+Invariant: the resources are those of `kube.read.resources` and no others. Nodes, pods and namespaces must be readable;
+what else is not becomes unread, as it is for a daemon without the right.
 """
 
 from __future__ import annotations

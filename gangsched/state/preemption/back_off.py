@@ -1,7 +1,7 @@
 """When a group whose nomination came to nothing may make the next one (semantics V12).
 
-Law: after 30 s where pods were evicted in vain and after 1 s where nobody was harmed, doubling to 10 min; a start of
-the group resets it.
+Invariant: after 30 s where pods were evicted in vain and after 1 s where nobody was harmed, doubling to 10 min; a start
+of the group resets it.
 """
 
 from __future__ import annotations

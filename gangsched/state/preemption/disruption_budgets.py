@@ -1,7 +1,8 @@
 """PodDisruptionBudgets: what is known of them, by namespace.
 
-Law: until they have been listed, or when they cannot be read, `snapshot` is None and nobody may be evicted: a budget
-that nobody sees is broken by the first eviction. Nothing is counted here; the API server does that in their status.
+Invariant: until they have been listed, or when they cannot be read, `snapshot` is None and nobody may be evicted: a
+budget that nobody sees is broken by the first eviction. Nothing is counted here; the API server does that in their
+status.
 """
 
 from __future__ import annotations

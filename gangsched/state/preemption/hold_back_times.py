@@ -1,10 +1,10 @@
 """For whom groups of lower priority are held back, from one plan to the next (semantics V27).
 
-Law: for one group at a time, the first in rank of those that wait for room which they may preempt and whose time is not
-over. Each has `hold_back_s` from the beginning of its wait, whether it was the first or not, until it has started or is
-gone; so have all groups of a namespace and a right together, and then none for `RESTS` times as long, or a gang that is
-created anew all the time would hold others back without an end. What is opened again is told to the cluster, so that
-groups that wait for room there are looked at.
+Invariant: for one group at a time, the first in rank of those that wait for room which they may preempt and whose time
+is not over. Each has `hold_back_s` from the beginning of its wait, whether it was the first or not, until it has
+started or is gone; so have all groups of a namespace and a right together, and then none for `RESTS` times as long, or
+a gang that is created anew all the time would hold others back without an end. What is opened again is told to the
+cluster, so that groups that wait for room there are looked at.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What nominations leave behind: Events and the counts of metrics (semantics V22, V23).
 
-Law: it decides nothing. A gang's Event is said when the last of its evictions of one nomination is answered, so that
-its count is true.
+Invariant: it decides nothing. A gang's Event is said when the last of its evictions of one nomination is answered, so
+that its count is true.
 """
 
 from __future__ import annotations

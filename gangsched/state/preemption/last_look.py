@@ -1,6 +1,7 @@
 """The last look before pods are evicted (semantics V13, 3).
 
-Law: whoever is evicted must still be needed and may be evicted as decided: no gang is halved by what has changed since.
+Invariant: whoever is evicted must still be needed and may be evicted as decided: no gang is halved by what has changed
+since.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One nomination: a decision to make room that is being carried out (semantics V10-V14).
 
-Law: a nomination takes no room in truth. Its members stay pending, and their nodes are promises in the snapshot. A
-record only stores; `nominations` moves it on.
+Invariant: a nomination takes no room in truth. Its members stay pending, and their nodes are promises in the snapshot.
+A record only stores; `nominations` moves it on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Nominations under way: how each begins, is carried out, and ends (semantics V10-V14, V16).
 
-Law: nobody is evicted before everything that a restart needs is written and a last look found nothing changed. Every
-nomination ends: the group starts, the room is lost, or the deadline passes. What it took is given back in `_end`.
+Invariant: nobody is evicted before everything that a restart needs is written and a last look found nothing changed.
+Every nomination ends: the group starts, the room is lost, or the deadline passes. What it took is given back in `_end`.
 """
 
 from __future__ import annotations

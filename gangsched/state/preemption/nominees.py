@@ -1,8 +1,8 @@
 """The members that a nomination keeps nodes for, as the group changes (semantics V12).
 
-Law: pure. A pod that replaces a member of the same shape takes over its node; with a smaller minimum, or once a member
-has room of its own, fewer are nominated. A nominee may be vacant for a moment, since controllers need one to replace a
-pod.
+Invariant: pure. A pod that replaces a member of the same shape takes over its node; with a smaller minimum, or once a
+member has room of its own, fewer are nominated. A nominee may be vacant for a moment, since controllers need one to
+replace a pod.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Preemption as the state sees it: what a plan is given, and what becomes of its decisions (the V rules).
 
-Law: a plan is given nothing where no pod is of lower priority than one that waits, where preemption is off, or where
-PodDisruptionBudgets cannot be read: who cannot see a budget breaks it.
+Invariant: a plan is given nothing where no pod is of lower priority than one that waits, where preemption is off, or
+where PodDisruptionBudgets cannot be read: who cannot see a budget breaks it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What nominations rest on, by node: the places they keep, and the pods that leave for them (semantics V10).
 
-Law: a place that is kept is shown to plans with what its own nomination's victims still take there, which comes free
-for it alone. It is known of every node which nominations to look at when something changes there.
+Invariant: a place that is kept is shown to plans with what its own nomination's victims still take there, which comes
+free for it alone. It is known of every node which nominations to look at when something changes there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a process that died left of its nominations (semantics V24).
 
-Law: a nomination is taken up again only whole: every needed member carries its node, every gang that would be halved
-is marked as a whole, and all fit there once what is marked or leaving is gone. Otherwise the members' nodes are
+Invariant: a nomination is taken up again only whole: every needed member carries its node, every gang that would be
+halved is marked as a whole, and all fit there once what is marked or leaving is gone. Otherwise the members' nodes are
 cleared, and all is decided anew.
 """
 

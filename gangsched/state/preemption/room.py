@@ -1,6 +1,6 @@
 """All promised room together: who leaves is gone, nominated members are on their nodes (semantics V10, V13).
 
-Law: places count together with the pods that free them, whichever nomination those are victims of; counted alone,
+Invariant: places count together with the pods that free them, whichever nomination those are victims of; counted alone,
 nominations on one node defeat each other. A ledger of one snapshot is asked, on which only the nodes that somebody asks
 about are filled in; nothing outside it changes. Stuck pods stay (V4).
 """

@@ -1,8 +1,8 @@
 """Bound pods and gangs as `core.preemption` is told of them, kept up to date from one plan to the next (semantics V25).
 
-Law: nothing is built before it is asked for the first time; from then on a look costs what has changed since the last
-one, and nothing is kept of pods and gangs that are gone, however long nobody looks. It decides nothing: pods that may
-never be victims are among them, since a refusal counts them.
+Invariant: nothing is built before it is asked for the first time; from then on a look costs what has changed since the
+last one, and nothing is kept of pods and gangs that are gone, however long nobody looks. It decides nothing: pods that
+may never be victims are among them, since a refusal counts them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Groups that are evicted as a whole (semantics V17).
 
-Law: from the decision until its last victim is being deleted nothing of such a group is placed, so that it is not
+Invariant: from the decision until its last victim is being deleted nothing of such a group is placed, so that it is not
 healed by halves while it goes. It starts anew as a gang by itself: a terminating member keeps nobody satisfied (B4).
 """
 

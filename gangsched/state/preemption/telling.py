@@ -1,6 +1,6 @@
 """What people are told of nominations (semantics V20, V22).
 
-Law: pure texts. An object of another namespace is named by its uid only, one of one's own by its name.
+Invariant: pure texts. An object of another namespace is named by its uid only, one of one's own by its name.
 """
 
 from __future__ import annotations

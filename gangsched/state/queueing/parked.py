@@ -1,9 +1,10 @@
 """Parked groups, indexed by the shapes that they need room for (semantics Q3).
 
-Law: an event costs a few comparisons of columns, and a look for each shape of which a pod fits where room grew. Groups
-are woken in queue order for as long as the room that there is would do for them, those of a few shapes at a time; those
-behind them are woken when these had their turn, in ever larger batches, so that nobody is left asleep wrongly. What the
-groups of a shape were told about its room is remembered, so that it can be told anew once it is false (semantics E1).
+Invariant: an event costs a few comparisons of columns, and a look for each shape of which a pod fits where room grew.
+Groups are woken in queue order for as long as the room that there is would do for them, those of a few shapes at a
+time; those behind them are woken when these had their turn, in ever larger batches, so that nobody is left asleep
+wrongly. What the groups of a shape were told about its room is remembered, so that it can be told anew once it is false
+(semantics E1).
 """
 
 from __future__ import annotations

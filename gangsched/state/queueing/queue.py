@@ -1,8 +1,8 @@
 """The queue of groups: active, parked (refused), backing off; and what wakes whom (semantics Q3).
 
-Law: a refused group is looked at again only when something that could help it has changed, then at once; every group is
-looked at again after `SAFETY_NET_S` whatever happened. Whom an event helps is decided in `parked`, and order in
-`core.queue_sort`.
+Invariant: a refused group is looked at again only when something that could help it has changed, then at once; every
+group is looked at again after `SAFETY_NET_S` whatever happened. Whom an event helps is decided in `parked`, and order
+in `core.queue_sort`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What shapes request, as rows: which of thousands fit somewhere is a few comparisons of columns.
 
-Law: exact integers, no clock. It answers by resources alone, so that what does not fit here fits nowhere; which nodes a
-shape may use is looked at after that. Rows are kept in the order of the first groups that need them, so that the next
-shape in turn is found without a look at all of them.
+Invariant: exact integers, no clock. It answers by resources alone, so that what does not fit here fits nowhere; which
+nodes a shape may use is looked at after that. Rows are kept in the order of the first groups that need them, so that
+the next shape in turn is found without a look at all of them.
 """
 
 from __future__ import annotations

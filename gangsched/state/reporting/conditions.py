@@ -1,7 +1,7 @@
 """The condition of each waiting pod (semantics E1).
 
-Law: facts that move stand in one place per gang: on its PodGroup, else on its oldest waiting pod; its other pods say
-what stays, and where to look. A pod that no gang rule holds back says everything itself. Pure.
+Invariant: facts that move stand in one place per gang: on its PodGroup, else on its oldest waiting pod; its other pods
+say what stays, and where to look. A pod that no gang rule holds back says everything itself. Pure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Events on a gang: lasting problems, and the outcome of its binds (semantics E2, B5, E4).
 
-Law: pure texts; `reports` remembers which were written.
+Invariant: pure texts; `reports` remembers which were written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is counted and timed of gangs, for metrics.
 
-Law: it decides nothing, and names nobody. A gang's wait begins when it first has its quorum and ends when as many
+Invariant: it decides nothing, and names nobody. A gang's wait begins when it first has its quorum and ends when as many
 of its binds are answered as its minimum lacked. A gang that loses its quorum, or starts anew, waits anew; after a
 restart the wait begins with what the first list shows.
 """

@@ -1,8 +1,8 @@
 """Reports: what was reported, and when the next report is due (semantics E1-E4).
 
-Law: a verdict is told once it stood for `settle_s`, and only where it differs from what was told last; while only facts
-in it move, no more often than the text allows. Telling never changes a decision. What is said is not decided here: see
-`conditions`, `status` and `gang_events`.
+Invariant: a verdict is told once it stood for `settle_s`, and only where it differs from what was told last; while only
+facts in it move, no more often than the text allows. Telling never changes a decision. What is said is not decided
+here: see `conditions`, `status` and `gang_events`.
 """
 
 from __future__ import annotations

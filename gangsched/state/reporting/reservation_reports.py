@@ -1,7 +1,7 @@
 """What stands reserved, and what of it people were told last (semantics H13, H14).
 
-Law: a reservation is told anew only where `Told.is_out_of_date` says so, and its end once. Nothing is known of what an
-earlier process told but what is stored on the PodGroup, which stays until this one knows better (H16).
+Invariant: a reservation is told anew only where `Told.is_out_of_date` says so, and its end once. Nothing is known of
+what an earlier process told but what is stored on the PodGroup, which stays until this one knows better (H16).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is told of reservations: the condition `Reserved`, and the end of a refusal (semantics H13, H14).
 
-Law: pure texts of a reservation as it was told last, so a time that hardly moves is not written again. Groups of other
-namespaces are counted and never named. A time that is promised or kept free is never told earlier than it is.
+Invariant: pure texts of a reservation as it was told last, so a time that hardly moves is not written again. Groups of
+other namespaces are counted and never named. A time that is promised or kept free is never told earlier than it is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The status of a PodGroup, computed from the members that are there (semantics E3).
 
-Law: pure; the same members and the same stored status give the same answer, so a write that changes nothing is seen as
-such. `wall` is the time to stamp new conditions with, RFC 3339.
+Invariant: pure; the same members and the same stored status give the same answer, so a write that changes nothing is
+seen as such. `wall` is the time to stamp new conditions with, RFC 3339.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When the pods that take room are expected to end (semantics H2).
 
-Law: what is told is that of the members and PodGroups as they are now, at the wall-clock second that is given; only
-nodes on which something changed, or an end has passed, are looked at again, and only when somebody asks. Pods that end
-with their node (a DaemonSet's, a kubelet's own) are left out: their room is not for others.
+Invariant: what is told is that of the members and PodGroups as they are now, at the wall-clock second that is given;
+only nodes on which something changed, or an end has passed, are looked at again, and only when somebody asks. Pods that
+end with their node (a DaemonSet's, a kubelet's own) are left out: their room is not for others.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Groups that may not be heads for a reason of their own: too young, or more than the empty cluster has (semantics H3).
 
-Law: which groups these are does not depend on what others have reserved, or on what runs. One that is too young may be
-a head at its time; one that is more than the cluster, once a node that takes one of its pods is new, another one, or
-offers more. For the latter, groups are compared with nodes twice a minute at most: koordlet and device plugins write
-`allocatable` all day.
+Invariant: which groups these are does not depend on what others have reserved, or on what runs. One that is too young
+may be a head at its time; one that is more than the cluster, once a node that takes one of its pods is new, another
+one, or offers more. For the latter, groups are compared with nodes twice a minute at most: koordlet and device plugins
+write `allocatable` all day.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """News of the pods that take room: what reservations may rest on, and which groups they may help (semantics H5, H6).
 
-Law: what helps no pod of a group at any time moves none of its reservations. A node helps a shape only if it offers
-the room for a pod of it before the end that was expected, with everybody gone who is expected to end by then.
+Invariant: what helps no pod of a group at any time moves none of its reservations. A node helps a shape only if it
+offers the room for a pod of it before the end that was expected, with everybody gone who is expected to end by then.
 """
 
 from __future__ import annotations

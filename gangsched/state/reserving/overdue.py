@@ -1,7 +1,7 @@
 """Groups that overran the run time which let them onto reserved room, so that they may be taken for it (semantics H11).
 
-Law: only who passed a reservation by its stated run time is here, for the heads whose room it went on, and only from a
-tenth of that time, at least `after_s`, over it. It is kept in memory alone: after a restart nobody is taken.
+Invariant: only who passed a reservation by its stated run time is here, for the heads whose room it went on, and only
+from a tenth of that time, at least `after_s`, over it. It is kept in memory alone: after a restart nobody is taken.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Groups of ours that run for longer than they state (semantics H11).
 
-Law: a group is told once a run, when the first of its members passes its run time; a plain pod once a statement. What
-had passed before this process knew the present is not told: the one before it did. A namespace of which a pod runs for
-much longer than its owner states is taken at its word no more, for `ignore_s` after that was last seen.
+Invariant: a group is told once a run, when the first of its members passes its run time; a plain pod once a statement.
+What had passed before this process knew the present is not told: the one before it did. A namespace of which a pod runs
+for much longer than its owner states is taken at its word no more, for `ignore_s` after that was last seen.
 """
 
 from __future__ import annotations

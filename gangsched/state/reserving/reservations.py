@@ -1,8 +1,8 @@
 """Reservations between plans: what stands, who may be a head, and when a plan is due for their sake (H3, H12, H17).
 
-Law: a plan decides, this remembers. Nothing is asked of members or groups while nobody waits for room. What stands is
-made anew when something happened that could let it start earlier, at most once a second; that it cannot be kept any
-more every plan sees by itself. A reservation that goes or shrinks wakes the groups that it kept out (Q3).
+Invariant: a plan decides, this remembers. Nothing is asked of members or groups while nobody waits for room. What
+stands is made anew when something happened that could let it start earlier, at most once a second; that it cannot be
+kept any more every plan sees by itself. A reservation that goes or shrinks wakes the groups that it kept out (Q3).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Waiting: the groups that were refused for room, in the order in which they may be heads (semantics H3, H4).
 
-Law: a group is here from a refusal for room until its next verdict, or until it is gone. Order is Q1's with the age of
-H4. Finding the first few costs a look at the first of each namespace, however many wait behind them.
+Invariant: a group is here from a refusal for room until its next verdict, or until it is gone. Order is Q1's with the
+age of H4. Finding the first few costs a look at the first of each namespace, however many wait behind them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether a user may: a SubjectAccessReview for each request, remembered for ten seconds.
 
-Law: what cannot be asked is refused. Members of system:masters are not asked about, as in every extension API server
-(k8s.io/apiserver, options.NewDelegatingAuthorizationOptions): the API server itself comes as one.
+Invariant: what cannot be asked is refused. Members of system:masters are not asked about, as in every extension API
+server (k8s.io/apiserver, options.NewDelegatingAuthorizationOptions): the API server itself comes as one.
 """
 
 from __future__ import annotations

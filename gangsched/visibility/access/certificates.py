@@ -1,7 +1,7 @@
 """The serving certificate: an authority made for one certificate, and forgotten once it has signed it.
 
-Law: the private key of the authority is never written anywhere, so whoever reads the Secret can serve in our place and
-can vouch for nothing else. Keys are P-256.
+Invariant: the private key of the authority is never written anywhere, so whoever reads the Secret can serve in our
+place and can vouch for nothing else. Keys are P-256.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Who asks: the user whom the API server's front proxy names in headers, and only it.
 
-Law: the headers count only on a connection with a client certificate of the front proxy's authority and, where names
-are allowed, with one of them. Whose these are is said by the ConfigMap kube-system/extension-apiserver-authentication,
-which the API server itself writes; until it has been read nobody is known. As in k8s.io/apiserver's
-authentication/request/headerrequest, a user that is known is in the group system:authenticated.
+Invariant: the headers count only on a connection with a client certificate of the front proxy's authority and, where
+names are allowed, with one of them. Whose these are is said by the ConfigMap
+kube-system/extension-apiserver-authentication, which the API server itself writes; until it has been read nobody is
+known. As in k8s.io/apiserver's authentication/request/headerrequest, a user that is known is in the group
+system:authenticated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """With what the server shows itself: the Secret that all replicas share, and the caBundle of the APIService.
 
-Law: only the leader writes, through the fence of its lease; a standby waits for what the leader made. The Secret is
-made by the manifests, empty, so that no right to create any is needed. With certificate and key from files nothing is
-written: whoever issues them (cert-manager) fills in the caBundle.
+Invariant: only the leader writes, through the fence of its lease; a standby waits for what the leader made. The Secret
+is made by the manifests, empty, so that no right to create any is needed. With certificate and key from files nothing
+is written: whoever issues them (cert-manager) fills in the caBundle.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The gangs as objects of the API: rendered when asked for, at most once a second, with resource versions and changes.
 
-Law: a version is the millisecond of a change with the number of this replica in its low bits, so it grows over restarts
-and is known from those of another replica, which counts changes of its own. That others
-move in the queue, or that time passes, is no change.
+Invariant: a version is the millisecond of a change with the number of this replica in its low bits, so it grows over
+restarts and is known from those of another replica, which counts changes of its own. That others move in the queue, or
+that time passes, is no change.
 """
 
 from __future__ import annotations

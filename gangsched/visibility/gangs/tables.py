@@ -1,7 +1,7 @@
 """What kubectl prints: metav1.Table, and metadata alone (PartialObjectMetadata).
 
-Law: as the API server does it (k8s.io/apiserver, endpoints/handlers/response.go). Cells of tables are made here, so
-that `kubectl get gangs` needs to know nothing of gangs.
+Invariant: as the API server does it (k8s.io/apiserver, endpoints/handlers/response.go). Cells of tables are made here,
+so that `kubectl get gangs` needs to know nothing of gangs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Watches: the changes of gangs as a stream of events.
 
-Law: while somebody watches, one task looks at all gangs once a second, however many watch. A reader that falls behind
-what is remembered is told so (410) and lists again; one that takes nothing for half a minute is cut off. Whether the
-user may still watch is asked each minute.
+Invariant: while somebody watches, one task looks at all gangs once a second, however many watch. A reader that falls
+behind what is remembered is told so (410) and lists again; one that takes nothing for half a minute is cut off. Whether
+the user may still watch is asked each minute.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reviews in processes of their own: a fork has the snapshot of the moment, plans on it, and is gone.
 
-Law: no plan of a review runs in the daemon's process, whatever it costs; of the loop it takes the fork alone. A process
-ends with who waits for it, after `CPU_S` of a processor, or after `WITHIN_S`; it gives way to the daemon (nice), is the
-first to go where memory is short, and holds nothing open of the daemon's but its pipe (decision 0044).
+Invariant: no plan of a review runs in the daemon's process, whatever it costs; of the loop it takes the fork alone. A
+process ends with who waits for it, after `CPU_S` of a processor, or after `WITHIN_S`; it gives way to the daemon
+(nice), is the first to go where memory is short, and holds nothing open of the daemon's but its pipe (decision 0044).
 """
 
 from __future__ import annotations

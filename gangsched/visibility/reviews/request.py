@@ -1,6 +1,6 @@
 """PlacementReview: what is asked, read and judged before anything is planned.
 
-Law: a bad request is refused with the field that is wrong (400, 422); sizes are bounded by what a plan may cost.
+Invariant: a bad request is refused with the field that is wrong (400, 422); sizes are bounded by what a plan may cost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PlacementReview: would these pods start now? The same `plan` on the present snapshot, and nothing is written.
 
-Law: the state is exactly as before. The answer is that of the moment: what other gangs do next is not known. But for
-`wanted`, all of it runs in a process of its own (`processes`).
+Invariant: the state is exactly as before. The answer is that of the moment: what other gangs do next is not known. But
+for `wanted`, all of it runs in a process of its own (`processes`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a user may ask with a review: at which priority, and about pods of which namespaces.
 
-Law: a review tells no more than the user could find out with pods of their own. A priority is one that they may use,
-and pods of other namespaces count only where they may list them.
+Invariant: a review tells no more than the user could find out with pods of their own. A priority is one that they may
+use, and pods of other namespaces count only where they may list them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What would help a gang that does not fit: the smallest change of each kind, each one tried by a plan of its own.
 
-Law: nothing is suggested that was not planned and found to start. Names of nodes are not told.
+Invariant: nothing is suggested that was not planned and found to start. Names of nodes are not told.
 """
 
 from __future__ import annotations

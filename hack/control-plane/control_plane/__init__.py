@@ -3,7 +3,7 @@
     with ControlPlane(kwok=True) as plane:
         ...  # plane.url, plane.kubeconfig, plane.ssl_context()
 
-Law: it runs what `build.py` built, and leaves no process and no temporary file behind, however its owner ends.
+Invariant: it runs what `build.py` built, and leaves no process and no temporary file behind, however its owner ends.
 """
 
 from control_plane.errors import ControlPlaneError

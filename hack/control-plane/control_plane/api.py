@@ -3,9 +3,9 @@
     api = Api.of(plane)
     api.post("/api/v1/namespaces", {"metadata": {"name": "demo"}})
 
-Law: an answer other than 2xx is an `ApiError`; no answer is an OSError. It may be used from many threads; connections
-are reused. A request is repeated only if the server said 429, or if it had closed a kept connection before reading the
-request. It caches only discovery, and it is too slow to measure a server with.
+Invariant: an answer other than 2xx is an `ApiError`; no answer is an OSError. It may be used from many threads;
+connections are reused. A request is repeated only if the server said 429, or if it had closed a kept connection before
+reading the request. It caches only discovery, and it is too slow to measure a server with.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Apply YAML files as `kubectl apply` does, and the project's own manifests in their order.
 
-Law: when a function here returns, what it applied is usable; a CRD is served before anything that needs it is sent.
-Nothing is deleted, and the Deployment is left out: the daemon runs as a process.
+Invariant: when a function here returns, what it applied is usable; a CRD is served before anything that needs it is
+sent. Nothing is deleted, and the Deployment is left out: the daemon runs as a process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An observer that checks the scheduler's two promises while it works.
 
-Law: no node is ever over-committed, and no gang stays between none and its minimum for longer than a limit (its binds
-are separate writes, so it is there for a moment). It judges by the API server's watch events, in their order, and
+Invariant: no node is ever over-committed, and no gang stays between none and its minimum for longer than a limit (its
+binds are separate writes, so it is there for a moment). It judges by the API server's watch events, in their order, and
 shares no code with the scheduler. Not judged here: *whether* a gang should have started.
 """
 

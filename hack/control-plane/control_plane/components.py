@@ -1,7 +1,7 @@
 """The command lines of the five components, with the reason of each flag.
 
-Law: functions from a `Layout` to argument lists; nothing is started here. Everything listens on 127.0.0.1 only. etcd
-speaks plain HTTP there: this is a control plane for tests.
+Invariant: functions from a `Layout` to argument lists; nothing is started here. Everything listens on 127.0.0.1 only.
+etcd speaks plain HTTP there: this is a control plane for tests.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,7 +3,7 @@
     with Daemon(plane) as daemon:
         ...  # daemon.metrics(), daemon.log_lines()
 
-Law: it runs with a token of the ServiceAccount that `manifests/` define (apply them first) and with no other
+Invariant: it runs with a token of the ServiceAccount that `manifests/` define (apply them first) and with no other
 credentials, so a missing right fails here. Nothing of it outlives the owner (see `keeper.py`). It does not restart a
 dead process.
 """

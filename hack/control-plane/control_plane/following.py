@@ -3,7 +3,7 @@
     with Following(api, "/api/v1/pods") as pods:
         pods.wait_for(lambda all_pods: len(all_pods) == 3, within_s=10)
 
-Law: `objects` is always a state the server had, changes come in the server's order, and after a gap (410) the
+Invariant: `objects` is always a state the server had, changes come in the server's order, and after a gap (410) the
 difference comes as changes. Times are when *we* saw a change, a moment after the server made it.
 """
 

@@ -1,8 +1,8 @@
 """The keeper starts the components and outlives its owner just long enough to end them.
 
-Law: no component survives its owner. The keeper watches the owner through a pidfd and its own standard input; when
-either ends (by a return, ctrl-C, SIGTERM, kill -9), it stops the components in the reverse order of their start and
-removes the directories registered with it. If the keeper itself is killed, the kernel kills the components
+Invariant: no component survives its owner. The keeper watches the owner through a pidfd and its own standard input;
+when either ends (by a return, ctrl-C, SIGTERM, kill -9), it stops the components in the reverse order of their start
+and removes the directories registered with it. If the keeper itself is killed, the kernel kills the components
 (`PR_SET_PDEATHSIG`). That works because its only thread forks them: the kernel watches the *thread*.
 
 It knows nothing of Kubernetes and uses only the standard library; it is run by file name as

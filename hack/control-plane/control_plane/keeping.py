@@ -1,7 +1,7 @@
 """The owner's side of the keeper: start components, ask which are dead, and close it to end them all.
 
-Law: this side never forks a component and never sends it a signal; `keeper.py` does, since it outlives this process.
-Any thread may use it, also one that ends before the components do.
+Invariant: this side never forks a component and never sends it a signal; `keeper.py` does, since it outlives this
+process. Any thread may use it, also one that ends before the components do.
 """
 
 import json

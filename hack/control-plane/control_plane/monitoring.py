@@ -1,6 +1,6 @@
 """What `manifests/monitoring` asks Prometheus: the panels of the dashboard and the alerts, read from the files.
 
-Law: it reads, and asks nobody. `$__rate_interval`, which Grafana fills in, becomes `interval`.
+Invariant: it reads, and asks nobody. `$__rate_interval`, which Grafana fills in, becomes `interval`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Builders of the API objects that tests, the demo and the benchmarks create.
 
-Law: a builder returns a plain JSON object with only the fields that were given, so that the server's defaults apply. It
-makes no request. Amounts are Kubernetes quantities ("100m", "64Gi"); `gpus` counts whole GPUs.
+Invariant: a builder returns a plain JSON object with only the fields that were given, so that the server's defaults
+apply. It makes no request. Amounts are Kubernetes quantities ("100m", "64Gi"); `gpus` counts whole GPUs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Certificates and keys of one control plane, and of webhooks beside it: made at its start and trusted by it alone.
 
-Law: every call makes a new authority. Keys are elliptic (P-256), since RSA keys take long to make.
+Invariant: every call makes a new authority. Keys are elliptic (P-256), since RSA keys take long to make.
 """
 
 import datetime

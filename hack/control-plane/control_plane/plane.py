@@ -1,6 +1,6 @@
 """One control plane: its life from `start()` to `stop()`, and how to reach it in between.
 
-Law: after `start()` it serves; after `stop()` nothing of it is left, and also if the owner ends in any other way
+Invariant: after `start()` it serves; after `stop()` nothing of it is left, and also if the owner ends in any other way
 (`keeper.py`). It has no signal handlers and no global state: several may run side by side. Not done here: to create
 nodes, namespaces or CRDs.
 """

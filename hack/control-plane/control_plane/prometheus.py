@@ -3,8 +3,8 @@
     with Prometheus(plane.workdir / "prometheus", {"gangsched-0": daemon.health_port}) as prometheus:
         prometheus.query("gangsched_cycles_total")
 
-Law: it listens on 127.0.0.1 only, and nothing of it outlives the owner (see `keeper.py`). Targets carry the labels that
-the ServiceMonitor of `manifests/monitoring` gives them.
+Invariant: it listens on 127.0.0.1 only, and nothing of it outlives the owner (see `keeper.py`). Targets carry the
+labels that the ServiceMonitor of `manifests/monitoring` gives them.
 """
 
 from __future__ import annotations

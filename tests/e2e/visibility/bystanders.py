@@ -1,7 +1,7 @@
 """Who must notice nothing of an attack: another tenant who lists gangs, gangs that are bound, the kubelet, the Lease.
 
-Law: each asks from a thread of its own, waits for its answer, and then a little; a time counts from the request to its
-whole answer, whatever the status.
+Invariant: each asks from a thread of its own, waits for its answer, and then a little; a time counts from the request
+to its whole answer, whatever the status.
 """
 
 from __future__ import annotations

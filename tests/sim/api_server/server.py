@@ -1,8 +1,8 @@
 """The API server: requests in, answers out, at once and in one step each.
 
-Law: it does what a scheduler sees of kube-apiserver 1.36: preconditions, the binding, eviction and status subresources,
-graceful deletion, optimistic locking, lists in pages. It is never wrong; faults are made in the network. What it does
-*not* do: rights, admission, watches (`watch`), or what controllers and kubelets do.
+Invariant: it does what a scheduler sees of kube-apiserver 1.36: preconditions, the binding, eviction and status
+subresources, graceful deletion, optimistic locking, lists in pages. It is never wrong; faults are made in the network.
+What it does *not* do: rights, admission, watches (`watch`), or what controllers and kubelets do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The objects of the API server: JSON objects by resource and key, one resourceVersion for all, and a log for watches.
 
-Law: a stored object is never changed, only replaced, and every change has its own resourceVersion and its line in the
-log. Listeners hear of a change when it has happened. Not known here: requests, rights, or what objects mean.
+Invariant: a stored object is never changed, only replaced, and every change has its own resourceVersion and its line in
+the log. Listeners hear of a change when it has happened. Not known here: requests, rights, or what objects mean.
 """
 
 from __future__ import annotations

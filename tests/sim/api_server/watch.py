@@ -1,7 +1,7 @@
 """Watches: the log of one resource as a stream of lines, from a resourceVersion on.
 
-Law: a stream shows every change after its version once and in order, or ends; a version that the log has forgotten is
-answered 410. Bookmarks come now and then. When lines arrive is the network's business.
+Invariant: a stream shows every change after its version once and in order, or ends; a version that the log has
+forgotten is answered 410. Bookmarks come now and then. When lines arrive is the network's business.
 """
 
 from __future__ import annotations

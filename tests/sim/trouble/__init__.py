@@ -1,1 +1,1 @@
-"""What goes wrong: the plan of a history, faults of requests, mischief."""
+"""What goes wrong: the plan of a history, faults of requests, and the injector."""

@@ -1,7 +1,7 @@
 """Faults of single requests and streams: what goes wrong on the way, by chance.
 
-Law: every fault has a name, is counted when it strikes, and stops when `stop` is called. A fault never makes the API
-server say what is not so: a Status of 404 comes from the server alone.
+Invariant: every fault has a name, is counted when it strikes, and stops when `stop` is called. A fault never makes the
+API server say what is not so: a Status of 404 comes from the server alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The plan of a history: how long trouble lasts, which settings and how many instances there are, what may go wrong.
 
-Law: drawn from the seed before anything happens. Each seed has a few kinds of trouble and not all, so that some
+Invariant: drawn from the seed before anything happens. Each seed has a few kinds of trouble and not all, so that some
 histories show what one kind does alone.
 """
 
@@ -42,7 +42,7 @@ OFTEN = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`names` are the instances; `rates` are of mischief, per second of trouble, by name.
+    """`names` are the instances; `rates` are of injected faults, per second of trouble, by name.
 
     `settings` has constants, too (`tests.tuned`).
     """

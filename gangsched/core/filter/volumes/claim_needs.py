@@ -1,6 +1,6 @@
 """What the claims of a pod ask of a node: the PreFilter of the volume plugins and of DynamicResources.
 
-Law: nothing is taken here, and no node is looked at. The first problem is the one that kube-scheduler would tell.
+Invariant: nothing is taken here, and no node is looked at. The first problem is the one that kube-scheduler would tell.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """kube-scheduler's DynamicResources, for claims that are allocated already: the pod runs where the devices can be used.
 
-Law: nothing is allocated here. A claim that nobody has allocated rules every node out (`claim_needs`).
+Invariant: nothing is allocated here. A claim that nobody has allocated rules every node out (`claim_needs`).
 """
 
 from __future__ import annotations

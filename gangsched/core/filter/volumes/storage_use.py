@@ -1,8 +1,8 @@
 """What of the cluster's storage is taken while one plan is made, and what is picked for unbound claims.
 
-Law: it starts from the snapshot's storage and follows every pod with claims that comes to a node or leaves it; a move
-taken back leaves everything as it was, the volumes picked for a pod included. Nothing is built before the first pod
-with claims is looked at.
+Invariant: it starts from the snapshot's storage and follows every pod with claims that comes to a node or leaves it; a
+move taken back leaves everything as it was, the volumes picked for a pod included. Nothing is built before the first
+pod with claims is looked at.
 """
 
 from __future__ import annotations

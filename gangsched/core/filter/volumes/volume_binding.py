@@ -1,6 +1,6 @@
 """kube-scheduler's VolumeBinding: bound volumes can be used on the node, and unbound claims can have one there.
 
-Law: what the claims are given when a pod is placed is decided in `storage_use`; here nothing is taken.
+Invariant: what the claims are given when a pod is placed is decided in `storage_use`; here nothing is taken.
 """
 
 from __future__ import annotations

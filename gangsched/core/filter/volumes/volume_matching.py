@@ -1,7 +1,7 @@
 """Which volumes an unbound claim could have, and where: the rules of the PersistentVolume controller.
 
-Law: nothing is taken here. Capacity of a CSI driver (CSIStorageCapacity) is not looked at, nor are in-tree volumes
-translated to CSI.
+Invariant: nothing is taken here. Capacity of a CSI driver (CSIStorageCapacity) is not looked at, nor are in-tree
+volumes translated to CSI.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A cluster of real nodes: etcd, the components of Kubernetes, and for each node a containerd and a kubelet.
 
-Law: everything is a child of the keeper, so that it ends with its owner; what outlives containerd (shims, containers,
-mounts) is `host.clean_up`'s. All addresses are this machine's own, on bridges that the cluster makes.
+Invariant: everything is a child of the keeper, so that it ends with its owner; what outlives containerd (shims,
+containers, mounts) is `host.clean_up`'s. All addresses are this machine's own, on bridges that the cluster makes.
 """
 
 import concurrent.futures

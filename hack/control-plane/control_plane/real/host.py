@@ -1,6 +1,7 @@
 """The machine under the nodes: what it must have, and what is put back in order on it.
 
-Law: a machine that cannot carry real nodes is `UnsuitableError` with one sentence, before anything is changed on it.
+Invariant: a machine that cannot carry real nodes is `UnsuitableError` with one sentence, before anything is changed on
+it.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Images without a registry: pause, a stand-in for python:3.13-slim from Debian, and gangsched by its own Dockerfile.
 
-Law: the project's Dockerfile is built as it is. An archive appears under its name only when it is complete, and is made
-again when what it is made of has changed. Nothing is written but below the cache folder.
+Invariant: the project's Dockerfile is built as it is. An archive appears under its name only when it is complete, and
+is made again when what it is made of has changed. Nothing is written but below the cache folder.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""Mischief: what is done to processes, watches, nodes, pods and leases while there is trouble, and its repair.
+"""Injector: what is done to processes, watches, nodes, pods and leases while there is trouble, and its repair.
 
-Law: every deed is counted by its name when it is done, and none is done in peace. Times come from one stream of random
-numbers, by the rates of the plan.
+Invariant: every deed is counted by its name when it is done, and none is done in peace. Times come from one stream of
+random numbers, by the rates of the plan.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 GROUPS = (X_K8S, SIGS)
 
 
-class Mischief:
+class Injector:
     """`begin` plans it, `end` ends it, `repair` undoes what would keep gangs from starting for good."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.counts: Counter[str] = Counter()
         self._sim = simulation
-        self._rng = simulation.rng("mischief")
+        self._rng = simulation.rng("injector")
         self._is_over = False
         self._foreign = 0
 
@@ -127,8 +127,8 @@ class Mischief:
     def _do(self, name: str, deed: Callable[[], bool]) -> None:
         if not self._is_over and deed():
             self.counts[name] += 1
-            self._sim.witness.disturb()
-            self._sim.trace.add(f"mischief: {name}")
+            self._sim.oracle.disturb()
+            self._sim.trace.add(f"injector: {name}")
 
     # --- processes ------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""The witness: what must hold after each step, judged by the API server's truth and by what a process could know.
+"""The oracle: what must hold after each step, judged by the API server's truth and by what a process could know.
 
-Law: it sees every request when it leaves and when it is carried out, and every line when it arrives. A process answers
-for what it was shown before a request left, and for all that it has done itself, whether it was told or not.
+Invariant: it sees every request when it leaves and when it is carried out, and every line when it arrives. A process
+answers for what it was shown before a request left, and for all that it has done itself, whether it was told or not.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Knowledge:
         return found
 
 
-class Witness:
-    """A `network.Witness`. `found` are the violations, the first one first."""
+class Oracle:
+    """A `network.Oracle`. `found` are the violations, the first one first."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
