@@ -14,7 +14,7 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Plan
-from gangsched.model.reservation import NotReserved, Occupant, ReservationLimits, Reserving
+from gangsched.model.reservation import NotReserved, Occupant, ReservationLimits, Reserved, Reserving
 from gangsched.model.snapshot import Snapshot
 from tests import builders
 
@@ -62,11 +62,9 @@ def measure(part: int, repeat: int) -> list[Mapping[str, Any]]:
         reserving = Reserving(limits=LIMITS, wall_s=0.0, occupants=lambda: occupants, memo=memo, **fields)
         return plan(now, queue, now_s=0.0, reserving=reserving)
 
-    made = play("", snapshot, heads, made_at_most=8).reservations
-    if made is None or len(made.standing) < 8:
-        raise SystemExit("Every head was to have a reservation.")
-    stand = {"standing": made.standing, "waiting": tuple(heads)}
-    two, all_of_them = (frozenset(each.group for each in made.standing[:count]) for count in (2, 8))
+    standing = reserved_for(heads, snapshot, lambda: occupants)
+    stand = {"standing": standing, "waiting": tuple(heads)}
+    two, all_of_them = (frozenset(each.group for each in standing[:count]) for count in (2, 8))
     alone, beside = (_causes(play("", snapshot, refused(), **each)) for each in ({}, stand))
     cases: dict[str, Mapping[str, Any] | None] = {
         "no reservations": None,
@@ -104,15 +102,14 @@ def measure_placing(part: int, repeat: int) -> list[Mapping[str, Any]]:
     for case in (bench_plan.identical(part), bench_plan.ten_shapes(part), bench_plan.close_together(part)):
         snapshot, occupants = full_cluster(1_600 // part, labels={"pool": "full"}, others=case.nodes)
         heads = [waiting(f"head{n}", 100 // part, since_s=n, kind=WHOLE_OF_POOL) for n in range(8)]
-        fields: dict[str, Any] = {"limits": LIMITS, "wall_s": 0.0, "occupants": partial(dict, occupants)}
-        fields |= {"waiting": tuple(heads), "standing": ()}
-        for _ in range(len(heads)):  # one plan does not have the work for all of them
-            reserving = Reserving(**fields, made_at_most=len(heads))
-            made = plan(snapshot, heads, now_s=0.0, reserving=reserving).reservations
-            fields["standing"] = made.standing if made is not None else ()
-        if len(fields["standing"]) < len(heads):
-            raise SystemExit("Every head was to have a reservation.")
-        fields |= {"memo": {}, "occupants": lambda on=occupants: on}
+        fields: dict[str, Any] = {
+            "limits": LIMITS,
+            "wall_s": 0.0,
+            "waiting": tuple(heads),
+            "standing": reserved_for(heads, snapshot, partial(dict, occupants)),
+            "memo": {},
+            "occupants": lambda on=occupants: on,
+        }
         times: dict[str, list[tuple[float, float]]] = {"": [], ", 8 heads stand": []}
         for turn in range(repeat + 1):
             for name, taken in times.items():
@@ -127,6 +124,25 @@ def measure_placing(part: int, repeat: int) -> list[Mapping[str, Any]]:
             row = {"case": f"{case.name.partition(', ')[0]}{name}", "plan_ms": wall_ms, "cpu_ms": cpu_ms}
             figures.append({**row, "ratio": cpu_ms / plain_ms})
     return figures
+
+
+def reserved_for(heads: Sequence[Group], snapshot: Snapshot, occupants: Callable[[], Any]) -> tuple[Reserved, ...]:
+    """The reservations of all these heads, made in several plans: one does not have the work for all of them."""
+    standing: tuple[Reserved, ...] = ()
+    for _ in heads:
+        reserving = Reserving(
+            limits=LIMITS,
+            wall_s=0.0,
+            waiting=tuple(heads),
+            standing=standing,
+            occupants=occupants,
+            made_at_most=len(heads),
+        )
+        made = plan(snapshot, heads, now_s=0.0, reserving=reserving).reservations
+        standing = made.standing if made is not None else ()
+    if len(standing) < len(heads):
+        raise SystemExit("Every head was to have a reservation.")
+    return standing
 
 
 def _causes(made: Plan) -> Mapping[str, NotReserved]:

@@ -16,8 +16,9 @@ import math
 import random
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gangsched.core.cycle import plan
 from gangsched.daemon import GC_THRESHOLDS
@@ -26,7 +27,7 @@ from gangsched.model.gpu_policy import GpuPolicy, PlacementConstraints
 from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement, Spread, WeightedPodTerm
 from gangsched.model.objects import ClaimUse, Node, NodeSelectorTerm, Pod, PreferredTerm, Shape, Taint, Toleration
 from gangsched.model.reservation import Occupant, ReservationLimits, Reserving
-from gangsched.model.snapshot import Snapshot
+from gangsched.model.snapshot import NodeTable, Snapshot
 from gangsched.model.storage import Claim, CsiNode, Storage, StorageClass, Volume
 from tests import builders
 from tests.running_cluster import WALL_S, RunningCluster
@@ -254,6 +255,11 @@ def _storage(claims: Mapping[str, Claim], size: int, dice: random.Random) -> Sto
     return Storage(claims=claims, volumes=volumes, classes=classes, csi_nodes=csi)
 
 
+def _memos(table: NodeTable) -> tuple[MutableMapping[Shape, Any], ...]:
+    """What is remembered of shapes that no cluster knows before a gang comes."""
+    return table.static_fits, table.penalties, table.eligible
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Taken:
     """The longest plan for one gang: of the process's own time, by the clock, and how many plans decided it."""
@@ -292,12 +298,11 @@ def decide(hostile: Hostile, at: Ground, number: int) -> Taken:
             reserving = Reserving(limits=ReservationLimits(), wall_s=WALL_S, occupants=at.occupants, made_at_most=1)
         queue = list(waiting.values())
         took = (math.inf, math.inf)
-        fits, penalties = dict(first.table.static_fits), dict(first.table.penalties)
+        remembered = [dict(memo) for memo in _memos(first.table)]
         for _ in range(TRIALS):
-            first.table.static_fits.clear()
-            first.table.static_fits.update(fits)
-            first.table.penalties.clear()
-            first.table.penalties.update(penalties)
+            for memo, known in zip(_memos(first.table), remembered, strict=True):
+                memo.clear()
+                memo.update(known)
             snapshot = replace(snapshot, free=first.free.copy())
             started, cpu = time.perf_counter(), time.process_time()
             made = plan(
@@ -349,8 +354,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         worst = heapq.nlargest(SHOWN, worst)
         if taken.cpu_ms > arguments.goal_ms or arguments.only is not None:
             print(f"#{number}: {taken}", flush=True)
-        grounds[size].snapshot.table.static_fits.clear()
-        grounds[size].snapshot.table.penalties.clear()
+        for memo in _memos(grounds[size].snapshot.table):
+            memo.clear()
     print(f"{len(chosen)} gangs, at most {most} plans each; {over} over {arguments.goal_ms:g} ms. The longest plans:")
     for each in worst:
         print(

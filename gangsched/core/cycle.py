@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a plan, which takes 30 ms
 
@@ -48,7 +48,7 @@ class Limits:
 
     groups: int = 400
     pods: int = 5_000
-    work: int = 28_000
+    work: int = 30_000
 
 
 def plan(
@@ -229,7 +229,7 @@ def _refuse(group: Group) -> Verdict | None:
     if not refused:
         return None
     causes = (refusal for _, refusal in refused if refusal.reason is not Reason.WAITING_FOR_GANG)
-    return replace(_verdict(group, next(causes, refused[0][1])), gangs=refused)
+    return _verdict(group, next(causes, refused[0][1]), gangs=refused)
 
 
 def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> Verdict:
@@ -237,23 +237,23 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     short = pre_filter.waiting_short(gangs)
     if short:
         refusal = next(refusal for _, refusal in short if refusal.reason is Reason.WAITING_FOR_MEMBERS)
-        return replace(_verdict(group, refusal), gangs=short)
+        return _verdict(group, refusal, gangs=short)
     hopeless = pre_filter.arithmetic(group, gangs, ledger, totals)
     if hopeless is not None:
         refusal, needs = hopeless
-        return replace(_verdict(group, refusal), needs=needs)
+        return _verdict(group, refusal, needs=needs)
     trial, round_ = rounds.run_round(group, gangs, ledger)
     needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending))
     if round_.outcome is RoundOutcome.REFUSED:
         told = _gang_failed(group, gangs, trial, ledger, totals)
         needs = pre_filter.least_needs(gangs) if group.strict and len(needs) > 1 else needs
-        return replace(_verdict(group, told), round=round_, needs=needs)
+        return _verdict(group, told, round=round_, needs=needs)
     notes = _notes(group, trial, ledger, totals)
     if round_.outcome is RoundOutcome.HOLDING:
         return replace(_hold(group, gangs, trial, notes), round=round_, needs=needs)
     binds = (*_held(gangs), *trial.placements)
     told = notes[0][1] if notes and not binds else messages.permitted(len(binds))
-    return replace(_verdict(group, told), round=round_, binds=binds, notes=notes, needs=needs if notes else ())
+    return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=needs if notes else ())
 
 
 def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Refusal:
@@ -277,7 +277,7 @@ def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) ->
     held = tuple((gang, p) for gang in gangs for p in (*gang.held, *trial.placed.get(gang.id, ())))
     holding = ((p.pod.uid, messages.holding(p.pod, p.node, gang)) for gang, p in held)
     told = messages.holds_summary(group, len(held), messages.lacking(gangs, trial.counts), trial.failed)
-    return replace(_verdict(group, told), holds=trial.placements, notes=(*notes, *holding))
+    return _verdict(group, told, holds=trial.placements, notes=(*notes, *holding))
 
 
 def _alone(group: Group, ready: tuple[Placement, ...], trial: rounds.Trial, notes: Notes) -> Verdict:
@@ -286,8 +286,8 @@ def _alone(group: Group, ready: tuple[Placement, ...], trial: rounds.Trial, note
     outcome = RoundOutcome.REFUSED if notes else RoundOutcome.PERMITTED
     tried, placed = trial.attempted, len(trial.placements)
     round_ = Round(group.rounds + 1, tried, tried, placed, outcome) if tried else None
-    verdict = _verdict(group, notes[0][1] if notes else messages.permitted(len(binds)))
-    return replace(verdict, round=round_, binds=binds, notes=notes, needs=_needs((), trial))
+    told = notes[0][1] if notes else messages.permitted(len(binds))
+    return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=_needs((), trial))
 
 
 def _with_alone(
@@ -331,8 +331,8 @@ def _held(gangs: Iterable[Gang]) -> tuple[Placement, ...]:
 def _released(group: Group, held: tuple[Placement, ...], ledger: Ledger, told: Refusal) -> Verdict:
     for placement in held:
         ledger.release(placement.pod, placement.node)
-    return replace(_verdict(group, told), releases=tuple(placement.pod.uid for placement in held))
+    return _verdict(group, told, releases=tuple(placement.pod.uid for placement in held))
 
 
-def _verdict(group: Group, told: Refusal) -> Verdict:
-    return Verdict(group=group.id, generation=group.generation, told=told)
+def _verdict(group: Group, told: Refusal, **fields: Any) -> Verdict:
+    return Verdict(group=group.id, generation=group.generation, told=told, **fields)

@@ -72,12 +72,12 @@ class PlanQueue:
         checkpoint = ledger.checkpoint()
         ledger.progress = progress
         verdict: Verdict | None = None
+        may, work.most = work.most, min(work.most, self._limit)
         try:
-            with work.at_most(self._limit - work.used):
-                verdict = decided(group)
-                ledger.progress = None
-                placed = ledger.checkpoint()
-                made = make_room(verdict)
+            verdict = decided(group)
+            ledger.progress = None
+            placed = ledger.checkpoint()
+            made = make_room(verdict)
         except OutOfWork:
             if verdict is not None and has_share:
                 ledger.rollback(placed)
@@ -90,7 +90,7 @@ class PlanQueue:
                     self.unfinished = progress.so_far(group, ledger)
                 return {}
         finally:
-            ledger.progress = None
+            work.most, ledger.progress = may, None
         if group is self._resumed:
             self.unfinished = None
         return made

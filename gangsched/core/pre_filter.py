@@ -105,7 +105,7 @@ def _room_short(
     needed = missing(gang, 0) + len(held)
     pods = (*gang.pending, *(placement.pod for placement in held))
     counts = Counter(pod.shape for pod in pods)
-    rooms, room = _rooms(gang, counts, needed, group, ledger, progress)
+    rooms, room = _rooms(gang, counts, needed, held, group, ledger, progress)
     if room >= needed:
         return None
     # What not even the empty cluster takes is the cause; other shapes may be shorter of room only for now. Of too many
@@ -144,33 +144,35 @@ def least_needs(gangs: Sequence[Gang]) -> tuple[Need, ...]:
 
 
 def _rooms(
-    gang: Gang, counts: Mapping[Shape, int], needed: int, group: Group, ledger: Ledger, progress: Progress | None
+    gang: Gang,
+    counts: Mapping[Shape, int],
+    needed: int,
+    held: Sequence[Placement],
+    group: Group,
+    ledger: Ledger,
+    progress: Progress | None,
 ) -> tuple[Mapping[Shape, int], int]:
     """By shape how many pods fit, and for how many of all there is room; many shapes only until that is too few."""
     rooms: dict[Shape, int] = {}
     room = sum(counts.values())
     for shape, count in counts.items():
-        rooms[shape] = _known_room(gang, shape, count, group, ledger, progress)
-        room -= max(0, count - rooms[shape])
+        # Not counted again where an earlier plan found room for all.
+        known = progress.room(gang.id, shape, count) if progress is not None else None
+        if known is None:
+            known = _room(shape, held, group, ledger)
+            if progress is not None:
+                progress.has_room(gang.id, shape, known)
+        rooms[shape] = known
+        room -= max(0, count - known)
         if room < needed and len(counts) > SHAPES_SUMMED:
             break
     return rooms, room
 
 
-def _known_room(gang: Gang, shape: Shape, count: int, group: Group, ledger: Ledger, progress: Progress | None) -> int:
-    """How many pods of `shape` fit; not counted again where an earlier plan found room for `count`."""
-    known = progress.room(gang.id, shape, count) if progress is not None else None
-    if known is None:
-        known = _room(shape, () if group.strict else gang.held, group, ledger)
-        if progress is not None:
-            progress.has_room(gang.id, shape, known)
-    return known
-
-
 def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger) -> int:
     """How many pods of `shape` fit; one that is held stays where it is, though no other member may go there."""
     own = [ledger.table.index[each.node] for each in held if each.pod.shape is shape]
-    stay = sum(not usable(shape, group, ledger)[node] for node in own)
+    stay = sum(not usable(shape, group, ledger)[node] for node in own) if own else 0
     return diagnosis.room(shape, group, ledger) + stay
 
 

@@ -34,7 +34,7 @@ class Progress:
         self._scope = before.scope if before is not None else 0
         self._earlier: Mapping[str, str] = before.placed if before is not None else {}
         self._resumed: dict[str, str] = {}
-        self._placed: dict[str, str] = {}
+        self._placed: list[Sequence[Placement]] = []  # few groups take a second plan: names are looked up for those
         self._versions = before.versions if before is not None else None
         self._storage = before.storage if before is not None else None
         self._failed_earlier: Mapping[str, Refusal] = before.failed if before is not None else {}
@@ -52,7 +52,7 @@ class Progress:
     def enter(self, scope: int) -> None:
         """Try a scope, by number; what was found in another one does not count here."""
         if scope != self._scope:
-            self._earlier, self._resumed, self._placed, self._scope = {}, {}, {}, scope
+            self._earlier, self._resumed, self._placed, self._scope = {}, {}, [], scope
             self._failed_earlier, self._failed, self.searched = {}, {}, False
 
     # --- members ----------------------------------------------------------------------------------------------------
@@ -60,6 +60,8 @@ class Progress:
     def resume(self, pods: Sequence[Pod], ledger: Ledger) -> None:
         """Reserve the nodes that these pods had in an earlier plan, up to the first that takes its pod no more."""
         index, earlier = ledger.table.index, self._earlier
+        if not earlier:
+            return
         found = [(pod, index.get(earlier[pod.uid], -1)) for pod in pods if pod.uid in earlier]
         ledger.work.charge(len(pods) // 4 + 4 * len(found))
         is_cut = False
@@ -75,7 +77,6 @@ class Progress:
             is_cut, found = True, found[:known]  # those behind were placed beside that one
         names = ledger.table.names
         self._resumed.update((pod.uid, names[node]) for pod, node in found)
-        self._placed.update(self._resumed)
         asked = {pod.uid for pod in pods}
         self._earlier = {} if is_cut else {uid: node for uid, node in earlier.items() if uid not in asked}
 
@@ -122,11 +123,11 @@ class Progress:
 
     def took(self, placements: Sequence[Placement]) -> None:
         """Members were placed."""
-        self._placed.update((each.pod.uid, each.node) for each in placements)
+        self._placed.append(placements)
 
     def failures(self, run: Sequence[Pod]) -> list[tuple[Pod, Refusal]] | None:
         """Why the pods of a run found no node in an earlier plan; None unless that is known of all."""
-        if not run or any(pod.uid not in self._failed_earlier for pod in run):
+        if not self._failed_earlier or any(pod.uid not in self._failed_earlier for pod in run):
             return None
         return [(pod, self._failed_earlier[pod.uid]) for pod in run]
 
@@ -164,7 +165,8 @@ class Progress:
     def so_far(self, group: Group, ledger: Ledger) -> Unfinished:
         """What the next plan goes on from."""
         before = self._before
-        placed = {**self._earlier, **self._placed}
+        placed = {**self._earlier, **self._resumed}
+        placed.update((each.pod.uid, each.node) for placements in self._placed for each in placements)
         failed = {**self._failed_earlier, **self._failed}
         rooms = {**(before.rooms if before is not None else {}), **self._rooms}
         shortages = {**(before.shortages if before is not None else {}), **self._shortages}

@@ -17,9 +17,10 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from gangsched.core.filter import may_stay, narrow, restricts, static_cost, static_fit
+from gangsched.core.filter import may_stay, narrow, restricts, static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.occupancy import Occupancy
+from gangsched.core.filter.plugin import static_cost
 from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
@@ -28,7 +29,7 @@ from gangsched.core.work import Work
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.resources import CPU, MEMORY
+from gangsched.model.resources import CPU, MEMORY, ResourceVector
 from gangsched.model.snapshot import Bools, Ints, Nomination, Snapshot
 
 UNIT_BITS = 20
@@ -113,6 +114,12 @@ class Ledger:
         self._packed_by: dict[Shape, tuple[str, int]] = {}
 
     @cached_property
+    def largest(self) -> Sequence[int]:
+        """`largest[r]`: the most of a resource that any node offers."""
+        found: list[int] = self.allocatable.max(axis=1, initial=0).tolist()
+        return found
+
+    @cached_property
     def accelerators(self) -> Ints:
         """`accelerators[n]`: devices of all kinds that node `n` offers."""
         rows = [row for name, row in self.resources.items() if self.policy.is_accelerator(name)]
@@ -134,8 +141,7 @@ class Ledger:
 
     def unit(self, name: str) -> int:
         """In how many of `name` costs are counted: 1 for devices, more for bytes, so that squares stay in 64 bits."""
-        largest = int(self.allocatable[self.resources[name]].max(initial=0))
-        return 1 << max(0, largest.bit_length() - UNIT_BITS)
+        return 1 << max(0, self.largest[self.resources[name]].bit_length() - UNIT_BITS)
 
     def usual(self, name: str) -> Mapping[str, int]:
         """CPU and memory in use beside each `unit` of `name` in use, as the snapshot had it; none while none is.
@@ -213,7 +219,7 @@ class Ledger:
 
         Nodes are distinct. Negative counts give room back.
         """
-        self.work.charge(8 + len(pods) // 4)
+        self.work.charge(40 + len(pods) // 2)
         where, sign = np.repeat(nodes, np.abs(counts)).tolist(), int(np.sign(counts[0]))
         undo = partial(Ledger._take_back, pods=pods, nodes=nodes, counts=counts, where=where, sign=sign)
         self._journal.append(undo)
@@ -295,26 +301,36 @@ class Ledger:
     def _promise(self, nominations: Sequence[Nomination], sign: int) -> None:
         """Take the room of nominations (+1) or give it back (-1), but for what is in use by those who leave for it."""
         self.move(((each.pod, each.node) for each in nominations), sign)
-        self.count_on((each for each in nominations if each.freed), sign)
+        if any(each.freed for each in nominations):
+            self.count_on(self._sums((each.node, each.freed) for each in nominations), sign)
 
-    def count_on(self, nominations: Iterable[Nomination], sign: int = 1) -> None:
-        """What of this room is still in use by pods that leave for it is not taken a second time, or (-1) is again."""
-        found = [
-            (self.resources[name], self.table.index[each.node], amount)
-            for each in nominations
-            if each.freed and each.node in self.table.index
-            for name, amount in each.freed
-            if name in self.resources
-        ]
-        if found:
-            rows, nodes, amounts = np.array(found, dtype=np.int64).T
-            self._count_once(rows, nodes, sign * amounts)
+    def count_on(self, amounts: Ints, sign: int = 1) -> None:
+        """`amounts[r][n]` of promised room, still in use by pods that leave for it, are taken once, or (-1) twice."""
+        rows, nodes = np.nonzero(amounts)
+        if rows.size:
+            self._count_once(rows, nodes, sign * amounts[rows, nodes])
 
-    def in_use(self, node: int) -> Mapping[str, int]:
-        """What of promised room on a node is still in use by those who leave for it."""
-        if self._in_use is None:
-            return {}
-        return {name: int(self._in_use[row, node]) for name, row in self.resources.items() if self._in_use[row, node]}
+    def in_use(self) -> Ints:
+        """`amounts[r][n]` of promised room that is still in use by those who leave for it. Read-only."""
+        return np.zeros_like(self.free) if self._in_use is None else self._in_use
+
+    def amounts(self, placed: Iterable[tuple[Pod, str]]) -> Ints:
+        """`amounts[r][n]` that pods ask of their nodes."""
+        return self._sums((node, pod.shape.requests) for pod, node in placed)
+
+    def _sums(self, asked: Iterable[tuple[str, ResourceVector]]) -> Ints:
+        """`sums[r][n]` of what is asked of each node; nodes that are gone have none."""
+        sums, index = np.zeros_like(self.free), self.table.index
+        alike: dict[ResourceVector, list[int]] = {}
+        for node, requests in asked:
+            if node in index:
+                alike.setdefault(requests, []).append(index[node])
+        for requests, nodes in alike.items():
+            for name, amount in requests:
+                row = self.resources.get(name)
+                if row is not None:
+                    np.add.at(sums[row], nodes, amount)
+        return sums
 
     def leave_for_promises(self) -> None:
         """Those who leave for promised room are about to be taken off the ledger: nothing of it is in use by them."""
@@ -359,7 +375,7 @@ class Ledger:
             known = _Room(np.where(mask, room(shape, self.free, self.resources), 0), len(self._touched))
             self._rooms[shape] = known
         elif known.seen < len(self._touched):
-            self.work.charge(10 + (len(self._touched) - known.seen) // 4)
+            self.work.charge(30 + (len(self._touched) - known.seen) // 2)
             nodes = np.concatenate(self._touched[known.seen :])
             mask = static_fit(shape, self.table).mask[nodes]
             known.per_node[nodes] = np.where(mask, room(shape, self.free[:, nodes], self.resources), 0)

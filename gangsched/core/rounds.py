@@ -56,9 +56,10 @@ class Trial:
         ledger.work.charge(10)
         progress = ledger.progress
         found = progress.again(run, ledger) if progress is not None else []
-        failed = progress.failures(run[len(found) :]) if progress is not None else None
+        rest = run[len(found) :]
+        failed = progress.failures(rest) if progress is not None else None
         if failed is None:
-            found += place_run(run[len(found) :], group, ledger)
+            found += place_run(rest, group, ledger) if rest else []
             failed = _refused(run[len(found) :], group, ledger)
             if progress is not None:
                 progress.fails(failed)
@@ -150,9 +151,7 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
     elif preferences.prefers_company(first):
         step = -(-len(alike) // PREFERENCE_STEPS)
     placed: list[Placement] = []
-    nodes_seen = len(ledger.table) // 25
     while len(placed) < len(alike):
-        ledger.work.charge(80 + nodes_seen)
         rest = alike[len(placed) :]
         room = narrow(first, usable(first.shape, group, ledger), occupancy)
         room = room_for_followers(first, len(rest), group, room, occupancy)

@@ -190,8 +190,9 @@ def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
 
 def _may_share(group: Group, shape: Shape) -> bool:
     """Plain pods go where kube-scheduler would put them; gangs only if they, or the pod by its request, say so."""
-    if any(name == SHARED_RESOURCE for name, _ in shape.requests):
-        return True
+    for name, _ in shape.requests:  # a loop, for this is asked of every group several times
+        if name == SHARED_RESOURCE:
+            return True
     return all(gang.plain or gang.constraints.allow_shared for gang in group.gangs)
 
 

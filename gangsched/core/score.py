@@ -18,7 +18,7 @@ more in one piece than two halves on two nodes. docs/placement.md has the measur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -106,7 +106,7 @@ def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
         before = np.minimum(before, 1000 * beside // usual)
         after = np.minimum(after, 1000 * (beside - nodes.takes * requests.get(other, 0)) // usual)
     stranded = (1000 * left - after) - (1000 * free - before)
-    whole = (have == offered) & (offered == ledger.allocatable[row].max())
+    whole = (have == offered) & (offered == ledger.largest[row])
     total: Ints = _price(free) - _price(left) + STRANDED * np.where(whole, 0, stranded)
     return total
 
@@ -130,7 +130,7 @@ def least_spare(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
     for name in (CPU, MEMORY):
         row = ledger.resources.get(name)
         if row is not None:
-            spare += ledger.free[row, nodes.index] * 1000 // max(1, int(ledger.allocatable[row].max()))
+            spare += ledger.free[row, nodes.index] * 1000 // max(1, ledger.largest[row])
     return spare
 
 
@@ -192,6 +192,7 @@ def _tiers(shape: Shape, nodes: Candidates, ledger: Ledger, rules: Sequence[Rule
 
 def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[Ints, Ints]:
     """Fill the best nodes of one tier until one node can take what is left, and put it where the rules say."""
+    ledger.work.charge(50 + nodes.index.size // 16)
     picked, amounts, room = nodes.index[:0], nodes.room[:0], nodes.room
     if room.max(initial=0) < count:
         costs = (rule(shape, nodes, ledger) for rule in reversed(NODE_RULES))
@@ -205,14 +206,17 @@ def _pack(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> tuple[
         room[full] = 0
     fits = room >= count
     if count > 0 and fits.any():
-        best = _best(shape, count, nodes.where(fits), ledger)
-        picked, amounts = np.append(picked, best), np.append(amounts, count)
+        best, last = np.array([_best(shape, count, nodes.where(fits), ledger)]), np.array([count])
+        if not picked.size:
+            return best, last
+        picked, amounts = np.concatenate((picked, best)), np.concatenate((amounts, last))
     return picked, amounts
 
 
 def _best(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> int:
     """The one of `nodes` that takes `count` pods best; what a rule says is asked of its equals only."""
-    nodes = replace(nodes, takes=np.full(nodes.index.size, count), last=True)
+    takes = np.full(nodes.index.size, count)
+    nodes = Candidates(nodes.index, nodes.room, takes, nodes.penalty, nodes.pushed, last=True)
     for rule in NODE_RULES:
         cost = rule(shape, nodes, ledger)
         if cost is not None and (least := cost.min()) != cost.max():

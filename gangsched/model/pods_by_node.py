@@ -147,19 +147,17 @@ class PodsByNode:
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     memo: Memo = field(default_factory=Memo)
 
-    def stale_pods(self, question: Question) -> int:
-        """At least as many pods as `counts` would look at for this question now."""
+    def stale(self, question: Question) -> tuple[int, int]:
+        """How many nodes `counts` would look at for this question now, and at least how many pods on them."""
         answer = self.memo.answer(question, len(self.residents))
-        if (answer.versions == -1).all():
-            return sum(map(len, self.residents))
-        stale = np.flatnonzero(answer.versions != self.versions)
-        return sum(len(self.residents[node]) for node in stale.tolist())
+        nodes = np.flatnonzero(answer.versions != self.versions).tolist()
+        return len(nodes), sum(len(self.residents[node]) for node in nodes)
 
     def counts(self, question: Question) -> Ints:
         """`counts[node]` pods that the question counts; a copy. Costs one look at each node that changed."""
-        answer = self.memo.answer(question, len(self.residents))
+        answer, counts = self.memo.answer(question, len(self.residents)), question.counts
         stale = np.flatnonzero(answer.versions != self.versions)
-        for node in stale.tolist():
-            answer.counts[node] = sum(map(question.counts, self.residents[node].values()))
+        there = [self.residents[node] for node in stale.tolist()]
+        answer.counts[stale] = [sum(map(counts, pods.values())) if pods else 0 for pods in there]
         answer.versions[stale] = self.versions[stale]
         return answer.counts.copy()

@@ -182,16 +182,6 @@ def add(a: ResourceVector, b: ResourceVector) -> ResourceVector:
     return from_dict(total)
 
 
-def covered(asks: Sequence[ResourceVector], there: Mapping[str, int]) -> list[ResourceVector]:
-    """What of each ask is covered by what is there, one after the other."""
-    left, found = dict(there), []
-    for ask in asks:
-        part = {name: min(amount, left[name]) for name, amount in ask if left.get(name, 0) > 0}
-        left.update((name, left[name] - amount) for name, amount in part.items())
-        found.append(from_dict(part))
-    return found
-
-
 def pod_requests(
     *,
     containers: Iterable[ResourceVector],

@@ -65,6 +65,7 @@ class NodeTable:
     label_columns: dict[str, LabelColumn] = field(default_factory=dict)
     static_fits: MutableMapping[Shape, StaticFit] = field(default_factory=WeakKeyDictionary)
     penalties: MutableMapping[Shape, Ints] = field(default_factory=WeakKeyDictionary)
+    eligible: MutableMapping[Shape, dict[int, Bools]] = field(default_factory=WeakKeyDictionary)  # by spread constraint
 
     @classmethod
     def of(cls, nodes: Iterable[Node]) -> NodeTable:

@@ -52,6 +52,7 @@ FILTERS: tuple[Filter, ...] = (
 )
 STATIC = tuple(each for each in FILTERS if isinstance(each, StaticFilter))
 STATEFUL = tuple(each for each in FILTERS if isinstance(each, StatefulFilter))
+PRE_FILTERS = tuple(each for each in FILTERS if type(each).pre_filter is not Filter.pre_filter)
 
 
 def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
@@ -69,22 +70,9 @@ def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
     return fit
 
 
-def static_cost(shape: Shape, table: NodeTable) -> int:
-    """Units of what the static filters look at for one shape (`core.work`)."""
-    terms = [*(shape.required or ()), *(each.term for each in shape.preferred)]
-    asked = [each for term in terms for each in (*term.labels, *term.fields)]
-    columns = [table.label_columns.get(each.key) for each in asked]
-    values = sum(len(table) if column is None else len(column.values) for column in columns)
-    per_value = 1 if any(each.operator in {"Gt", "Lt"} for each in asked) else 8
-    listed = sum(len(each.values) for each in asked)
-    taints = len(table.tainted) * (1 + len(shape.tolerations)) // 8
-    nodes = len(table) // 300 * (4 + len(asked) + len(shape.node_selector))
-    return 60 + 4 * len(asked) + values // per_value + listed // 16 + taints + nodes
-
-
 def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
     """Why no node at all can take the pod: the first filter's refusal, None if a node may."""
-    return next((refusal for each in FILTERS if (refusal := each.pre_filter(pod, occupancy)) is not None), None)
+    return next((refusal for each in PRE_FILTERS if (refusal := each.pre_filter(pod, occupancy)) is not None), None)
 
 
 def restricts(pod: Pod, occupancy: Occupancy) -> bool:

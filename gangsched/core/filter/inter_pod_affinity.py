@@ -54,13 +54,13 @@ class PodAntiAffinity(StatefulFilter):
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         pods = occupancy.pods
         existing = pods.existing_terms(pod).anti_affinity
-        for term in pod.shape.constraints.anti_affinity:
-            occupancy.work.charge(15 + len(occupancy.table) // 200)
+        own = pod.shape.constraints.anti_affinity
+        occupancy.work.charge((len(own) + len(existing)) * (10 + len(occupancy.table) // 200))
+        for term in own:
             yield RefusedNodes(
                 ANTI_AFFINITY, pods.by_domain(pods.selected((term,), pod), term.topology_key).by_node() > 0
             )
         for owned, topology_key in existing:
-            occupancy.work.charge(10 + len(occupancy.table) // 300)
             yield RefusedNodes(EXISTING, pods.by_domain(owned, topology_key).by_node() > 0)
 
 

@@ -70,3 +70,16 @@ class ClaimFilter(StatefulFilter):
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.claims) and occupancy.storage.serial(pod)
+
+
+def static_cost(shape: Shape, table: NodeTable) -> int:
+    """Units of what the static filters look at for one shape (`core.work`)."""
+    terms = [*(shape.required or ()), *(each.term for each in shape.preferred)]
+    asked = [each for term in terms for each in (*term.labels, *term.fields)]
+    columns = [table.label_columns.get(each.key) for each in asked]
+    values = sum(len(table) if column is None else len(column.values) for column in columns)
+    per_value = 1 if any(each.operator in {"Gt", "Lt"} for each in asked) else 8
+    listed = sum(len(each.values) for each in asked)
+    taints = len(table.tainted) * (1 + len(shape.tolerations)) // 8
+    nodes = len(table) // 300 * (4 + len(asked) + len(shape.node_selector))
+    return 60 + 4 * len(asked) + values // per_value + listed // 16 + taints + nodes

@@ -71,7 +71,6 @@ class PodCounts:
     def __init__(self, table: NodeTable, pods_by_node: PodsByNode, work: Work | None = None) -> None:
         self.table = table
         self._work = Work() if work is None else work
-        self.eligible: dict[Eligible, Bools] = {}
         self._pods_by_node = pods_by_node
         self._term_owners = dict.fromkeys(pods_by_node.term_owners)
         self._label_keys = frozenset(key for shape, _ in self._term_owners for key in shape.constraints.keys)
@@ -126,19 +125,21 @@ class PodCounts:
 
     def by_domain(self, question: Question, topology_key: str, eligible: Eligible | None = None) -> DomainCounts:
         """The counts by domain of `topology_key` ("": each node is its own), up to date; not to be kept."""
-        known = self._counts.get((question, topology_key, eligible))
-        self._work.charge(4 + len(self.table) // 500)
+        key = (question, topology_key, eligible)
+        known, units = self._counts.get(key), 8 + len(self.table) // 400
         if known is None:
-            self._work.charge(self._cost_of_start(question))
-            known = self._counts[question, topology_key, eligible] = self._start(question, topology_key, eligible)
-        moved = self._moves[known.seen :]
-        if moved:
-            self._work.charge(len(moved) + sum(len(pods) for pods, _, _ in moved) * question.cost)
-        for pods, nodes, sign in moved:
-            for pod, node in zip(pods, nodes, strict=True):
-                if question.counts(pod):
-                    known.add(sign, node)
-        known.seen = len(self._moves)
+            self._work.charge(units + self._cost_of_start(question))
+            known, units = self._counts.setdefault(key, self._start(question, topology_key, eligible)), 0
+        if known.seen < len(self._moves):
+            moved, cost = self._moves[known.seen :], question.cost
+            self._work.charge(units + sum(2 + len(pods) * cost for pods, _, _ in moved))
+            for pods, nodes, sign in moved:
+                for pod, node in zip(pods, nodes, strict=True):
+                    if question.counts(pod):
+                        known.add(sign, node)
+            known.seen = len(self._moves)
+        elif units:
+            self._work.charge(units)
         return known
 
     def domains(self, topology_key: str) -> Codes:
@@ -146,7 +147,7 @@ class PodCounts:
         if not topology_key:
             return np.arange(len(self.table), dtype=np.int32)
         if topology_key not in self.table.label_columns:
-            self._work.charge(len(self.table) // 4)
+            self._work.charge(len(self.table) // 2)
         return self.table.label_column(topology_key).codes
 
     # --- terms ------------------------------------------------------------------------------------------------------
@@ -215,11 +216,12 @@ class PodCounts:
 
     def _cost_of_start(self, question: Question) -> int:
         """Units of the first count of a question: each pod on a node that changed since it was last asked."""
-        return 30 + len(self.table) // 60 + self._pods_by_node.stale_pods(question) * question.cost
+        nodes, pods = self._pods_by_node.stale(question)
+        return 40 + len(self.table) // 60 + nodes // 4 + pods * question.cost
 
     def _start(self, question: Question, topology_key: str, eligible: Eligible | None) -> DomainCounts:
         codes = self.domains(topology_key)
-        mask = self.eligible[eligible] if eligible is not None else None
+        mask = self.table.eligible[eligible[0]][eligible[1]] if eligible is not None else None
         size = int(codes.max(initial=-1)) + 1
         inside = codes >= 0 if mask is None else (codes >= 0) & mask
         counts = np.zeros(size + 1, dtype=np.int64)

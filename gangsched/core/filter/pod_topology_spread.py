@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from gangsched.core.filter.node_affinity import NodeAffinity
 from gangsched.core.filter.occupancy import Occupancy
-from gangsched.core.filter.plugin import StatefulFilter
+from gangsched.core.filter.plugin import StatefulFilter, static_cost
 from gangsched.core.filter.pod_counts import DomainCounts
 from gangsched.core.filter.taint_toleration import TaintToleration
 from gangsched.model.inter_pod import Requirement, Selector, Spread, selects
@@ -46,8 +46,10 @@ def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
     hard, soft = pod.shape.constraints.spread, pod.shape.constraints.soft_spread
     constraints, constraint = hard if index < len(hard) else soft, (*hard, *soft)[index]
     key = (pod.shape, index)
-    if key not in occupancy.pods.eligible:
-        occupancy.pods.eligible[key] = _eligible(pod, constraints, constraint, occupancy)
+    known = occupancy.table.eligible.setdefault(pod.shape, {})
+    if index not in known:
+        occupancy.work.charge(20 + static_cost(pod.shape, occupancy.table))
+        known[index] = _eligible(pod, constraints, constraint, occupancy)
     selector = _selector(constraint, pod)
     term = ResolvedTerm(frozenset({pod.namespace}), None if selector == () else selector)
     return occupancy.pods.by_domain(Selected((term,), staying=True), constraint.topology_key, key)

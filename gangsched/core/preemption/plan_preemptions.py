@@ -7,10 +7,8 @@ is told, and nothing is changed by it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from math import ceil, inf
 
 import numpy as np
@@ -25,7 +23,7 @@ from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import needed, waiting_since_s
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import standing
-from gangsched.model.gang import Group, Placement, Rank, Refusal
+from gangsched.model.gang import Group, Rank, Refusal
 from gangsched.model.plan import RoundOutcome, Verdict
 from gangsched.model.preemption import (
     STUCK_S,
@@ -37,8 +35,7 @@ from gangsched.model.preemption import (
     Victim,
     VictimScope,
 )
-from gangsched.model.resources import covered
-from gangsched.model.snapshot import Nomination
+from gangsched.model.snapshot import Ints
 
 PODS_A_UNIT = 4
 """Running pods that are looked at in one unit of the plan's work; rounds are charged by themselves."""
@@ -280,19 +277,17 @@ class PlanPreemptions:
         )
         return preemption, told
 
-    def _beside(self, found: Found) -> Iterator[Nomination]:
-        """The places, with what of each is still in use by those who leave for it (V10)."""
-        columns, index = self.columns, self.ledger.table.index
+    def _beside(self, found: Found) -> Ints:
+        """`amounts[r][n]` of the placements' room on each node that is in use by those who leave for it (V10)."""
+        columns, ledger = self.columns, self.ledger
         goes = columns.leaving | columns.mask(found.choice.pods) if found.choice is not None else columns.leaving
-        nodes = np.array([index[each.node] for each in found.placements], dtype=np.int64)
-        there: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        for i in np.flatnonzero(goes & np.isin(columns.node, nodes)).tolist():
-            there[int(columns.node[i])].update(dict(columns.pod(i).shape.requests))
-        for node, placed in groupby(sorted(found.placements, key=_node), key=_node):
-            pods = [each.pod for each in placed]
-            there[index[node]].subtract(self.ledger.in_use(index[node]))  # others count on that
-            for pod, freed in zip(pods, covered([pod.shape.requests for pod in pods], there[index[node]]), strict=True):
-                yield Nomination(node, pod, freed=freed)
+        asked = ledger.amounts((each.pod, each.node) for each in found.placements)
+        going = np.flatnonzero(goes & (columns.node >= 0))
+        there = -ledger.in_use()  # others count on that
+        for row, requests in enumerate(columns.requests(list(ledger.resources))):
+            np.add.at(there[row], columns.node[going], requests[going])
+        beside: Ints = np.minimum(asked, np.maximum(there, 0))
+        return beside
 
     def _victims(self, found: Found) -> dict[int, Victim]:
         """By number the pods that are taken, and as what."""
@@ -311,10 +306,6 @@ class PlanPreemptions:
             node, is_overdue = columns.running[i].node, pod.uid in overdue
             victims[i] = Victim(pod.uid, pod.namespace, pod.name, node, of, group, kind, pod.priority, is_overdue)
         return victims
-
-
-def _node(placement: Placement) -> str:
-    return placement.node
 
 
 def _priority(holder: Group) -> int:

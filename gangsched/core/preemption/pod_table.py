@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from operator import itemgetter
 from typing import TypeVar
 from zlib import crc32
 
@@ -34,6 +35,7 @@ FIELDS = (
     "key",
 )
 Name = TypeVar("Name", bound=Hashable)
+_MARK = itemgetter(RunningPod._fields.index("mark"))  # asked of every pod in every plan that preempts
 UNREAD = -1
 LONGEST_GRACE_S = 2**40
 """A pod may state any int64; this leaves room for adding a time."""
@@ -75,7 +77,7 @@ class PodTable:
     def of(cls, running: Running) -> PodTable:
         """The table of what runs."""
         last, pods = running.memo.table, running.pods
-        marks = np.fromiter((each.mark for each in pods), dtype=np.int64, count=len(pods))
+        marks = np.fromiter(map(_MARK, pods), dtype=np.int64, count=len(pods))
         made = _after(last, pods, marks) if isinstance(last, PodTable) else None
         if made is None:
             names = Names({}, {}, {}, {})

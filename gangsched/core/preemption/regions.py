@@ -102,7 +102,7 @@ class Regions:
         units, columns = self.parts[0].units, self.parts[0].units.columns
         inside = np.logical_or.reduce([units.inside(part.mask) for part in self.parts])
         could = np.flatnonzero(units.could_go(level) & inside)
-        if harm.highest_priority > int(np.sort(columns.priority[could])[:number].max()):
+        if harm.highest_priority > int(np.partition(columns.priority[could], number - 1)[number - 1]):
             return False
         first = could[np.lexsort((-columns.start[could], columns.work[could]))[:number]]
         return (harm.work_lost, harm.started_s) == (int(columns.work[first].sum()), -int(columns.start[first].sum()))

@@ -69,11 +69,11 @@ class Units:
         gangs, gang = columns.gangs, columns.gang
         eligible = allowed & ~columns.spared & (columns.priority < preemptor.right) & (columns.node >= 0)
         staying = (gang >= 0) & ~columns.going
-        running = np.bincount(gang[staying], minlength=len(gangs)) + _ints(each.succeeded for each in gangs)
-        least = _ints(each.min_member for each in gangs)
-        theirs = _bools(each.group != preemptor.group.id for each in gangs)
-        divisible = _bools(not each.indivisible for each in gangs)
-        singly = _bools(each.disrupted_singly for each in gangs)
+        running = np.bincount(gang[staying], minlength=len(gangs)) + _ints([each.succeeded for each in gangs])
+        least = _ints([each.min_member for each in gangs])
+        theirs = _bools([each.group != preemptor.group.id for each in gangs])
+        divisible = _bools([not each.indivisible for each in gangs])
+        singly = _bools([each.disrupted_singly for each in gangs])
         surplus = np.where(theirs & divisible, np.maximum(running - np.where(singly, 0, least), 0), 0)
         elastic = np.append(surplus > 0, (False, True))[gang]  # the last two are for gangs not known, and plain pods
         single = eligible & elastic
@@ -151,12 +151,12 @@ class Units:
         return self.columns.pod(unit).uid if unit >= 0 else f"group {self.cores.groups[~unit]}"
 
 
-def _ints(values: Iterable[int]) -> Ints:
-    return np.fromiter(values, dtype=np.int64)
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
 
 
-def _bools(values: Iterable[bool]) -> Bools:
-    return np.fromiter(values, dtype=np.bool_)
+def _bools(values: list[bool]) -> Bools:
+    return np.array(values, dtype=np.bool_)
 
 
 def _by_age(columns: RunningColumns, members: Ints) -> Ints:
@@ -171,11 +171,11 @@ def _cores(columns: RunningColumns, eligible: Bools, staying: Bools, theirs: Boo
     """The groups as units; one of whose pods may not be taken, or is not known or being bound, is not open."""
     groups = sorted({gang.group for gang in columns.gangs})
     number = {group: c for c, group in enumerate(groups)}
-    group_of = _ints(number[gang.group] for gang in columns.gangs)
+    group_of = _ints([number[gang.group] for gang in columns.gangs])
     pods = np.flatnonzero(staying)
     core = group_of[columns.gang[pods]]
     size = len(groups)
-    closed = ~theirs | ~columns.whole | _bools(gang.binding for gang in columns.gangs)
+    closed = ~theirs | ~columns.whole | _bools([gang.binding for gang in columns.gangs])
     shut = np.bincount(group_of[closed], minlength=size) + np.bincount(core[~eligible[pods]], minlength=size)
     count = np.bincount(core, minlength=size)
     is_open = (shut == 0) & (count > 0)

@@ -56,8 +56,7 @@ def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work
 
     A gang that needs the room of a DaemonSet's pod never starts, so for it nothing may be kept.
     """
-    size = len(snapshot.table)
-    nobody = PodsByNode(({},) * size, np.zeros(size, dtype=np.int64), (), snapshot.pods_by_node.namespaces)
+    nobody = PodsByNode(namespaces=snapshot.pods_by_node.namespaces)
     return Ledger(replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody), policy=policy, work=work)
 
 

@@ -166,13 +166,14 @@ class Standing:
     def _bounded(self, act: Callable[[], T]) -> T | None:
         """What `act` returns; None where this plan has no work left for it, nor for others."""
         work, before = self._ledger.work, self._ledger.work.used
+        may, work.most = work.most, min(work.most, before + self._units, max(before, self._most))
         try:
-            with work.at_most(min(self._units, max(0, self._most - work.used))):
-                return act()
+            return act()
         except OutOfWork:
             self._left = 0
             return None
         finally:
+            work.most = may
             self._units -= work.used - before
 
     def _stands(self, group_id: str) -> bool:
