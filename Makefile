@@ -109,6 +109,10 @@ sim: install ## Play SEEDS=200 histories from SEED=0 on: the whole daemon on a v
 	@$(RUN)python -m tests.sim --seeds $(or $(SEEDS),200) --first $(if $(filter command line,$(origin SEED)),$(SEED),0) \
 	$(if $(SHOW),--show '$(SHOW)')
 
+.PHONY: rests
+rests: install ## Histories with rests, SEEDS=10000 from SEED=0 on: nobody sleeps wrongly, and at rest hardly anything is planned
+	@$(RUN)python -m tests.properties.rests --seeds $(or $(SEEDS),10000) --first $(if $(filter command line,$(origin SEED)),$(SEED),0)
+
 faults: install control-plane ## Trials through the fault proxy in their long form: FAULT_SEEDS=1,2,3 FAULT_HITS=50
 	@FAULT_SEEDS=$(or $(FAULT_SEEDS),1$(comma)2$(comma)3) FAULT_HITS=$(or $(FAULT_HITS),50) $(RUN)pytest -q -s tests/faults
 

@@ -5,7 +5,8 @@ nothing that was found of a group in an earlier plan is believed. What may keep 
 each with its end; the next turn that is due for it plans the group again:
 
 - its binds fail, and it backs off (Q3);
-- its nomination is under way (V11), or the next one may not come yet (V12);
+- its nomination is under way, and what it could hold early is promised to it anyway (V11, V16), or the next one may
+  not come yet (V12);
 - preemptors are examined once a second at most, 16 of them, and of those that ask the same the first (V25);
 - its victims have not run for long enough (V5);
 - others are held back for it, or it is held back for others (V27);
@@ -54,12 +55,13 @@ def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPol
         reserving=state.reservations.glance(now_s, wall_s, {group.id for group in waiting}),
         preempting=preempting,
     )
+    nominated = {record.group for record in state.preemptions.nominations.all()}
     found = []
     for verdict in proposal.verdicts:
         done = [
             f"{name} {sorted((each.pod.name, each.node) for each in placed)}"
             for name, placed in (("binds", verdict.binds), ("holds", verdict.holds))
-            if placed
+            if placed and (name == "binds" or verdict.group not in nominated)
         ]
         done += [f"releases {sorted(verdict.releases)}"] if verdict.releases else []
         if isinstance(verdict.preemption, Preemption) and not examines:

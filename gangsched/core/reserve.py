@@ -196,6 +196,20 @@ class Ledger:
         finally:
             self.kept = kept
 
+    @contextmanager
+    def in_time(self) -> Iterator[None]:
+        """Look at the room as it is when a reservation starts: none is kept, and no hold-back lasts until then.
+
+        When a plan begins a hold-back is not there yet, and it ends with the turn of the group that it is for: if it
+        counted here, one plan would make a reservation that the next one drops.
+        """
+        held_back, self.held_back = self.held_back, {}
+        try:
+            with self.nothing_kept():
+                yield
+        finally:
+            self.held_back = held_back
+
     @property
     def version(self) -> int:
         """Grows with every change of room."""

@@ -189,6 +189,7 @@ class Cluster:
         else:
             del self._nominations[uid]
         self._snapshot = None
+        self._pods_changed |= old is None  # who was refused in the same plan saw the labels of its pods there
         if grows and old is not None and (nomination is None or nomination[:3] != old[:3]):
             self._freed.add(old.node)
         if nomination is not None and not nomination.group:

@@ -7,6 +7,7 @@ generation, which `SchedulingState.commit` compares); nothing here refuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import PermitStamp
-from gangsched.model.plan import Verdict
+from gangsched.model.plan import Need, Verdict
 from gangsched.model.protocol import Action, Bind, BindClaims, MarkTimedOut
 from gangsched.model.reasons import Reason
 from gangsched.model.snapshot import Snapshot
@@ -142,13 +143,15 @@ class Committer:
         self._registry.changed(group.id)
         self._queue.park(
             group.id,
-            verdict.needs,
+            _sought(verdict),
             rank=rank,
             snapshot=snapshot,
             in_vain=not moved,
             stay=_stay(seen),
             kept=verdict.kept_for is not None and not seen.avoid,
         )
+        if group.avoid:
+            self._queue.wake_at(group.id, min(group.avoid.values()))  # that node may be the one it needs
         if verdict.releases and not verdict.yields_to and not verdict.expired:
             self._queue.activate(group.id)  # holds were lost: place the members anew at once
         if is_news:
@@ -192,6 +195,13 @@ class Committer:
                 if ours and pod.live and not pod.node_name and not pod.timed_out:
                     member.marking = True
                     yield MarkTimedOut(pod.uid, pod.namespace, pod.name)
+
+
+def _sought(verdict: Verdict) -> tuple[Need, ...]:
+    """What room may help the group: with nominated nodes, room elsewhere for one member may be enough (V11)."""
+    if verdict.reason is not Reason.PREEMPTING:
+        return verdict.needs
+    return tuple(replace(need, count=1 if len(verdict.needs) == 1 else 0) for need in verdict.needs)
 
 
 def _stay(group: Group) -> Stay:

@@ -246,7 +246,6 @@ class EventHandlers:
         group = self._registry.groups.get(self._registry.group_of.get(gang.id, ""))
         if group is not None:
             group.avoid[pod.node_name] = now_s + self._avoid_s
-            self._queue.wake_at(group.id, now_s + self._avoid_s)
         ref = gang_ref(gang) or pod_ref(pod)
         text = f"the kubelet of node {pod.node_name} rejected pod {pod.key}: {pod.rejection}"
         return (RecordEvent(ref, EventReason.KUBELET_REJECTED, text, warning=True),)

@@ -211,21 +211,22 @@ class SchedulingState:
             heads = frozenset(each.group for each in self.reservations.standing)
             self.queue.wake(self._without_holds(), freed, pods_changed=pods_changed, heads=heads)
             self._unfinished.missed(freed, pods_changed=pods_changed)
-            self._look_at_holds(freed)
         elif in_turn and self.queue.parked.has_pending:
             self.queue.wake_pending(self._without_holds())
         if self.queue.passed:
             self.queue.wake_behind(self.cluster.snapshot())
-        self._look_at_preemptors(freed, refreshed.changed, now_s)
+        moved = self.cluster.take_moved()
+        self._look_at_holds(freed, moved)
+        self._look_at_preemptors(freed | moved, refreshed.changed, now_s)
         if freed or pods_changed:
             self.reservations.cluster_changed(freed, self._without_holds(), now_s, evicting=self.overdue.heads)
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
             self.queue.review(self.cluster.snapshot(), now_s)
 
-    def _look_at_preemptors(self, freed: set[str], changed: set[str], now_s: float) -> None:
+    def _look_at_preemptors(self, moved: set[str], changed: set[str], now_s: float) -> None:
         """Groups that wait beside what they may preempt are planned anew where that changed (semantics V25)."""
-        preemptors, moved = self.queue.preemptors, freed | self.cluster.take_moved()
+        preemptors = self.queue.preemptors
         # A gang that changed may be taken now, or more of it, on whatever nodes it runs.
         gangs = (self.registry.gangs[gang] for group_id in changed for gang in self.registry.groups[group_id].gangs)
         moved.update(member.node for gang in gangs for member in gang.of(*STARTED))
@@ -265,11 +266,15 @@ class SchedulingState:
                     free[snapshot.resources[name], node] += amount
         return replace(snapshot, free=free)
 
-    def _look_at_holds(self, nodes: set[str]) -> None:
-        """Groups that hold on these nodes are planned anew: what they hold may be theirs no more (semantics R3)."""
+    def _look_at_holds(self, freed: set[str], moved: set[str]) -> None:
+        """Groups that hold on nodes that were freed, or where a hold is lost to others, are planned anew (R3)."""
+        if not self._clocked or not (freed or moved):
+            return
+        ledger = Ledger(self.cluster.snapshot())
         for group_id in self._clocked:
-            held = (placed for gang in self.registry.groups[group_id].gangs for placed in self.registry.view(gang).held)
-            if any(placed.node in nodes for placed in held):
+            held = [placed for gang in self.registry.groups[group_id].gangs for placed in self.registry.view(gang).held]
+            lost = (each for each in held if each.node in moved and not ledger.fits_still(each.pod, each.node))
+            if any(each.node in freed for each in held) or any(lost):
                 self.queue.activate(group_id)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:

@@ -9,6 +9,7 @@ at the end shows how many plans are made for nothing. Run as `python -m tests.pr
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import time
@@ -16,51 +17,32 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
-from typing import Any
 
-import msgspec
-
-from gangsched.api import keys
-from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement, Spread
-from gangsched.model.objects import ClaimUse, NodeSelectorTerm, Phase, Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import BudgetRule, Preemption, PreemptionSettings, VictimScope
-from gangsched.model.protocol import Applied, Gone
+from gangsched.model.protocol import Applied
 from gangsched.model.reservation import ReservationLimits
-from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, Volume
 from gangsched.state.rule_set import Rules
-from tests.builders import NAMESPACE, gang_metadata, node, pod, pod_group, running, shape
+from tests.properties.rest_events import EVENTS, Arrivals
 from tests.rest_oracle import sleepers
 from tests.world import EPOCH_S, World
 
-RACK = "example.com/rack"
 STEPS = 14
 QUIET_S = 400.0
 """In this time all that rules prescribe to wait for is over, but for what lasts longer than any history."""
 PLANS_A_MINUTE = 2
-LOCAL = StorageClass(name="local", provisioner=NO_PROVISIONER, waits=True)
-LATE = StorageClass(name="late", provisioner="csi.test", waits=True)
-PRIORITIES = (0, 0, 0, 5, 5, 10, 100)
-GIB = 2**30
+TOLD_EVERY = 500
 
 
 class Rests:
     """The history of one seed; `play` yields what does not hold, with the event after which it did not."""
 
     def __init__(self, seed: int) -> None:
-        self.dice = dice = random.Random(seed)
+        dice = random.Random(seed)
+        self.dice = dice
         self.world = World(rules=self._rules(), preempts=True)
-        self.kinds = dice.sample(list(EVENTS), dice.randint(6, len(EVENTS)))
+        self.arrivals = Arrivals(self.world, dice)
         self.steps: list[str] = []
-        self._number = 0
-        self._known = dice.choice((0.0, 0.5, 1.0))
-        self._features = frozenset(name for name in ("claims", "racks", "pods") if dice.random() < 0.4)
-        self.world.say(Applied(LOCAL), Applied(LATE))
-        for number in range(dice.randint(2, 5)):
-            self._node(number)
-        for _ in range(dice.randint(0, 5)):
-            self._foreign()
 
     def _rules(self) -> Rules:
         dice = self.dice
@@ -93,30 +75,32 @@ class Rests:
         """Play it to its end."""
         for number in range(STEPS):
             for _ in range(self.dice.choice((1, 1, 1, 2, 4))):
-                name = self.dice.choice(self.kinds)
+                name = self.dice.choice(self.arrivals.kinds)
                 self.steps.append(name)
-                EVENTS[name](self)
+                EVENTS[name](self.arrivals)
             for wait_s in (self.dice.choice((0.0, 0.0, 0.5)), self.dice.choice((0.0, 4.0, 4.0, 35.0))):
-                self._rest(wait_s)
+                self.arrivals.rest(wait_s)
                 for sentence in self._sleepers():
                     yield f"step {number} ({self.steps[-1]}, {self.world.now_s:.3f} s): {sentence}"
         yield from self._quiet("at rest")
         self.world.rules = replace(self.world.rules, unattended=False)
+        storage = self.world.state.cluster.storage_cache.storage()
         self.world.restart()
-        for item in self._storage():
-            self.world.say(Applied(item))
+        self.world.say(*map(Applied, storage.classes.values()))
+        self.world.say(*map(Applied, storage.volumes.values()), *map(Applied, storage.claims.values()))
         yield from self._quiet("swept")
 
     def _quiet(self, how: str) -> Iterator[str]:
-        self._rest(QUIET_S)
+        self.arrivals.rest(QUIET_S)
         for sentence in self._sleepers() if how == "at rest" else ():
             yield f"at the end: {sentence}"
         for minute in range(3):
-            while self._ends_within(62.0):
-                self._rest(61.0)
-            self._rest(2.0)  # kubelets have started what was bound
+            while self._ends_within(123.0):
+                self.arrivals.rest(61.0)
+            self.arrivals.rest(2.0)  # kubelets have started what was bound,
+            self.arrivals.rest(60.0)  # and a plan has seen it
             self.world.plans.clear()
-            self._rest(60.0)
+            self.arrivals.rest(60.0)
             is_at_rest = not any(map(moves, (verdict for each in self.world.plans for verdict in each.verdicts)))
             if is_at_rest and len(self.world.plans) > PLANS_A_MINUTE:
                 yield f"{how}, minute {minute}: {len(self.world.plans)} plans"
@@ -128,295 +112,23 @@ class Rests:
         ends_s = {each.ends_s for there in on.values() for each in there} if reservations.on() else set()
         ends_s |= {why.until_s for why in reservations._known.values()}
         ends_s |= {bar.why.until_s for bar in reservations._ineligible._entries.values()}
-        return any(wall_s - 1.0 <= end_s <= wall_s + seconds + 1.0 for end_s in ends_s)
-
-    def _storage(self) -> list[Any]:
-        return [LOCAL, LATE, *self._claims.values(), *self._volumes.values()]
-
-    def _rest(self, seconds: float) -> None:
-        """Time passes; kubelets start what was bound, and evicted pods end."""
-        self.world.settle()
-        for each in list(self.world.pods.values()):
-            if each.node_name and each.live and not each.start_s:
-                self.world.update(each, start_s=self.world.wall_s(), phase=Phase.RUNNING)
-        self.world.advance(seconds)
+        timers_s = (
+            *reservations._fences.next_s(),
+            *self.world.state.queue._wake_at_s.values(),
+            *self.world.leaving.values(),
+        )
+        ends_s |= {wall_s - self.world.now_s + timer_s for timer_s in timers_s}
+        return any(wall_s - 6.0 <= end_s <= wall_s + seconds + 1.0 for end_s in ends_s)
 
     def _sleepers(self) -> list[str]:
         due_s = self.world.state.next_deadline_s(self.world.now_s)
         assert due_s is None or due_s > self.world.now_s, f"a turn is due since {self.world.now_s - due_s} s"
         return sleepers(self.world.state, self.world.now_s, EPOCH_S + self.world.now_s)
 
-    # --- what arrives -----------------------------------------------------------------------------------------------
-
-    @property
-    def _claims(self) -> dict[str, Claim]:
-        return {}
-
-    @property
-    def _volumes(self) -> dict[str, Volume]:
-        return {}
-
-    def _name(self) -> str:
-        self._number += 1
-        return f"p{self._number:03}"
-
-    def _some(self) -> int:
-        return self.dice.choice((1, 1, 2, 3, 4))
-
-    def _shape(self) -> Any:
-        gpus, cpus = self.dice.choice(((8, 1), (8, 1), (4, 2), (4, 2), (2, 1), (1, 4), (0, 6), (0, 12)))
-        return shape(gpus, cpus * 1_000, **self._inter_pod())
-
-    def _inter_pod(self) -> dict[str, Any]:
-        if "pods" not in self._features or self.dice.random() < 0.6:
-            return {}
-        app = (Requirement("app", "In", (self.dice.choice("xy"),)),)
-        where = self.dice.choice((RACK, "kubernetes.io/hostname"))
-        constraints = self.dice.choice(
-            (
-                InterPodConstraints(anti_affinity=(PodTerm(topology_key=where, selector=app),)),
-                InterPodConstraints(affinity=(PodTerm(topology_key=where, selector=app),)),
-                InterPodConstraints(spread=(Spread(topology_key=where, max_skew=1, selector=app),)),
-            )
-        )
-        return {"inter_pod": constraints}
-
-    def _stated(self) -> tuple[tuple[str, str], ...]:
-        runs_s = self.dice.choice((20, 100, 400, 1_000))
-        return ((keys.EXPECTED_RUNTIME, f"{runs_s}s"),) if self.dice.random() < self._known else ()
-
-    def _pods(self, number: int, **fields: Any) -> list[Pod]:
-        name, of, mixed = self._name(), self._shape(), self.dice.random() < 0.2
-        given: dict[str, Any] = {
-            "run_time_metadata": self._stated(),
-            "creation_s": self.world.wall_s() - self.dice.choice((0, 0, 90)),
-            "namespace": self.dice.choice((NAMESPACE, NAMESPACE, "other")),
-            "priority": self.dice.choice(PRIORITIES),
-            "labels": {"app": self.dice.choice("xy")},
-            "grace_s": self.dice.choice((0, 1, 30)),
-            "never_preempts": self.dice.random() < 0.05,
-        }
-        given |= fields
-        made = [pod(f"{name}-{n}", of=self._shape() if mixed else of, **given) for n in range(number)]
-        if "claims" in self._features and self.dice.random() < 0.4:
-            made = [self._with_claim(each) for each in made]
-        return made
-
-    def _with_claim(self, each: Pod) -> Pod:
-        kind = self.dice.choice((LOCAL, LOCAL, LATE))
-        claim = Claim(
-            namespace=each.namespace,
-            name=f"c-{each.name}",
-            uid=f"c-{each.uid}",
-            resource_version="5",
-            storage_class=kind.name,
-            request_bytes=GIB,
-            access_modes=("ReadWriteOnce",),
-        )
-        self.world.say(Applied(claim))
-        return msgspec.structs.replace(each, claims=(ClaimUse(claim.name),))
-
-    def _gang(self) -> None:
-        number = self._some()
-        made = self._pods(number)
-        self.world.create(self._in_gang(made, f"g{self._number:03}"))
-
-    def _in_gang(self, made: list[Pod], name: str, groups: tuple[str, ...] = ()) -> list[Pod]:
-        least = self.dice.randint(1, len(made)) if self.dice.random() < 0.3 else len(made)
-        marks = gang_metadata(
-            name,
-            min_member=least,
-            mode=self.dice.choice(("Strict", "Strict", "NonStrict")),
-            groups=groups,
-            wait=self.dice.choice(("10s", "100s", "600s")),
-        )
-        if "racks" in self._features and self.dice.random() < 0.5:
-            marks = tuple(sorted((*marks, (keys.TOPOLOGY[0], RACK))))
-        return [msgspec.structs.replace(each, gang_metadata=marks) for each in made]
-
-    def _declared(self) -> None:
-        """A gang with a PodGroup."""
-        made = self._pods(self._some(), namespace=NAMESPACE)
-        name = f"g{self._number:03}"
-        self.world.declare(pod_group(name, self.dice.randint(1, len(made))))
-        marks = gang_metadata(name, pod_group=True)
-        self.world.create(msgspec.structs.replace(each, gang_metadata=marks) for each in made)
-
-    def _pair(self) -> None:
-        """Two gangs of one group."""
-        names = [f"g{self._number:03}a", f"g{self._number:03}b"]
-        groups = tuple(f"{NAMESPACE}/{name}" for name in names)
-        for name in names:
-            self.world.create(self._in_gang(self._pods(self._some(), namespace=NAMESPACE), name, groups))
-
-    def _plain(self) -> None:
-        self.world.create(self._pods(1))
-
-    def _foreign(self) -> None:
-        """A pod of another scheduler takes what is free, or more."""
-        (made,) = self._pods(1, scheduler_name="other", start_s=self.world.wall_s() - self.dice.choice((1, 1_000)))
-        made = msgspec.structs.replace(made, claims=())
-        if self.world.nodes:
-            self.world.create(running(made, self.dice.choice(sorted(self.world.nodes))))
-
-    def _nominee(self) -> None:
-        """Another scheduler makes room for a pod of its own."""
-        (made,) = self._pods(1, scheduler_name="other", priority=self.dice.choice((5, 10, 100, 1000)))
-        if self.world.nodes:
-            name = self.dice.choice(sorted(self.world.nodes))
-            self.world.create(msgspec.structs.replace(made, claims=(), nominated_node=name))
-
-    # --- what changes -----------------------------------------------------------------------------------------------
-
-    def _pick(self, **of: bool) -> Pod | None:
-        pods = sorted(self.world.pods.values(), key=lambda each: each.name)
-        there = [each for each in pods if bool(each.node_name) is of["bound"] and each.live] if of else pods
-        return self.dice.choice(there) if there else None
-
-    def _nominee_leaves(self) -> None:
-        found = [each for each in self.world.pods.values() if each.nominated_node and each.scheduler_name == "other"]
-        if not found:
-            return
-        each = self.dice.choice(found)
-        deed = self.dice.randrange(3)
-        if deed == 0:
-            self.world.delete(each)
-        elif deed == 1:
-            self.world.update(each, nominated_node="")
-        else:
-            self.world.update(each, node_name=each.nominated_node, start_s=self.world.wall_s(), phase=Phase.RUNNING)
-
-    def _deleted(self) -> None:
-        if each := self._pick(bound=True):
-            self.world.delete(each)
-
-    def _withdrawn(self) -> None:
-        if each := self._pick(bound=False):
-            self.world.delete(each)
-
-    def _finished(self) -> None:
-        if each := self._pick(bound=True):
-            self.world.update(each, phase=self.dice.choice((Phase.SUCCEEDED, Phase.FAILED)))
-
-    def _terminates(self) -> None:
-        each = self._pick(bound=True)
-        if each is not None and not each.deleting:
-            grace_s = self.dice.choice((1, 30, 300))
-            self.world.leaving[each.uid] = self.world.now_s + grace_s
-            self.world.update(each, deleting=True, deletion_s=self.world.wall_s() + grace_s)
-
-    def _relabelled(self) -> None:
-        if each := self._pick():
-            self.world.update(each, labels={"app": self.dice.choice("xyz")})
-
-    def _gated(self) -> None:
-        if each := self._pick(bound=False):
-            self.world.update(each, gated=not each.gated)
-
-    def _cleared(self) -> None:
-        for each in list(self.world.pods.values()):
-            if each.timed_out:
-                self.world.update(each, timed_out=False)
-
-    def _edited(self) -> None:
-        """The minimum of a PodGroup changes: its members may be victims one by one, or not."""
-        found = list(self.world.pod_groups.values())
-        if found:
-            old = self.dice.choice(found)
-            minimum = self.dice.randint(1, 4)
-            self.world.declare(msgspec.structs.replace(old, min_member=minimum, generation=old.generation + 1))
-
-    def _node(self, number: int | None = None, *, gpus: int = 8) -> None:
-        name = f"n{self.dice.randrange(5) if number is None else number}"
-        rack = {RACK: f"r{self.dice.randrange(2)}"} if self.dice.random() < 0.9 else {}
-        self.world.add_nodes(node(name, gpus, cpu_milli=16_000, labels=rack))
-
-    def _closed(self) -> None:
-        if self.world.nodes:
-            old = self.world.nodes[self.dice.choice(sorted(self.world.nodes))]
-            self.world.add_nodes(msgspec.structs.replace(old, unschedulable=not old.unschedulable))
-
-    def _resized(self) -> None:
-        if self.world.nodes:
-            old = self.world.nodes[self.dice.choice(sorted(self.world.nodes))]
-            new = node(old.name, self.dice.choice((4, 8, 12)), cpu_milli=self.dice.choice((8_000, 16_000)))
-            self.world.add_nodes(msgspec.structs.replace(old, allocatable=new.allocatable))
-
-    def _lost(self) -> None:
-        if len(self.world.nodes) > 1:
-            name = self.dice.choice(sorted(self.world.nodes))
-            self.world.remove_node(name)
-            for each in [each for each in self.world.pods.values() if each.node_name == name]:
-                self.world.delete(each)
-
-    def _budget(self) -> None:
-        namespace, app = self.dice.choice((NAMESPACE, "other")), self.dice.choice("xy")
-        if self.dice.random() < 0.2:
-            self.world.say(Gone(PodDisruptionBudget, f"{namespace}/{app}"))
-            return
-        selector = (Requirement("app", "In", (app,)),)
-        allowed = self.dice.choice((0, 0, 1, 2, 9))
-        self.world.say(Applied(PodDisruptionBudget(namespace=namespace, name=app, selector=selector, allowed=allowed)))
-
-    def _volume(self) -> None:
-        """A volume that one rack or node has."""
-        where = self.dice.choice(
-            (
-                (Requirement(RACK, "In", (self.dice.choice(("r0", "r1")),)),),
-                (Requirement("kubernetes.io/hostname", "In", (f"n{self.dice.randrange(5)}",)),),
-            )
-        )
-        self.world.say(
-            Applied(
-                Volume(
-                    name=f"v-{self._name()}",
-                    resource_version="3",
-                    storage_class="local",
-                    capacity_bytes=GIB,
-                    access_modes=("ReadWriteOnce",),
-                    available=True,
-                    required=(NodeSelectorTerm(labels=where),),
-                )
-            )
-        )
-
-    def _waited(self) -> None:
-        self._rest(self.dice.choice((1.0, 10.0, 100.0)))
-
 
 def moves(verdict: Verdict) -> bool:
     """Whether anything is bound, held, released or evicted by it."""
     return bool(verdict.binds or verdict.holds or verdict.releases) or isinstance(verdict.preemption, Preemption)
-
-
-EVENTS = {
-    "gang": Rests._gang,
-    "gang 2": Rests._gang,
-    "gang 3": Rests._gang,
-    "declared": Rests._declared,
-    "pair": Rests._pair,
-    "plain": Rests._plain,
-    "foreign": Rests._foreign,
-    "nominee": Rests._nominee,
-    "nominee leaves": Rests._nominee_leaves,
-    "deleted": Rests._deleted,
-    "deleted 2": Rests._deleted,
-    "withdrawn": Rests._withdrawn,
-    "finished": Rests._finished,
-    "terminates": Rests._terminates,
-    "relabelled": Rests._relabelled,
-    "gated": Rests._gated,
-    "cleared": Rests._cleared,
-    "edited": Rests._edited,
-    "node": Rests._node,
-    "closed": Rests._closed,
-    "resized": Rests._resized,
-    "lost": Rests._lost,
-    "budget": Rests._budget,
-    "volume": Rests._volume,
-    "waited": Rests._waited,
-}
-"""What may happen; the more names, the more often."""
 
 
 def played(seed: int) -> list[str]:
@@ -433,15 +145,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.properties.rests", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many histories")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--workers", type=int, default=2, help="processes")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
     asked = parser.parse_args()
     began_s, seeds, violations = time.monotonic(), range(asked.first, asked.first + asked.seeds), 0
+    print(f"rests: {asked.seeds} histories from seed {asked.first} on", flush=True)
     with ProcessPoolExecutor(asked.workers, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(played, seeds, chunksize=10):
+        for number, found in enumerate(pool.map(played, seeds, chunksize=10), start=1):
             violations += len(found)
             for line in found:
                 print(line, flush=True)
-    print(f"{asked.seeds} seeds, {violations} violations, {time.monotonic() - began_s:.0f} s")
+            if number % TOLD_EVERY == 0 or number == asked.seeds:
+                spent_s = time.monotonic() - began_s
+                print(f"{number} histories, {violations} violations, {spent_s:.0f} s", flush=True)
     return 1 if violations else 0
 
 

@@ -81,11 +81,12 @@ def find_heads(
 
     Order is Q1's with the age of H4; among equals the one that was `first` stays that, for it was promised its start.
     Groups that are `entitled` and those of which it is `known` why they are not are not looked at again. With `looks`,
-    so many others are, and nothing is said of the rest.
+    so many others are, and nothing is said of the rest; nor where work ends once one was looked at.
     """
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}
     used: Counter[str] = Counter()
+    found = False
     for head in sorted(waiting, key=lambda each: rank(each, first)):
         group_id = head.group.id
         why = (known or {}).get(group_id)
@@ -97,7 +98,14 @@ def find_heads(
                 if looks <= 0:
                     continue
                 looks -= 1
-            why = impossible(head, empty)
+            try:
+                why = impossible(head, empty)
+            except OutOfWork:
+                if not found:
+                    raise
+                looks = 0  # the next plan goes on from what was found
+                continue
+            found = True
         if why is None:
             heads.append(head)
             used.update(head.namespaces)

@@ -225,7 +225,7 @@ class Standing:
         checkpoint = self._ledger.checkpoint()
         try:
             self._ledger.leave_for_promises()  # the timeline has their ends, and what they free is promised
-            with self._ledger.nothing_kept():
+            with self._ledger.in_time():
                 self._reservations, others = make_reservations(
                     order,
                     self._ledger,

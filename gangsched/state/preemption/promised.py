@@ -34,7 +34,7 @@ class Promised:
         self._nodes_of: dict[str, set[str]] = {}
         self._kept: defaultdict[str, set[str]] = defaultdict(set)
         self._victims: dict[str, NominationRecord] = {}
-        self._in_use: set[str] = set()  # places where those are still who leave for them
+        self._in_use: dict[str, Nomination] = {}  # places where those are still who leave for them
         self._moved: set[str] = set()  # nodes with other promises than at the last look
         self._seen: Snapshot | None = None
         self._room: tuple[Snapshot | None, Room | None] = (None, None)
@@ -93,8 +93,24 @@ class Promised:
             self._moved |= before | nodes
 
     def has_room(self, record: NominationRecord) -> bool:
-        """Whether nobody who leaves for it is left on its places."""
-        return not any(f"{record.group} {uid}" in self._in_use for uid in record.nominees)
+        """Whether its places are free, or there is as much room beside those who leave for them."""
+        in_use = {nominee.node for uid, nominee in record.nominees.items() if f"{record.group} {uid}" in self._in_use}
+        return all(self._fits_beside(record, node) for node in in_use)
+
+    def _fits_beside(self, record: NominationRecord, node: str) -> bool:
+        """Whether the node has the room now that the record was promised there, as a plan counts it."""
+        snapshot = self._cluster.snapshot()
+        index, needs = snapshot.table.index.get(node), Counter[str]()
+        for other in self._resting[node].values():
+            for uid, nominee in other.nominees.items():
+                if nominee.node == node and (other is record or nominee.pod.priority >= record.lowest_priority):
+                    needs.update(dict(nominee.pod.shape.requests))
+                    if other is not record and (shown := self._in_use.get(f"{other.group} {uid}")) is not None:
+                        needs.subtract(dict(shown.freed))
+        return index is not None and all(
+            amount <= int(snapshot.free[snapshot.resources[name], index]) if name in snapshot.resources else not amount
+            for name, amount in needs.items()
+        )
 
     def _share_out(self, nodes: Set[str]) -> None:
         """Show the places there with what of each is still in use by pods that leave for it.
@@ -127,9 +143,9 @@ class Promised:
 
     def _show(self, key: str, promise: Nomination | None, *, grows: bool = True) -> None:
         if promise is not None and promise.freed:
-            self._in_use.add(key)
+            self._in_use[key] = promise
         else:
-            self._in_use.discard(key)
+            self._in_use.pop(key, None)
         self._cluster.nominate(key, promise, grows=grows)
 
     # --- what is to be looked at ------------------------------------------------------------------------------------

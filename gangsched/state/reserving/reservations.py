@@ -8,6 +8,7 @@ kept any more every plan sees by itself. A reservation that goes or shrinks wake
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
@@ -354,6 +355,14 @@ def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:
     freed: set[str] = set()
     for old in before:
         new = now.get(old.group)
-        later = new is None or new.at_s > old.at_s or new.is_fence
-        freed |= set(old.nodes) if new is None or (later and not old.is_fence) else set(old.nodes) - set(new.nodes)
+        if new is None or old.is_fence != new.is_fence or new.at_s > old.at_s:
+            freed |= set(old.nodes)
+        else:  # the same nodes may be kept for fewer of its pods
+            freed |= set(old.nodes) - set(new.nodes)
+            freed |= {node for _, node in _asked(old) - _asked(new)}
     return freed
+
+
+def _asked(each: Reserved) -> Counter[tuple[Shape, str]]:
+    """How many pods of each shape are to run on each node."""
+    return Counter((placed.pod.shape, placed.node) for placed in each.placements)

@@ -1,0 +1,133 @@
+"""What the histories of `rests` found: wake-ups that were lost (Q3, V11, V25), and plans without end; one test each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gangsched.api import keys
+from gangsched.core.reservations.heads import empty_ledger, find_heads, head_of
+from gangsched.core.work import OutOfWork, Work
+from gangsched.model.gang import Placement
+from gangsched.model.preemption import PreemptionSettings, VictimScope
+from gangsched.model.reservation import ReservationLimits, Reserved
+from gangsched.state.reserving.reservations import _freed
+from gangsched.state.rule_set import Rules
+from tests.builders import gang, group, members, node, pod, running, shape, snapshot
+from tests.world import EPOCH_S, World
+
+RULES = replace(
+    Rules(unattended=True),
+    preemption=PreemptionSettings(scope=VictimScope.ALL, hold_back_s=0),
+    reservations=ReservationLimits(reservations=0),
+)
+
+
+def test_a_nominated_pod_starts_beside_those_who_leave_for_it() -> None:
+    """V11: its victim is gone, and another pod of the node has five minutes left; there is room for both."""
+    world = World(node("a", 8, cpu_milli=16_000), rules=RULES, preempts=True)
+    stays = pod("stays", gpus=0, cpu_milli=6_000, priority=1000, scheduler_name="other")
+    world.create(running(stays, "a"), running(pod("low", gpus=8, priority=-1), "a"))
+    world.leaving[stays.uid] = world.now_s + 300
+    world.update(world.pods[stays.uid], deleting=True, deletion_s=world.wall_s() + 300)
+    world.create(pod("high", gpus=8, cpu_milli=1_000, priority=10))
+    world.advance(31)
+    assert world.bound() == {"stays": "a", "high": "a"}
+
+
+def test_a_nominated_gang_starts_where_a_node_comes_free_instead_of_the_one_it_waits_for() -> None:
+    """V11: it has places on two nodes and has to wait for the third; a fourth one is enough."""
+    world = World(*(node(name, 8) for name in "abcd"), rules=RULES, preempts=True)
+    leaves, taken = pod("leaves", gpus=8, scheduler_name="other"), pod("taken", gpus=8, priority=1000)
+    world.create(running(leaves, "c"), running(taken, "d"))
+    world.leaving[leaves.uid] = world.now_s + 300
+    world.update(world.pods[leaves.uid], deleting=True, deletion_s=world.wall_s() + 300)
+    world.create(members("high", 3, gpus=8, priority=10))
+    world.advance(1)
+    assert world.pending() == {"high-0", "high-1", "high-2"}
+    world.delete(taken)
+    world.advance(1)
+    assert set(world.bound().values()) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize("gpus", [4, 5])
+def test_a_hold_is_lost_when_somebody_else_takes_its_room(gpus: int) -> None:
+    """R3, F1: the group is planned for it, and not before something else happens to it."""
+    world = World(node("a", 8), rules=RULES)
+    world.create(members("holds", 2, gpus=4, mode="NonStrict"), running(pod("first", gpus=2), "a"))
+    world.settle()
+    assert len(world.held()) == 1
+    world.create(running(pod("second", gpus=gpus - 2, scheduler_name="other"), "a"))
+    world.settle()
+    assert len(world.held()) == (1 if gpus == 4 else 0)
+
+
+def test_a_node_that_is_avoided_is_looked_at_again_when_that_is_over() -> None:
+    """V12: the nomination expired, for its victim is stuck; its back-off ends sooner, and that is in vain."""
+    rules = replace(RULES, preemption=replace(RULES.preemption, max_wait_s=60), avoid_s=600.0)
+    world = World(node("a", 8), rules=rules, preempts=True)
+    (low,) = world.create(running(pod("low", gpus=8, priority=-1, grace_s=10_000), "a"))
+    world.create(pod("high", gpus=8, priority=10))
+    world.settle()
+    world.leaving.clear()
+    world.advance(400)
+    group_id = "pod:ns/high"
+    assert world.state.registry.groups[group_id].avoid
+    world.delete(low)
+    world.advance(900)
+    assert world.bound() == {"high": "a"}
+
+
+def reserved(at_s: float, *nodes: str) -> Reserved:
+    """A reservation of one pod a node, or a fence."""
+    places = tuple(Placement(pod("head", of=shape(4)), name) for name in nodes)
+    return Reserved(
+        group="ns/head",
+        namespaces=frozenset({"ns"}),
+        priority=0,
+        since_s=0,
+        run_time_s=60.0,
+        at_s=at_s,
+        nodes=tuple(dict.fromkeys(nodes)),
+        placements=places if at_s < float("inf") else (),
+    )
+
+
+def test_who_was_kept_out_is_woken_where_a_reservation_keeps_less_of_the_same_nodes() -> None:
+    """Q3: an earlier reservation may want fewer pods of a node, and one with a time less than a fence."""
+    old, new = reserved(200.0, "a", "a", "b"), reserved(100.0, "a", "b", "b")
+    assert _freed([old], [new]) == {"a"}
+    assert _freed([new], [new]) == set()
+    assert _freed([reserved(float("inf"), "a", "b")], [old]) == {"a", "b"}
+
+
+def test_a_hold_back_is_over_when_a_reservation_starts() -> None:
+    """H5, V27: what is made in the turn of its head is what a plan without the head makes, or one drops the other's."""
+    limits = ReservationLimits(share=1.0)
+    world = World(node("a", 8), rules=Rules(reservations=limits), preempts=True)
+    states = {each: ((keys.EXPECTED_RUNTIME, f"{each}s"),) for each in (50, 100)}
+    given: dict[str, Any] = {"gpus": 8, "creation_s": world.wall_s()}
+    world.create(pod("first", run_time_metadata=states[100], priority=1000, **given))
+    world.settle()
+    world.create(pod("low", run_time_metadata=states[50], **given))
+    world.create(pod("high", run_time_metadata=states[50], priority=100, **given))
+    world.settle()
+    held_back, now_s = world.state.preemptions.holding_back.now(), EPOCH_S + world.now_s
+    assert held_back is not None
+    assert held_back.group == "pod:ns/high"
+    told = [(each.group, each.at_s - now_s) for each in world.state.reservations.standing]
+    assert told == [("pod:ns/high", 100.0), ("pod:ns/low", 150.0)]
+
+
+def test_what_is_known_of_heads_is_kept_where_a_plan_has_no_work_left_for_the_next() -> None:
+    """H3: else each plan finds out the same of the first ones, and the next plan comes at once."""
+    empty = empty_ledger(snapshot([node("a", 8), node("b", 8)]), work=Work(10_000))
+    groups = [group(gang(f"ns/{n}", [pod(f"{n}-{m}", gpus=8) for m in range(3)])) for n in range(40)]
+    heads = [head for each in groups if (head := head_of(each)) is not None]
+    limits = ReservationLimits(per_namespace=99, reservations=99)
+    _, others = find_heads(heads, empty, limits, wall_s=10_000.0, looks=99)
+    assert 0 < len(others) < len(heads)
+    with pytest.raises(OutOfWork):
+        find_heads(heads, empty, limits, wall_s=10_000.0, looks=99)
