@@ -1,8 +1,9 @@
 """Play waves of groups that preempt, and print what each cost.
 
 `python -m bench.waves [CASE …] [--beside] [--out FILE.json]` plays the named cases, all without any, each on a control
-plane with kwok of its own; `--beside` plays those of single pods with kube-scheduler's preemption too, in turn. Exit
-code 1 where not all start.
+plane with kwok of its own; `--beside` plays them with kube-scheduler too, in turn: single pods with its preemption,
+gangs with its native gangs and WorkloadAwarePreemption; not the elastic gang and the zones, for which it has no
+objects. Exit code 1 where not all start.
 
 Columns: high pods started, the seconds until the last of them was bound, CPU seconds of the scheduler, what it wrote
 for each high pod (binds, nominations, three writes an eviction, Events, conditions, statuses), its verdicts that
@@ -16,13 +17,14 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.gangs.contenders import GANGSCHED, KUBE_SCHEDULER
+from bench.gangs.contenders import GANGSCHED, KUBE_SCHEDULER, NATIVE
 from bench.waves.cases import CASES, Case
 from bench.waves.play import Figures, play
 
+PREEMPTING_GANGS = replace(NATIVE, gates={**NATIVE.gates, "WorkloadAwarePreemption": True})
 WIDTHS = (18, 15, 11, 9, 8, 8, 9, 9, 6, 7)
 HEAD = ("case", "scheduler", "started", "seconds", "CPU s", "writes", "refusals", "stall ms", "lost", "x KAI")
 
@@ -31,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play, print and write."""
     parser = argparse.ArgumentParser(prog="bench.waves", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("case", nargs="*", help="cases to play; all without any")
-    parser.add_argument("--beside", action="store_true", help="kube-scheduler too, where pods are single")
+    parser.add_argument("--beside", action="store_true", help="kube-scheduler too")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args(arguments)
     named = {case.name: case for case in CASES}
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(_row(HEAD))
     found: list[Figures] = []
     for case in [named[name] for name in given.case] or CASES:
-        for contender in (GANGSCHED, KUBE_SCHEDULER) if given.beside and case.members == 1 else (GANGSCHED,):
+        beside = [KUBE_SCHEDULER if case.members == 1 else PREEMPTING_GANGS] if given.beside and case.is_common else []
+        for contender in (GANGSCHED, *beside):
             figures = play(case, contender)
             found.append(figures)
             print(_row(_cells(case, figures)), flush=True)

@@ -15,6 +15,7 @@ from control_plane.api import Object
 ZONE = "topology.kubernetes.io/zone"
 REQUIRED = "kai.scheduler/topology-required-placement"
 LOW, HIGH = "wave-low", "wave-high"
+NATIVE_API = "scheduling.k8s.io/v1alpha2"
 GPUS = 8
 
 
@@ -42,6 +43,11 @@ class Case:
         """High pods in all."""
         return self.members * self.gangs
 
+    @property
+    def is_common(self) -> bool:
+        """Whether kube-scheduler has objects for it, too."""
+        return not self.surplus and self.zones == 1
+
     def node_bodies(self) -> Iterator[Object]:
         """The nodes, in turn in each zone."""
         for n in range(self.nodes):
@@ -60,16 +66,26 @@ class Case:
         """The body of a low pod that its controller creates anew."""
         return self._low(name, scheduler, {})
 
-    def high_bodies(self, scheduler: str) -> Iterator[Object]:
-        """PodGroups, then pods."""
-        if self.members > 1:
+    def high_bodies(self, scheduler: str, *, native: bool = False) -> Iterator[Object]:
+        """PodGroups, then pods; `native` gangs are those of kube-scheduler."""
+        if native and self.members > 1:
+            for gang in range(self.gangs):
+                yield {
+                    "apiVersion": NATIVE_API,
+                    "kind": "PodGroup",
+                    "metadata": {"name": f"high-{gang}", "namespace": "default"},
+                    "spec": {"schedulingPolicy": {"gang": {"minCount": self.members}}, "priorityClassName": HIGH},
+                }
+        elif self.members > 1:
             for gang in range(self.gangs):
                 notes = {REQUIRED: ZONE} if self.zones > 1 else {}
                 yield make.pod_group(f"high-{gang}", min_member=self.members, annotations=notes)
         for gang in range(self.gangs):
             for member in range(self.members):
                 of = f"high-{gang}" if self.members > 1 else ""
-                spec = {"priorityClassName": HIGH}
+                spec: Object = {"priorityClassName": HIGH}
+                if of and native:
+                    spec, of = {**spec, "schedulingGroup": {"podGroupName": of}}, ""
                 yield make.pod(f"high-{gang}-{member}", gang=of, gpus=self.gpus, scheduler_name=scheduler, spec=spec)
 
     def _low(self, name: str, scheduler: str, spec: Object) -> Object:

@@ -22,7 +22,7 @@ from control_plane.following import Following
 
 from bench.gangs.cases import Dialect
 from bench.gangs.contenders import Contender, Running
-from bench.waves.cases import HIGH, LOW, Case
+from bench.waves.cases import HIGH, LOW, NATIVE_API, Case
 
 PODS = "/api/v1/pods"
 EVENTS = "/apis/events.k8s.io/v1/events"
@@ -91,7 +91,10 @@ def play(case: Case, contender: Contender) -> Figures:
     ours = contender.dialect is Dialect.GANGSCHED
     scheduler = "gangsched" if ours else "default-scheduler"
     with ExitStack() as stack:
-        plane = stack.enter_context(ControlPlane(kwok=True, for_load=True))
+        native = contender.dialect is Dialect.NATIVE
+        runtime = [f"{NATIVE_API}=true"] if native else []
+        given = ControlPlane(kwok=True, for_load=True, feature_gates=contender.gates, runtime_config=runtime)
+        plane = stack.enter_context(given)
         api = stack.enter_context(closing(Api.of(plane)))
         apply_manifests(api)
         for name, value in ((LOW, 0), (HIGH, 1000)):
@@ -107,7 +110,7 @@ def play(case: Case, contender: Contender) -> Figures:
         with Following(api, PODS, on_change=controllers.pod_changed):
             time.sleep(SETTLED_S)
             before_s, began_s = running.cpu_s(), time.monotonic()
-            make.create_all(api, case.high_bodies(scheduler))
+            make.create_all(api, case.high_bodies(scheduler, native=native))
             started, seconds = controllers.wait(began_s)
             cpu_s = running.cpu_s() - before_s
             samples = running.samples() if ours else {}
