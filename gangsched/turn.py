@@ -76,6 +76,6 @@ def plan_of(given: PlanInput, now_s: float, *, limits: Limits | None, policy: Gp
         policy=policy,
         reserving=given.reserving,
         preempting=given.preempting,
-        overflowed=given.overflowed,
+        looked_at=given.looked_at,
         unfinished=given.unfinished,
     )

@@ -43,7 +43,7 @@ def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPol
     ]
     if not waiting:
         return []
-    preempting = state.preemptions.input(wall_s)
+    preempting = state.preemptions.input((group.id for group in waiting), wall_s)
     if preempting is not None:
         preempting = replace(preempting, known={}, overdue=state.overdue.heads)
     proposal = plan(

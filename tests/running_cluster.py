@@ -11,6 +11,7 @@ from typing import Any
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
+from gangsched.model.nominated_room import NominatedRoom, Nomination
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import (
@@ -24,7 +25,7 @@ from gangsched.model.preemption import (
     RunningPod,
 )
 from gangsched.model.reasons import Reason
-from gangsched.model.snapshot import Nomination, Snapshot
+from gangsched.model.snapshot import Snapshot
 from tests import builders
 
 WALL_S = 1_000_000
@@ -75,7 +76,8 @@ class RunningCluster:
     def snapshot(self, *nominations: Nomination) -> Snapshot:
         """The columns, with these nominations."""
         placed = [*((each.pod, each.node) for each in self.pods), *self.held]
-        return replace(builders.snapshot(self.nodes, placed), nominations=nominations)
+        picture = builders.snapshot(self.nodes, placed)
+        return replace(picture, nominated=NominatedRoom.of(nominations, picture.layout))
 
     def given(self, **rest: Any) -> PreemptionInput:
         """What a plan is told; `rest` are fields of it or of the settings."""

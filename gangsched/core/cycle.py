@@ -11,7 +11,7 @@ reservation of a group that is entitled to one (H12). 8. PostFilter: end a deadl
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -60,14 +60,14 @@ def plan(
     policy: GpuPolicy | None = None,
     reserving: Reserving | None = None,
     preempting: PreemptionInput | None = None,
-    overflowed: bool = False,
+    looked_at: Set[str] = frozenset(),
     unfinished: Unfinished | None = None,
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
-    Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. Groups that are
-    `looked_at` come last, so that n ready groups are looked at within n / `limits.groups` plans (decision 8). In a
-    `overflowed` plan, one after a plan that left some, namespaces take turns (Q4). A group that takes more work than a
+    Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. `looked_at` are the ids
+    of those in the plans since one left some: they come last, so that n ready groups are looked at within n /
+    `limits.groups` plans (decision 8), and namespaces take turns (Q4). A group that takes more work than a
     plan may do is left `unfinished`: the next plan is given that, does half of its work for others, and goes on.
     Without `reserving` nothing is reserved for those that wait; without `preempting` nobody is evicted for them.
     """
@@ -84,7 +84,7 @@ def plan(
         standing = Standing(reserving, snapshot, ledger, ready, most=limits.work)
         if not standing.keeps_order:
             ready.sort(key=standing.order)
-    ready = in_turns(ready) if overflowed else sorted(ready, key=lambda group: group.looked_at)
+    ready = in_turns(ready, looked_at) if looked_at else ready
     if standing is not None:
         standing.begin()
     verdicts: dict[str, Verdict] = {}
@@ -94,7 +94,7 @@ def plan(
         return decide(group, ledger, totals, now_s=now_s)
 
     preemptions = PlanPreemptions.of(preempting, ledger, now_s, decided)
-    holders = [group for group in ordered if group.holds] if preemptions is not None else []
+    holders = [group for group in ordered if group.holds]
     turns = PlanQueue(ready, unfinished, ledger, limits.work)
     for group in turns:
         # The rest is looked at in the next plan, so that no group is refused for lack of work.
@@ -104,7 +104,7 @@ def plan(
         if group.id in verdicts:
             continue  # it gave up its holds for one before it
         # 2.-5. group by group, and 6. preemption, before those behind it see the room
-        if snapshot.nominations:
+        if snapshot.nominated:
             ledger.respect_nominations(group.lowest_priority, but=group.id)
         made = turns.decide(group, decided, partial(_make_room, preemptions, group, holders, verdicts))
         if not made:
@@ -112,7 +112,7 @@ def plan(
         verdicts |= made
         verdict = verdicts[group.id]
         tried += verdict.round.attempted if verdict.round else 1
-        if snapshot.nominations and verdict.binds:
+        if snapshot.nominated and verdict.binds:
             ledger.starts(group.id, {each.pod.uid for each in verdict.binds})
         if ledger.last_ends is not None:
             ledger.last_ends.take(verdict.binds, group)
@@ -122,7 +122,7 @@ def plan(
     left = tuple(group.id for group in ready if group.id not in verdicts)
     # 8. PostFilter, with all holders whatever the limits; groups that hold preempt where nobody yields
     again = post_filter.unsettled(ordered, verdicts, ledger.table)
-    gave = turns.beyond(partial(post_filter.yield_holds, ordered, verdicts, ledger, decided)) or {}
+    gave = turns.beyond(partial(post_filter.yield_holds, ordered, holders, verdicts, ledger, decided)) or {}
     verdicts |= gave
     if preemptions is not None:
         if not gave:
@@ -171,7 +171,7 @@ def _of_those_that_hold(
     """
     made: dict[str, Verdict] = {}
     for group in ordered:
-        if group.strict or group.id not in verdicts or group.id in made or group.id in but:
+        if group.id not in verdicts or group.strict or group.id in made or group.id in but:
             continue
         ledger.respect_nominations(group.lowest_priority, but=group.id)
         holders = post_filter.still_holding(ordered, {**verdicts, **made})

@@ -68,7 +68,8 @@ class PlanQueue:
         if progress.ends:
             self.unfinished = None
             return {group.id: given_up(group, ledger)}
-        has_share = work.used <= self._begin + (self._most - self._begin) // 2
+        # The end of a share is none: beside an unfinished group the others stop at half of the work.
+        has_share = self._limit - work.used >= (self._most - self._begin) // 2
         checkpoint = ledger.checkpoint()
         ledger.progress = progress
         verdict: Verdict | None = None

@@ -26,15 +26,16 @@ Decide: TypeAlias = Callable[[Group], Verdict]
 
 
 def yield_holds(
-    ordered: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, decide: Decide
+    ordered: Sequence[Group], holders: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, decide: Decide
 ) -> dict[str, Verdict]:
     """Verdicts that replace those of one deadlock's groups, those that yield first; empty when there is none.
 
     A deadlock is: no holder progressed (placed, bound or released anything) in this plan, and a group that was refused
     room would be permitted without the holds of lower-ranked ones. It is looked for among the groups with a verdict;
-    any holder may yield.
+    any of the `holders` among them may yield.
     """
-    holders = [group for group in ordered if group.holds]
+    if not holders:
+        return {}
     moved = {group for group, verdict in verdicts.items() if has_moved(verdict)}
     if progressed(ordered, verdicts):
         return {}
@@ -56,7 +57,7 @@ def yield_holds(
 
 def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:
     """Whether a holder moved in this plan, or somebody became one: then a deadlock is looked for in the next."""
-    moved = any(group.holds and group.id in verdicts and has_moved(verdicts[group.id]) for group in ordered)
+    moved = any(group.id in verdicts and group.holds and has_moved(verdicts[group.id]) for group in ordered)
     return moved or any(verdict.holds for verdict in verdicts.values())
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 
 from gangsched.model.gang import Group, Rank
@@ -21,15 +21,15 @@ def group_key(group: Group) -> Rank:
     return (-group.priority, not group.broken, group.creation_s, group.id)
 
 
-def in_turns(groups: Iterable[Group]) -> list[Group]:
-    """Those that were not `looked_at` first; among equals of Q1 and Q2 but for age, namespaces take turns (Q4).
+def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
+    """Those that were not `looked_at` first, by id; among equals of Q1 and Q2 but for age, namespaces take turns (Q4).
 
     Within a namespace the given order stays. The namespace of a group is that of its first gang.
     """
     turns: Counter[tuple[bool, int, bool, str]] = Counter()
     keyed = []
     for place, group in enumerate(groups):
-        rank = (group.looked_at, -group.priority, not group.broken)
+        rank = (group.id in looked_at, -group.priority, not group.broken)
         of_namespace = (*rank, group.id.partition("/")[0].removeprefix("pod:"))
         keyed.append(((*rank, turns[of_namespace], place), group))
         turns[of_namespace] += 1

@@ -7,7 +7,6 @@ is remembered and brought up to date only on the nodes that changed since it was
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,9 +27,10 @@ from gangsched.core.progress import Progress
 from gangsched.core.work import Work
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
+from gangsched.model.nominated_room import NominatedLevel, Nomination
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.resources import CPU, MEMORY, ResourceVector
-from gangsched.model.snapshot import Bools, Ints, Nomination, Snapshot
+from gangsched.model.resources import CPU, MEMORY
+from gangsched.model.snapshot import Bools, Ints, Snapshot
 
 UNIT_BITS = 20
 """The most bits of an amount of accelerators in a cost."""
@@ -106,7 +106,7 @@ class Ledger:
         self._rooms: dict[Shape, _Room] = {}
         self._recalled: dict[Hashable, tuple[int, Any]] = {}
         self._snapshot = snapshot
-        self._respected = 0  # nominations, from the highest priority on
+        self._respected = 0  # levels of promises, from the highest priority on
         self._in_use: Ints | None = None  # promised room that is not taken twice, for who leaves for it is still there
         self._spared = ""  # the group whose nominations among them are not
         self._started: set[str] = set()  # groups that have the room that they were promised
@@ -255,7 +255,7 @@ class Ledger:
                 row = self.resources.get(name)
                 if row is not None:
                     amounts[row, node] -= amount
-        undo = partial(Ledger._take_back_reserve_many, pods=pods, where=nodes, amounts=amounts)
+        undo = partial(Ledger._take_back_moved, pods=pods, where=nodes, amounts=amounts, sign=1)
         self._journal.append(undo)
         self._add_many(amounts)
         self.occupancy.come(pods, nodes)
@@ -274,49 +274,62 @@ class Ledger:
     def respect_nominations(self, priority: int, *, but: str = "") -> None:
         """Take the room that pods were promised, as far as theirs is at least `priority` and not of group `but`.
 
-        Other schedulers promised it (F1), or we did (V10). Room taken for a lower priority before is given back. Costs
-        nothing where nothing changes. It is journalled: never call it between a checkpoint and its rollback.
+        Other schedulers promised it (F1), or we did (V10). Room taken for a lower priority before is given back. It
+        costs nothing where nothing changes, and else a sum of columns for each priority.
         """
-        nominations = self._snapshot.nominations
-        respected = bisect_right(nominations, -priority, key=lambda each: -each.pod.priority)
-        spared = but if but in self._nominated else ""
-        if (respected, spared) == (self._respected, self._spared):
+        promises = self._snapshot.nominated
+        respected = sum(level.priority >= priority for level in promises.levels)
+        spared = but if but in promises.by_group else ""
+        before = self._respected, self._spared
+        if (respected, spared) == before:
             return
         with self.work.unlimited():  # nothing would roll back one half of it
             self._promise(self._within(self._spared), 1)
             first, last = sorted((self._respected, respected))
-            moved = [each for each in nominations[first:last] if each.group not in self._started]
-            self._promise(moved, 1 if respected > self._respected else -1)
+            for level in promises.levels[first:last]:
+                self._promise_level(level, 1 if respected > self._respected else -1)
+            if first != last:  # the sums have the room of those who started, too
+                lowest, highest = promises.levels[last - 1].priority, promises.levels[first].priority
+                started = (each for group in self._started for each in promises.by_group[group].values())
+                moved = [each for each in started if lowest <= each.pod.priority <= highest]
+                self._promise(moved, -1 if respected > self._respected else 1)
+            self._journal.append(partial(Ledger._respect, before=before))
             self._respected, self._spared = respected, spared
             self._promise(self._within(spared), -1)
 
+    def _respect(self, before: tuple[int, str]) -> None:
+        self._respected, self._spared = before
+
+    def _promise_level(self, level: NominatedLevel, sign: int) -> None:
+        """Take (+1) or give back (-1) what is promised at one priority, but for what is in use by those who leave."""
+        index, asked = self.table.index, -sign * level.asked
+        there = [(each.pod, index[each.node]) for each in level.filtered.values() if each.node in index]
+        pods, where = [pod for pod, _ in there], [node for _, node in there]
+        undo = partial(Ledger._take_back_moved, pods=pods, where=where, amounts=asked, sign=sign)
+        self._journal.append(undo)
+        self._add_many(asked)
+        self.occupancy.come(pods, where) if sign > 0 else self.occupancy.leave(pods, where, ())
+        self.count_on(level.in_use, sign)
+
     def starts(self, group: str, uids: Set[str]) -> None:
         """These pods of a group have room now: if they are all that it was nominated for, no more is kept for it."""
-        positions = self._nominated.get(group, ())
-        if positions and all(self._snapshot.nominations[index].pod.uid in uids for index in positions):
+        promised = self._snapshot.nominated.by_group.get(group, {})
+        if promised and all(each.pod.uid in uids for each in promised.values()):
             if group != self._spared:
                 self._promise(self._within(group), -1)
             self._started.add(group)
 
-    @cached_property
-    def _nominated(self) -> Mapping[str, Sequence[int]]:
-        """By group id the nominations that we made for it, as positions."""
-        found: dict[str, list[int]] = {}
-        for index, each in enumerate(self._snapshot.nominations):
-            if each.group:
-                found.setdefault(each.group, []).append(index)
-        return found
-
     def _within(self, group: str) -> Sequence[Nomination]:
         """The nominations of a group among those respected now."""
-        positions = self._nominated.get(group, ()) if group not in self._started else ()
-        return [self._snapshot.nominations[index] for index in positions if index < self._respected]
+        promises = self._snapshot.nominated
+        there = promises.by_group.get(group, {}) if group and group not in self._started and self._respected else {}
+        return [each for each in there.values() if each.pod.priority >= promises.levels[self._respected - 1].priority]
 
     def _promise(self, nominations: Sequence[Nomination], sign: int) -> None:
         """Take the room of nominations (+1) or give it back (-1), but for what is in use by those who leave for it."""
         self.move(((each.pod, each.node) for each in nominations), sign)
         if any(each.freed for each in nominations):
-            self.count_on(self._sums((each.node, each.freed) for each in nominations), sign)
+            self.count_on(self._snapshot.layout.sums((each.node, each.freed) for each in nominations), sign)
 
     def count_on(self, amounts: Ints, sign: int = 1) -> None:
         """`amounts[r][n]` of promised room, still in use by pods that leave for it, are taken once, or (-1) twice."""
@@ -330,21 +343,7 @@ class Ledger:
 
     def amounts(self, placed: Iterable[tuple[Pod, str]]) -> Ints:
         """`amounts[r][n]` that pods ask of their nodes."""
-        return self._sums((node, pod.shape.requests) for pod, node in placed)
-
-    def _sums(self, asked: Iterable[tuple[str, ResourceVector]]) -> Ints:
-        """`sums[r][n]` of what is asked of each node; nodes that are gone have none."""
-        sums, index = np.zeros_like(self.free), self.table.index
-        alike: dict[ResourceVector, list[int]] = {}
-        for node, requests in asked:
-            if node in index:
-                alike.setdefault(requests, []).append(index[node])
-        for requests, nodes in alike.items():
-            for name, amount in requests:
-                row = self.resources.get(name)
-                if row is not None:
-                    np.add.at(sums[row], nodes, amount)
-        return sums
+        return self._snapshot.layout.sums((node, pod.shape.requests) for pod, node in placed)
 
     def leave_for_promises(self) -> None:
         """Those who leave for promised room are about to be taken off the ledger: nothing of it is in use by them."""
@@ -434,9 +433,9 @@ class Ledger:
         self._add_many(-amounts)
         self.occupancy.take_back_leave(pods, where, claiming)
 
-    def _take_back_reserve_many(self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints) -> None:
+    def _take_back_moved(self, pods: Sequence[Pod], where: Sequence[int], amounts: Ints, sign: int) -> None:
         self._add_many(-amounts)
-        self.occupancy.take_back(pods, where, 1)
+        self.occupancy.take_back(pods, where, sign)
 
     def _add_many(self, amounts: Ints) -> None:
         self.free += amounts

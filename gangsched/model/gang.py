@@ -145,7 +145,7 @@ class Group:
     hold was taken (T1), None while it holds nothing. `yielded_to` names the group it yielded to (D1). `avoid` are nodes
     whose kubelet rejected a member lately (B6). `generation` changes with every change of the group. `rounds` is how
     many rounds it has had. An `unchanged` group holds, and nothing that its last verdict rests on has changed since: it
-    is not looked at again, but may yield (D1). `looked_at` groups come last: others still wait for their turn.
+    is not looked at again, but may yield (D1).
     """
 
     id: str
@@ -160,7 +160,6 @@ class Group:
     generation: int = 0
     rounds: int = 0
     unchanged: bool = False
-    looked_at: bool = False
 
     @property
     def namespaces(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ verdict whose group or nodes have changed since the snapshot (semantics B2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -146,12 +146,13 @@ class Plan:
 class PlanInput:
     """What a plan is made from, as the state has it; what the administrator set comes beside it.
 
-    `overflowed`: the last plan did not look at all groups that were ready. `unfinished` is from the last plan.
+    `looked_at` are the ids of groups in the plans since one did not look at all that were ready. `unfinished` is from
+    the last plan.
     """
 
     snapshot: Snapshot
     queue: tuple[Group, ...]
     reserving: Reserving | None = None
     preempting: PreemptionInput | None = None
-    overflowed: bool = False
+    looked_at: Set[str] = frozenset()
     unfinished: Unfinished | None = None

@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from gangsched.model.objects import Node, Pod, Shape
+from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nomination
+from gangsched.model.objects import Node, Shape
 from gangsched.model.pods_by_node import PodsByNode
-from gangsched.model.resources import ResourceVector
 from gangsched.model.storage import Storage
 
 Ints = npt.NDArray[np.int64]
@@ -105,28 +105,13 @@ class NodeTable:
         return column
 
 
-class Nomination(NamedTuple):
-    """Room on a node that is made for a pod by preemption: by another scheduler (semantics F1), or by us (V10).
-
-    `pod` has the pod's shape and priority and nothing else: no labels, namespace or claims that others might look at.
-    `group` is the id of the group that we make room for, which its own nominations do not keep off; "" for a pod of
-    another scheduler. `freed` of its room is still in use by pods that leave for it: this much comes free for it alone,
-    so that it takes no other room until then.
-    """
-
-    node: str
-    pod: Pod
-    group: str = ""
-    freed: ResourceVector = ()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """One consistent picture: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
 
     `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
     `pods_by_node` are those same pods, one by one; `storage` is what their claims and those of others may be bound to.
-    `nominations` count in neither; the highest priority comes first. `overhead[r][n]` is what of the use of a node ends
+    `nominated` room counts in neither. `overhead[r][n]` is what of the use of a node ends
     only with the node (`Pod.ends_with_node`), None where nothing does.
     """
 
@@ -136,9 +121,19 @@ class Snapshot:
     free: Ints
     pods_by_node: PodsByNode = field(default_factory=PodsByNode)
     storage: Storage = field(default_factory=Storage)
-    nominations: tuple[Nomination, ...] = ()
+    nominated: NominatedRoom = field(default_factory=NominatedRoom)
     overhead: Ints | None = None
 
     def emptied(self) -> Ints:
         """`room[r][n]` once everything has ended that ends before its node; not to be changed."""
         return self.allocatable if self.overhead is None else np.maximum(self.allocatable - self.overhead, 0)
+
+    @property
+    def layout(self) -> ColumnLayout:
+        """Which row and column of `free` is what."""
+        return ColumnLayout(self.resources, self.table.index)
+
+    @property
+    def nominations(self) -> tuple[Nomination, ...]:
+        """All promises, one by one, in no order."""
+        return tuple(self.nominated.by_key.values())

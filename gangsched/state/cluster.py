@@ -15,10 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from gangsched.core.filter import static_fit
+from gangsched.model.nominated_room import ColumnLayout, Nomination
 from gangsched.model.objects import Namespace, Node, Pod
 from gangsched.model.pods_by_node import Memo, PodsByNode, Residents, TermOwner
 from gangsched.model.resources import AMOUNT_LIMIT, OVERFULL, PODS
-from gangsched.model.snapshot import Ints, NodeTable, Nomination, Snapshot
+from gangsched.model.snapshot import Ints, NodeTable, Snapshot
+from gangsched.state.room_book import RoomBook
 from gangsched.state.storage_cache import StorageCache
 
 NOBODY: Residents = {}
@@ -57,7 +59,7 @@ class Cluster:
         self._shown = 0
         self._term_owners: dict[TermOwner, int] = {}
         self._namespaces: dict[str, Mapping[str, str]] = {}
-        self._nominations: dict[str, Nomination] = {}
+        self._promises = RoomBook()
         self._unpromised: tuple[Snapshot, int, Snapshot] | None = None
 
     def __len__(self) -> int:
@@ -181,13 +183,10 @@ class Cluster:
 
         That others have more room then is so unless the pod has it: `grows`.
         """
-        old = self._nominations.get(uid)
+        old = self._promises.get(uid)
         if old == nomination:
             return
-        if nomination is not None:
-            self._nominations[uid] = nomination
-        else:
-            del self._nominations[uid]
+        self._promises.set(uid, nomination)
         self._snapshot = None
         self._pods_changed |= old is None  # who was refused in the same plan saw the labels of its pods there
         if grows and old is not None and (nomination is None or nomination[:3] != old[:3]):
@@ -252,8 +251,8 @@ class Cluster:
     def takes(self, pod: Pod, node: str) -> bool:
         """Whether a node can still take `pod`, whose room it holds: it exists, is schedulable, and fits."""
         promised: Counter[str] = Counter()
-        for each in self._nominations.values():
-            if each.node == node and each.pod.priority >= pod.priority:
+        for each in self._promises.on(node):
+            if each.pod.priority >= pod.priority:
                 promised.update(dict(each.pod.shape.requests))
                 promised.subtract(dict(each.freed))
         if not self._holds(pod, node, promised):
@@ -272,15 +271,15 @@ class Cluster:
         if self._snapshot is None:
             allocatable, free = self._allocatable.copy(), self._free.copy()
             allocatable.flags.writeable = free.flags.writeable = False
-            nominations = sorted(self._nominations.values(), key=lambda each: (-each.pod.priority, each.pod.uid))
+            resources = dict(self._resources)
             self._snapshot = Snapshot(
                 self._table,
-                dict(self._resources),
+                resources,
                 allocatable,
                 free,
                 self._pods_by_node(),
                 storage,
-                tuple(nominations),
+                self._promises.current(ColumnLayout(resources, self._table.index)),
                 self._overhead_columns,
             )
         elif self._snapshot.storage is not storage:
@@ -290,18 +289,13 @@ class Cluster:
     def without_promised(self, priority: int) -> Snapshot:
         """The snapshot less the room that is promised to pods of at least that priority; the same one without any."""
         snapshot = self.snapshot()
-        if not snapshot.nominations or snapshot.nominations[0].pod.priority < priority:
+        respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
+        if not respected:
             return snapshot
         if self._unpromised is None or self._unpromised[:2] != (snapshot, priority):
             free = snapshot.free.copy()
-            for each in snapshot.nominations:
-                index = snapshot.table.index.get(each.node)
-                if index is None or each.pod.priority < priority:
-                    continue
-                freed = dict(each.freed)
-                for name, amount in each.pod.shape.requests:
-                    if name in snapshot.resources:
-                        free[snapshot.resources[name], index] -= amount - freed.get(name, 0)
+            for level in respected:
+                free -= level.asked - level.in_use
             self._unpromised = snapshot, priority, replace(snapshot, free=free)
         return self._unpromised[2]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, KeysView
 
+from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Nomination
 from gangsched.model.storage import Selection
 from gangsched.state.cluster import Cluster
 from gangsched.state.gangs import GangRecord

@@ -294,10 +294,7 @@ class SchedulingState:
             return ()
         chosen = {group.id for group in groups}
         others = (group for group in self._clocked - chosen if not self.queue.backs_off(group, now_s))
-        return (
-            *(replace(group, looked_at=True) if group.id in self._looked_at else group for group in groups),
-            *(replace(self.registry.group(group_id, now_s), unchanged=True) for group_id in others),
-        )
+        return (*groups, *(replace(self.registry.group(group_id, now_s), unchanged=True) for group_id in others))
 
     def plan_input(self, now_s: float, wall_s: float) -> PlanInput | None:
         """What is to be planned now, at wall second `wall_s`; None if nothing is."""
@@ -306,7 +303,7 @@ class SchedulingState:
         reserving = self.reservations.given(queue, now_s, wall_s)
         if not queue and reserving is None:
             return None
-        preempting = self.preemptions.input(wall_s)
+        preempting = self.preemptions.input((each.id for each in queue), wall_s)
         if preempting is not None and self.overdue.heads:
             preempting = replace(preempting, overdue=self.overdue.heads)
         return PlanInput(
@@ -314,7 +311,7 @@ class SchedulingState:
             queue=queue,
             reserving=reserving,
             preempting=preempting,
-            overflowed=bool(self._looked_at),
+            looked_at=self._looked_at,
             unfinished=self._unfinished.known,
         )
 
@@ -324,7 +321,7 @@ class SchedulingState:
             each for each in self.preemptions.woken_by(group.lowest_priority) if self.queue.part(each) != "backoff"
         }
         holders = (each for each in self._clocked - woken if not self.queue.backs_off(each, now_s))
-        preempting = self.preemptions.input(wall_s)
+        preempting = self.preemptions.input((group.id, *woken), wall_s)
         if preempting is not None:
             waiting = [
                 priority for priority in (preempting.lowest_waiting, group.lowest_priority) if priority is not None

@@ -75,10 +75,10 @@ class Attempt:
                 ledger.move(_held(group), -1)
             if (placed := self._placed(sums)) is not None:
                 return Found(placed, released=self._needed_promises(placed))
-        leaving = np.flatnonzero(self.columns.leaving & (self.columns.node >= 0)).tolist()
-        if leaving:
+        gone = self.columns.gone(ledger)
+        if gone.pods:
             ledger.leave_for_promises()
-            ledger.move(self._pods(leaving), -1)
+            ledger.release_many(gone.pods, gone.nodes, gone.amounts, claiming=gone.claiming)
             if (placed := self._placed(sums)) is not None:
                 return Found(placed, released=self._needed_promises(placed), awaited=True)
         return self._take(sums)

@@ -29,6 +29,19 @@ from gangsched.model.resources import CPU
 from gangsched.model.snapshot import Bools, Ints
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Departed:
+    """Pods that count as gone: `pods[i]` on node `nodes[i]`, and `amounts[r][n]` that they take in all.
+
+    `claiming` are the places in it of those that have claims.
+    """
+
+    pods: tuple[Pod, ...]
+    nodes: Ints
+    amounts: Ints
+    claiming: tuple[int, ...]
+
+
 @dataclass(slots=True, eq=False)
 class RunningColumns:
     """`running[i]` is the pod, `node[i]` its node's index, -1 for one that is gone.
@@ -59,6 +72,7 @@ class RunningColumns:
     work: Ints
     start: Ints
     whole: Bools
+    _gone: Departed | None = None
 
     @classmethod
     def of(cls, running: Running, settings: PreemptionSettings, wall_s: int, ledger: Ledger) -> RunningColumns:
@@ -110,10 +124,33 @@ class RunningColumns:
 
     def requests(self, names: Sequence[str]) -> Ints:
         """`requests[r][i]` of each pod, for the resources `names`."""
+        return self._asked(names, np.arange(len(self)))
+
+    def _asked(self, names: Sequence[str], of: Ints) -> Ints:
         amounts = [dict(shape.requests) for shape in self.shapes]
         table = np.array([[each.get(name, 0) for each in amounts] for name in names], dtype=np.int64)
-        found: Ints = table.reshape(len(names), len(amounts))[:, self.shape]
+        found: Ints = table.reshape(len(names), len(amounts))[:, self.shape[of]]
         return found
+
+    def gone(self, ledger: Ledger) -> Departed:
+        """Those who leave on `ledger`, which all attempts of a plan take off it first: summed once, then kept up."""
+        if self._gone is None:
+            nothing = np.zeros((len(ledger.resources), len(ledger.table)), dtype=np.int64)
+            self._gone = Departed((), np.zeros(0, dtype=np.int64), nothing, ())
+            self._count_gone(np.flatnonzero(self.leaving & (self.node >= 0)), ledger)
+        return self._gone
+
+    def _count_gone(self, numbers: Ints, ledger: Ledger) -> None:
+        assert self._gone is not None
+        before, nodes = self._gone, self.node[numbers]
+        amounts, names = before.amounts.copy(), tuple(ledger.resources)
+        for row, asked in zip((ledger.resources[name] for name in names), self._asked(names, numbers), strict=True):
+            np.add.at(amounts[row], nodes, asked)
+        pods = tuple(self.pod(i) for i in numbers.tolist())
+        claiming = (i for i, pod in enumerate(pods, len(before.pods)) if pod.claims)
+        self._gone = Departed(
+            (*before.pods, *pods), np.concatenate((before.nodes, nodes)), amounts, (*before.claiming, *claiming)
+        )
 
     def mask(self, pods: Sequence[int]) -> Bools:
         """`mask[i]`: pod `i` is one of these."""
@@ -121,9 +158,12 @@ class RunningColumns:
         found[list(pods)] = True
         return found
 
-    def leave(self, victims: Sequence[int]) -> None:
+    def leave(self, victims: Sequence[int], ledger: Ledger) -> None:
         """These pods are victims of a decision: later ones count them as gone."""
         chosen = list(victims)
+        if self._gone is not None:
+            new = np.array(chosen, dtype=np.int64)
+            self._count_gone(new[~self.leaving[new] & (self.node[new] >= 0)], ledger)
         for column in (self.going, self.leaving, self.spared):
             column[chosen] = True
         self.budgets.spend(chosen)

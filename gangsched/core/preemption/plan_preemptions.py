@@ -217,7 +217,7 @@ class PlanPreemptions:
         return self._columns
 
     def _at_once(self, group: Group, verdict: Verdict, found: Found) -> dict[str, Verdict]:
-        """Promises are all that was in the way: they are released and the group is decided anew, as after D1."""
+        """NominatedRoom are all that was in the way: they are released and the group is decided anew, as after D1."""
         checkpoint = self.ledger.checkpoint()
         for each in found.released:
             self._release(each)
@@ -238,7 +238,7 @@ class PlanPreemptions:
         preemption, told = self._decision(found)
         self.ledger.count_on(self._beside(found))
         if found.choice is not None:
-            self.columns.leave(found.choice.pods)
+            self.columns.leave(found.choice.pods, self.ledger)
         self._in_vain.clear()  # what goes may leave more room than is taken
         self.made += 1
         made = replace(_told(verdict, told, preemptor), preemption=preemption)
@@ -253,8 +253,9 @@ class PlanPreemptions:
         """The decision and what is told of it."""
         columns, wall_s = self.columns, self.given.wall_s
         victims = self._victims(found)
-        nodes = {placement.node for placement in found.placements}
-        leaving = [i for i in np.flatnonzero(columns.leaving).tolist() if columns.running[i].node in nodes]
+        index = self.ledger.table.index
+        nodes = np.array([index[placement.node] for placement in found.placements], dtype=np.int64)
+        leaving = np.flatnonzero(columns.leaving & np.isin(columns.node, nodes)).tolist()
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
         grace_s = min(max((columns.pod(i).grace_s for i in victims), default=0), self.given.settings.max_wait_s)
         ends_s = [columns.pod(i).deletion_s or wall_s + columns.pod(i).grace_s for i in leaving]

@@ -6,7 +6,7 @@ since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from gangsched.model.gang import Placement
 from gangsched.model.preemption import UnitKind, Victim
@@ -17,7 +17,7 @@ from gangsched.state.preemption.nomination import Fate, NominationRecord
 from gangsched.state.preemption.room import Room
 
 
-def changed(record: NominationRecord, registry: Registry, victims: frozenset[str]) -> str:
+def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> str:
     """Why pods may not be evicted as decided, "" if they may; `victims` are those of all nominations."""
     if any(victim.priority >= record.lowest_priority + victim.overdue for victim in record.victims.values()):
         return "a pod that was to be preempted is not of lower priority"
@@ -43,7 +43,7 @@ def needless(record: NominationRecord, members: MemberStore, room: Room, places:
     return spared
 
 
-def _falls_below(gang_id: str, registry: Registry, victims: frozenset[str]) -> bool:
+def _falls_below(gang_id: str, registry: Registry, victims: Set[str]) -> bool:
     view = registry.view(gang_id)
     staying = sum(member.pod.uid not in victims for member in registry.gangs[gang_id].of(*STARTED))
     return staying + (view.succeeded if view.free_running else 0) < view.min_member

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from gangsched.model.gang import Placement, Refusal
+from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import Preemption, Victim
 from gangsched.model.protocol import NominatedMember
 from gangsched.model.resources import ResourceVector
-from gangsched.model.snapshot import Nomination
 
 
 class Stage(StrEnum):
@@ -94,7 +95,7 @@ class NominationRecord:
     inherited: list[Victim] = field(default_factory=list)
     told: Refusal | None = None
     waiting: frozenset[str] = frozenset()
-    due_s: float = 0.0
+    due_s: float = inf
 
     @property
     def lowest_priority(self) -> int:

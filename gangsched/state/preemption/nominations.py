@@ -7,7 +7,7 @@ Every nomination ends: the group starts, the room is lost, or the deadline passe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, ValuesView
+from collections.abc import Iterable, Set, ValuesView
 from dataclasses import replace
 from itertools import count
 
@@ -34,6 +34,7 @@ from gangsched.state.member_store import MemberStore
 from gangsched.state.preemption import last_look, nominees, telling
 from gangsched.state.preemption.back_off import BackOff
 from gangsched.state.preemption.journal import Journal
+from gangsched.state.preemption.next_looks import NextLooks
 from gangsched.state.preemption.nomination import Fate, NominationRecord, Nominee, Result, Stage, nominated
 from gangsched.state.preemption.promised import Promised
 from gangsched.state.preemption.taken import TakenGroups
@@ -76,6 +77,7 @@ class Nominations:
         self._serial = count(1)
         self._promised = Promised(members, cluster)
         self._stale: set[str] = set()
+        self._next_looks = NextLooks()
         self._offset_s = 0.0  # what to add to monotonic seconds for those since the epoch
 
     # --- what is asked of them --------------------------------------------------------------------------------------
@@ -88,8 +90,8 @@ class Nominations:
         """Every nomination."""
         return self._of_group.values()
 
-    def victims(self) -> frozenset[str]:
-        """The uids of all victims."""
+    def victims(self) -> Set[str]:
+        """The uids of all victims, as they are at any time."""
         return self._promised.victims()
 
     def wants(self, order: Evict) -> bool:
@@ -97,13 +99,14 @@ class Nominations:
         record = self._of_id.get(order.id)
         return record is not None and order.uid in record.victims
 
-    def told(self) -> dict[str, Refusal]:
-        """By group what is told while its nomination is under way (semantics V20)."""
-        return {id_: record.told or self._told(record) for id_, record in self._of_group.items()}
+    def told(self, group_ids: Iterable[str]) -> dict[str, Refusal]:
+        """By group of these what is told while its nomination is under way (semantics V20)."""
+        records = (record for id_ in group_ids if (record := self._of_group.get(id_)) is not None)
+        return {record.group: record.told or self._told(record) for record in records}
 
     def next_deadline_s(self) -> float | None:
         """When `look` must be called even if no message comes."""
-        return min((record.due_s for record in self._of_group.values()), default=None)
+        return self._next_looks.next_s()
 
     def obstacle(self, group: str, decision: Preemption) -> str:
         """Why the decision would not hold, "" if it does; it is none of those that are under way."""
@@ -135,6 +138,7 @@ class Nominations:
         """A decision is committed: its room is promised, and everything is written that a restart needs (V13)."""
         record = self._record(group.id, decision, now_s)
         self._of_group[group.id] = self._of_id[record.id] = record
+        self._next_looks.look_at(record, now_s)
         record.waiting = frozenset(nominees.waiting(group, self._registry))
         self._keep(record, record.nominees)
         for victim in decision.victims:
@@ -164,7 +168,6 @@ class Nominations:
             began_s=now_s,
             deadline_s=now_s + STUCK_S + min(max(0.0, planned_s), self._max_wait_s),
             unwritten=1,
-            due_s=now_s,
         )
 
     def prepared(self, answer: PreemptionPrepared) -> None:
@@ -216,8 +219,8 @@ class Nominations:
         self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()
         self._promised.follow()
-        stale, self._stale = self._stale | self._promised.stale(self._of_group.values()), set()
-        stale |= {record.group for record in self._of_group.values() if record.due_s <= now_s}
+        stale, self._stale = self._stale | self._promised.stale(), set()
+        stale |= self._next_looks.take_due(now_s)
         found = (self._of_group.get(group_id) for group_id in stale)
         records = sorted((record for record in found if record is not None), key=_age)
         # One after the other, since each step asks what all have come to in the one before it.
@@ -265,7 +268,7 @@ class Nominations:
         vacant = (
             nominee.vacant_s + nominees.VACANT_S for nominee in record.nominees.values() if nominee.vacant_s is not None
         )
-        record.due_s = math.inf if record.lost else min((ends_s, *vacant))
+        self._next_looks.look_at(record, math.inf if record.lost else min((ends_s, *vacant)))
         if not record.lost and self._promised.has_room(record):
             self._queue.activate(record.group)
         if not record.inherited:
@@ -331,6 +334,7 @@ class Nominations:
     def _end(self, record: NominationRecord, result: Result, now_s: float) -> list[Action]:
         """Give back what it took; evictions that are not sent are not sent any more (V12)."""
         del self._of_group[record.group], self._of_id[record.id]
+        self._next_looks.look_at(record, math.inf)
         members = record.members
         self._hand_on(record)
         self._promised.drop(record)

@@ -6,7 +6,7 @@ where PodDisruptionBudgets cannot be read: who cannot see a budget breaks it.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from gangsched.core.queue_sort import group_key
 from gangsched.model.plan import Verdict
@@ -119,8 +119,8 @@ class Preemptions:
         may_break = self._settings.budgets is BudgetRule.LAST_RESORT
         return (self._budgets.snapshot() or {}) if may_break else {}
 
-    def input(self, wall_s: float) -> PreemptionInput | None:
-        """What the next plan is given; None if preemption is off."""
+    def input(self, group_ids: Iterable[str], wall_s: float) -> PreemptionInput | None:
+        """What a plan of these groups is given; None if preemption is off."""
         budgets = self._budgets.snapshot()
         if self._settings.scope is VictimScope.OFF or (budgets is None and not self.forbidden):
             return None
@@ -139,7 +139,7 @@ class Preemptions:
             wall_s=int(wall_s),
             lowest_priority=self._members.lowest_priority,
             settings=self._settings,
-            nominated=self.nominations.told(),
+            nominated=self.nominations.told(group_ids),
             retry_at_s=self.nominations.back_off.retry_at_s(),
             known=self._known,
             held_back=self.holding_back.now(),

@@ -12,15 +12,18 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 import numpy as np
 
 from gangsched.model.gang import Placement
+from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
 from gangsched.model.preemption import STUCK_S
 from gangsched.model.resources import from_dict
-from gangsched.model.snapshot import Nomination, Snapshot
+from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
 from gangsched.state.preemption.nomination import Fate, NominationRecord
 from gangsched.state.preemption.room import Placed, Room, RoomClaim
+
+NOTHING: Mapping[str, Nomination] = {}
 
 
 class Promised:
@@ -35,6 +38,7 @@ class Promised:
         self._kept: defaultdict[str, set[str]] = defaultdict(set)
         self._victims: dict[str, NominationRecord] = {}
         self._in_use: dict[str, Nomination] = {}  # places where those are still who leave for them
+        self._around: set[str] = set()  # groups to which other nodes than their own may matter
         self._moved: set[str] = set()  # nodes with other promises than at the last look
         self._seen: Snapshot | None = None
         self._room: tuple[Snapshot | None, Room | None] = (None, None)
@@ -52,6 +56,7 @@ class Promised:
         before = self._nodes_of.get(record.group, set())
         self._rest(record, nodes)
         self._victims.update(dict.fromkeys(record.victims, record))
+        (self._around.add if record.looks_around else self._around.discard)(record.group)
         self._share_out(before | nodes)
 
     def drop(self, record: NominationRecord) -> None:
@@ -62,8 +67,10 @@ class Promised:
             self._show(f"{record.group} {uid}", None, grows=not taken)
         nodes = self._nodes_of.get(record.group, set())
         self._rest(record, set())
-        for uid in [uid for uid, each in self._victims.items() if each is record]:
-            del self._victims[uid]
+        for uid in record.victims:
+            if self._victims.get(uid) is record:
+                del self._victims[uid]
+        self._around.discard(record.group)
         self._share_out(nodes)
         self.changed()
 
@@ -75,9 +82,9 @@ class Promised:
         """Who is promised what, or who leaves for it, is not what it was."""
         self._room = (None, None)
 
-    def victims(self) -> frozenset[str]:
-        """The uids of all victims."""
-        return frozenset(self._victims)
+    def victims(self) -> Set[str]:
+        """The uids of all victims, as they are at any time."""
+        return self._victims.keys()
 
     def _rest(self, record: NominationRecord, nodes: set[str]) -> None:
         before = self._nodes_of.pop(record.group, set())
@@ -161,21 +168,23 @@ class Promised:
         changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
         self._share_out(self._resting.keys() & set(map(snapshot.table.names.__getitem__, changed)))
 
-    def stale(self, records: Iterable[NominationRecord]) -> set[str]:
+    def stale(self) -> set[str]:
         """The groups whose nominations rest on something that has changed since this was last asked."""
         snapshot, seen = self._cluster.snapshot(), self._seen
         moved, self._moved, self._seen = self._moved, set(), snapshot
         if seen is snapshot and not moved:
             return set()
         if seen is None or seen.table is not snapshot.table:
-            return {record.group for record in records}
+            return set(self._kept)
         changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
         moved.update(map(snapshot.table.names.__getitem__, changed))
-        moved.update(node for node, _, _ in {*_of_others(seen)} ^ {*_of_others(snapshot)})
+        before, after = _of_others(seen), _of_others(snapshot)
+        if before is not after:
+            moved.update(node for node, _, _ in {*_by_node(before)} ^ {*_by_node(after)})
         stale = {group for node in moved & self._resting.keys() for group in self._resting[node]}
         if snapshot.pods_by_node.term_owners:
-            return {record.group for record in records}
-        return stale | {each.group for each in records if each.looks_around}
+            return set(self._kept)
+        return stale | self._around
 
     def room(self) -> Room:
         """The room of all promises together, on the newest snapshot."""
@@ -241,8 +250,12 @@ class Promised:
                 yield member.pod, member.node
 
 
-def _of_others(snapshot: Snapshot) -> Iterator[tuple[str, str, int]]:
-    return ((each.node, each.pod.uid, each.pod.priority) for each in snapshot.nominations if not each.group)
+def _of_others(snapshot: Snapshot) -> Mapping[str, Nomination]:
+    return snapshot.nominated.by_group.get("", NOTHING)
+
+
+def _by_node(nominations: Mapping[str, Nomination]) -> Iterator[tuple[str, str, int]]:
+    return ((each.node, each.pod.uid, each.pod.priority) for each in nominations.values())
 
 
 def _take(there: Counter[str], asked: Mapping[str, int]) -> Counter[str]:

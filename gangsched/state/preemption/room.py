@@ -14,8 +14,9 @@ from typing import Protocol
 from gangsched.core.filter import static_fit
 from gangsched.core.reserve import Ledger
 from gangsched.model.gang import Placement
+from gangsched.model.nominated_room import Nomination
 from gangsched.model.objects import Pod
-from gangsched.model.snapshot import Nomination, Snapshot
+from gangsched.model.snapshot import Snapshot
 
 Placed = tuple[Pod, str]
 """A pod and its node."""
@@ -55,9 +56,8 @@ class Room:
         self._claims = claims
         self._filled: set[str] = set()
         self._others: dict[str, list[Nomination]] = {}  # what other schedulers promised (F1)
-        for each in snapshot.nominations:
-            if not each.group:
-                self._others.setdefault(each.node, []).append(each)
+        for each in snapshot.nominated.by_group.get("", {}).values():
+            self._others.setdefault(each.node, []).append(each)
 
     def obstacle(self, claim: RoomClaim, places: Sequence[Placement]) -> str:
         """Why a member does not fit on its node, "" if all do."""

@@ -31,7 +31,7 @@ class RunningPods:
         self._registry = registry
         self._pods: dict[str, RunningPod] = {}
         self._gangs: dict[str, tuple[Gang, RunningGang]] = {}
-        self._leaving: Set[str] = frozenset()
+        self._leaving: set[str] = set()
         self._budgets: dict[PodDisruptionBudget, frozenset[str]] = {}
         self._memo = RunningMemo()
         self._marks = count(1)
@@ -45,8 +45,8 @@ class RunningPods:
         """Everything that runs; `leaving` are the victims of nominations that are under way."""
         changed = self._members.take_changed()
         stale = self._members.uids() | self._pods.keys() if changed is None else changed
-        touched = self._look_at(stale | (leaving ^ self._leaving), leaving)
-        self._leaving = leaving
+        touched = self._look_at(stale | (moved := leaving ^ self._leaving), leaving)
+        self._leaving ^= moved
         if touched:
             self._budgets.clear()
         for gang_id, (view, running) in list(self._gangs.items()):

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from gangsched.core import progress
 from gangsched.core.cycle import Limits, plan
-from gangsched.model.gang import Group, Mode
+from gangsched.core.plan_queue import PlanQueue
+from gangsched.model.gang import Group, Mode, Refusal
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement, Spread
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Plan, Unfinished, Verdict
@@ -47,9 +48,13 @@ def decided(pictures: Sequence[Snapshot], groups: Sequence[Group], limit: int = 
     begun: set[str] = set()
     while waiting:
         assert len(plans) < most, f"not decided after {most} plans: {sorted(waiting)}"
-        queue = [replace(each, looked_at=each.id in begun) for each in waiting.values()]
         made = plan(
-            pictures[len(plans) % len(pictures)], queue, now_s=0.0, limits=Limits(work=limit), unfinished=unfinished
+            pictures[len(plans) % len(pictures)],
+            list(waiting.values()),
+            now_s=0.0,
+            limits=Limits(work=limit),
+            looked_at=begun,
+            unfinished=unfinished,
         )
         unfinished, begun = made.unfinished, begun | made.begun
         plans.append(made)
@@ -175,3 +180,24 @@ def test_no_plan_does_much_more_than_its_work(mode: Mode) -> None:
             break
     assert made.verdicts
     assert len(made.verdicts[0].binds) >= 100
+
+
+@pytest.mark.parametrize(("done", "is_decided"), [(0, True), (400, False)])
+def test_the_end_of_a_share_refuses_nobody(done: int, is_decided: bool) -> None:
+    """Q4: Beside an unfinished group others have half of the work. Only who had all of that is refused without having
+    preempted; who came at its end is left to the next plan, for nothing would wake it (V25)."""
+    ledger = builders.ledger([builders.node("n")])
+    first, unfinished = gang_of("first", [builders.shape()]), gang_of("unfinished", [builders.shape()])
+    turns = PlanQueue(
+        [first, unfinished], Unfinished(group=unfinished.id, generation=unfinished.generation), ledger, 1_000
+    )
+    refused = Verdict(group=first.id, generation=0, told=Refusal(Reason.UNSCHEDULABLE, "no room"))
+
+    def make_room(_: Verdict) -> dict[str, Verdict]:
+        ledger.work.charge(600)
+        raise AssertionError("there was work left")
+
+    ledger.work.charge(done)
+    assert next(iter(turns)) is first
+    made = turns.decide(first, lambda _: refused, make_room)
+    assert (made == {first.id: refused}, first.id in turns.begun) == (is_decided, not is_decided)

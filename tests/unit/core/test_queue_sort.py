@@ -42,8 +42,8 @@ def test_namespaces_take_turns() -> None:
     names = ["a/1", "a/2", "a/3", "b/1", "pod:a/p", "pod:b/p"]
     groups = [group(gang(name), creation_s=age) for age, name in enumerate(names)]
     first = group(gang("c/high"), priority=9, creation_s=99)
-    seen = replace(group(gang("d/1"), priority=99), looked_at=True)
-    turned = [each.id for each in in_turns(sorted([*groups, first, seen], key=group_key))]
+    seen = group(gang("d/1"), priority=99)
+    turned = [each.id for each in in_turns(sorted([*groups, first, seen], key=group_key), {seen.id})]
     assert turned == ["c/high", "a/1", "b/1", "a/2", "pod:b/p", "a/3", "pod:a/p", "d/1"]
 
 

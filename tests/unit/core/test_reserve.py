@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gangsched.core.reserve import Ledger
-from gangsched.model.snapshot import Nomination, Snapshot
+from gangsched.model.nominated_room import NominatedRoom, Nomination
+from gangsched.model.snapshot import Snapshot
 from tests.builders import GPU, node, pod, snapshot
 
 
 def promised(*nominations: Nomination) -> Snapshot:
-    """Two nodes of 8 GPUs with these nominations, the highest priority first."""
-    return replace(snapshot([node("a"), node("b")]), nominations=nominations)
+    """Two nodes of 8 GPUs with these nominations."""
+    picture = snapshot([node("a"), node("b")])
+    return replace(picture, nominated=NominatedRoom.of(nominations, picture.layout))
 
 
 def free(ledger: Ledger) -> list[int]:
@@ -41,7 +43,8 @@ def test_nominated_room_is_kept_from_equal_and_lower_priority() -> None:
 def test_nominated_room_beside_its_victims_is_less_than_nothing() -> None:
     """V10: members are nominated beside the victims that are still there, so room that comes free is theirs."""
     crowded = snapshot([node("a")], [(pod("victim", gpus=8), "a")])
-    ledger = Ledger(replace(crowded, nominations=(Nomination("a", pod("n", gpus=8, priority=5), "ns/g"),)))
+    ours = Nomination("a", pod("n", gpus=8, priority=5), "ns/g")
+    ledger = Ledger(replace(crowded, nominated=NominatedRoom.of([ours], crowded.layout)))
     ledger.respect_nominations(1)
     assert free(ledger) == [-8]
     ledger.release(pod("victim", gpus=8), "a")

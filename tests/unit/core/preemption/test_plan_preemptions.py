@@ -10,9 +10,9 @@ from msgspec import structs
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group, Mode, Refusal
 from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.nominated_room import Nomination
 from gangsched.model.preemption import Harm, NotHelpful, Obstacle, Preemption, UnitKind, VictimScope
 from gangsched.model.reasons import Reason
-from gangsched.model.snapshot import Nomination
 from tests.builders import gang, group, holds, node, pod
 from tests.running_cluster import WALL_S, RunningCluster, full_of_low, high, nominated, obstacle, victims
 

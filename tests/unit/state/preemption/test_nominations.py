@@ -349,13 +349,13 @@ def test_what_is_told_while_room_is_made_counts_down() -> None:
     world, low, high = full()
     decide(world, high, low)
     world.settle()
-    told = world.state.preemptions.nominations.told()[HIGH]
+    told = world.state.preemptions.nominations.told([HIGH])[HIGH]
     assert told.reason is Reason.PREEMPTING
     assert told.message == "nominated to a and 1 more node"
     assert told.now.startswith("waiting for 2 pods of 1 gang to end, until 00:01:")
     world.delete(low[0])
     world.settle()
-    assert world.state.preemptions.nominations.told()[HIGH].now.startswith("waiting for 1 pod of 1 gang to end")
+    assert world.state.preemptions.nominations.told([HIGH])[HIGH].now.startswith("waiting for 1 pod of 1 gang to end")
 
 
 def test_victims_and_their_gang_are_told_by_whom_they_were_preempted() -> None:

@@ -1,0 +1,139 @@
+"""Room on nodes that is promised to pods which do not run there yet (semantics F1, V10).
+
+Law: `NominatedRoom` never changes; `changed` makes another one, which shares what is as before. The sums of a priority
+are columns, so that a plan takes or gives back any number of promises at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gangsched.model.objects import Pod
+from gangsched.model.resources import ResourceVector
+
+Ints = npt.NDArray[np.int64]
+
+
+class Nomination(NamedTuple):
+    """Room on a node that is made for a pod by preemption: by another scheduler (semantics F1), or by us (V10).
+
+    `pod` has the pod's shape and priority and nothing else: no labels, namespace or claims that others might look at.
+    `group` is the id of the group that we make room for, which its own nominations do not keep off; "" for a pod of
+    another scheduler. `freed` of its room is still in use by pods that leave for it: this much comes free for it alone,
+    so that it takes no other room until then.
+    """
+
+    node: str
+    pod: Pod
+    group: str = ""
+    freed: ResourceVector = ()
+
+
+class ColumnLayout(NamedTuple):
+    """Which row of a column is which resource, and which column is which node."""
+
+    resources: Mapping[str, int]
+    nodes: Mapping[str, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Resources and nodes."""
+        return len(self.resources), len(self.nodes)
+
+    def sums(self, asked: Iterable[tuple[str, ResourceVector]]) -> Ints:
+        """`sums[r][n]` of what is asked of each node; nodes that are gone have none."""
+        sums = np.zeros(self.shape, dtype=np.int64)
+        alike: dict[ResourceVector, list[int]] = {}
+        for node, requests in asked:
+            if node in self.nodes:
+                alike.setdefault(requests, []).append(self.nodes[node])
+        for requests, nodes in alike.items():
+            for name, amount in requests:
+                row = self.resources.get(name)
+                if row is not None:
+                    np.add.at(sums[row], nodes, amount)
+        return sums
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NominatedLevel:
+    """The promises of one priority: `asked[r][n]` in all, of which `in_use[r][n]` by those who leave for them.
+
+    `filtered` are those with something that other filters than room look at, such as host ports.
+    """
+
+    priority: int
+    asked: Ints
+    in_use: Ints
+    number: int = 0
+    filtered: Mapping[str, Nomination] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NominatedRoom:
+    """`levels` has the highest priority first; `by_group` has "" for pods of other schedulers."""
+
+    levels: tuple[NominatedLevel, ...] = ()
+    by_key: Mapping[str, Nomination] = field(default_factory=dict)
+    by_group: Mapping[str, Mapping[str, Nomination]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nominations: Iterable[Nomination], layout: ColumnLayout) -> NominatedRoom:
+        """All of these, each named by its pod."""
+        return cls().changed({each.pod.uid: each for each in nominations}, layout)
+
+    def __bool__(self) -> bool:
+        return bool(self.levels)
+
+    def changed(self, changes: Mapping[str, Nomination | None], layout: ColumnLayout) -> NominatedRoom:
+        """With these promises, by key, instead of those of the same keys; None for one that is over."""
+        by_key, by_group = dict(self.by_key), dict(self.by_group)
+        levels = {level.priority: level for level in self.levels}
+        own: set[str] = set()
+        moves: dict[int, list[tuple[str, Nomination, int]]] = {}
+        for key, new in changes.items():
+            old = by_key.pop(key, None)
+            for each, sign in ((old, -1), (new, 1)):
+                if each is None:
+                    continue
+                moves.setdefault(each.pod.priority, []).append((key, each, sign))
+                if each.group not in own:
+                    own.add(each.group)
+                    by_group[each.group] = dict(by_group.get(each.group, {}))
+                of_group = by_group[each.group]
+                assert isinstance(of_group, dict)
+                if sign > 0:
+                    by_key[key] = of_group[key] = each
+                else:
+                    del of_group[key]
+        for priority, listed in moves.items():
+            level = levels.get(priority)
+            if level is None:
+                level = NominatedLevel(priority, np.zeros(layout.shape, np.int64), np.zeros(layout.shape, np.int64))
+            levels[priority] = _moved(level, listed, layout)
+        return NominatedRoom(
+            tuple(levels[each] for each in sorted(levels, reverse=True) if levels[each].number),
+            by_key,
+            {group: listed for group, listed in by_group.items() if listed} if own else by_group,
+        )
+
+
+def _moved(level: NominatedLevel, moves: Sequence[tuple[str, Nomination, int]], layout: ColumnLayout) -> NominatedLevel:
+    """The level once these promises, by key, were made (+1) or ended (-1)."""
+    filtered, asked, in_use = dict(level.filtered), level.asked, level.in_use
+    for key, each, sign in moves:
+        if each.pod.shape.inter_pod is not None and sign > 0:
+            filtered[key] = each
+        elif each.pod.shape.inter_pod is not None:
+            del filtered[key]
+    for sign in (1, -1):
+        alike = [each for _, each, of in moves if of == sign]
+        asked = asked + sign * layout.sums((each.node, each.pod.shape.requests) for each in alike)
+        in_use = in_use + sign * layout.sums((each.node, each.freed) for each in alike)
+    asked.flags.writeable = in_use.flags.writeable = False
+    return NominatedLevel(level.priority, asked, in_use, level.number + sum(sign for *_, sign in moves), filtered)

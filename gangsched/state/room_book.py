@@ -1,0 +1,51 @@
+"""What of nodes is promised to pods that do not run there yet, kept up to date for snapshots (semantics F1, V10).
+
+Law: a promise is named by who makes it, and there is one of each name. It costs what has changed since the last
+snapshot, and all of them when nodes come, go or offer other resources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nomination
+
+
+class RoomBook:
+    """`set` changes one, `current` shows all."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, Nomination] = {}
+        self._by_node: dict[str, dict[str, Nomination]] = {}
+        self._changed: dict[str, Nomination | None] = {}
+        self._shown = NominatedRoom()
+        self._layout: ColumnLayout | None = None
+
+    def get(self, key: str) -> Nomination | None:
+        """The promise of this name."""
+        return self._by_key.get(key)
+
+    def set(self, key: str, promise: Nomination | None) -> None:
+        """Make or replace a promise; None ends it."""
+        old = self._by_key.pop(key, None)
+        if old is not None:
+            del self._by_node[old.node][key]
+            if not self._by_node[old.node]:
+                del self._by_node[old.node]
+        if promise is not None:
+            self._by_key[key] = self._by_node.setdefault(promise.node, {})[key] = promise
+        self._changed[key] = promise
+
+    def on(self, node: str) -> Collection[Nomination]:
+        """The promises on one node."""
+        return self._by_node.get(node, {}).values()
+
+    def current(self, layout: ColumnLayout) -> NominatedRoom:
+        """All of them; the same object until one changes, or the `layout` does."""
+        before, self._layout = self._layout, layout
+        if before is None or layout.nodes is not before.nodes or layout.shape != before.shape:
+            self._shown = NominatedRoom().changed(self._by_key, layout)  # rows are only ever added to resources
+        elif self._changed:
+            self._shown = self._shown.changed(self._changed, layout)
+        self._changed = {}
+        return self._shown
