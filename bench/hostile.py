@@ -123,7 +123,7 @@ def draw(size: int, dice: random.Random) -> Hostile:
                 selected_node=None,
             )
         pods.append(builders.pod(f"p{n:04}", of=kind, labels={"app": "x", "n": str(n % 50)}, claims=used))
-    constraints = PlacementConstraints(topology=dice.choice((RACK, ZONE))) if "topology" in features else None
+    constraints = PlacementConstraints(topology=(dice.choice((RACK, ZONE)),)) if "topology" in features else None
     fields = {"constraints": constraints} if constraints else {}
     gangs = dice.choice((1, 1, 1, 3))
     parts = [pods[index::gangs] for index in range(gangs)]

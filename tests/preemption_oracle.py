@@ -39,7 +39,7 @@ class Case:
     def group(self) -> Group:
         """The group that preempts."""
         members = [builders.pod(f"h{i}", gpus=gpus, priority=RIGHT, uid=f"h{i}") for i, gpus in enumerate(self.asks)]
-        constraints = PlacementConstraints(topology="rack" if self.racked else "")
+        constraints = PlacementConstraints(topology=("rack",) if self.racked else ())
         return builders.group(builders.gang("ns/high", members, constraints=constraints), priority=RIGHT)
 
     def fits_without(self, gone: frozenset[str]) -> bool:

@@ -20,6 +20,7 @@ from gangsched.api.values import (
     parse_delay,
     parse_gpu_product,
     parse_groups,
+    parse_level,
     parse_match_policy,
     parse_mode,
     parse_topology,
@@ -136,7 +137,8 @@ _GROUP: Final = _Value("groups", keys.GROUPS, parse_groups, show=_listed)
 _MATCH_POLICY: Final = _Value("match policy", keys.MATCH_POLICY, parse_match_policy)
 _SHARED_GPUS: Final = _Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared)
 _GPU_PRODUCT: Final = _Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
-_TOPOLOGY: Final = _Value("topology", keys.TOPOLOGY, parse_topology)
+_TOPOLOGY: Final = _Value("topology", keys.TOPOLOGY, parse_topology, show=",".join)
+_PREFERRED_TOPOLOGY: Final = _Value("preferred topology", keys.PREFERRED_TOPOLOGY, parse_level)
 _PREEMPTION_DELAY: Final = _Value(
     "preemption delay", keys.PREEMPTION_DELAY, parse_delay, show=lambda seconds: f"{seconds:g}s"
 )
@@ -163,7 +165,7 @@ def gang_spec(
         group=(group := reader.value_or(_GROUP, (gang,))),
         match_policy=reader.value_or(_MATCH_POLICY, defaults.match_policy),
         min_resources=reader.min_resources(),
-        constraints=_constraints(reader),
+        constraints=_constraints(reader, pod_group),
         preemption_delay_s=reader.preemption_delay(defaults),
         waiting_for=_waiting_for(gang, min_member, missing=missing) or reader.unreadable(_TOPOLOGY),
         pod_group_missing=missing,
@@ -181,10 +183,13 @@ def preemption_delay(pod: Pod, defaults: GangDefaults) -> tuple[float, list[Prob
     return reader.preemption_delay(defaults), reader.problems
 
 
-def _constraints(reader: _SpecReader) -> PlacementConstraints:
+def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementConstraints:
     """What the gang asks of the GPU policy."""
     shared, product = reader.value(_SHARED_GPUS), reader.value(_GPU_PRODUCT)
-    return PlacementConstraints(bool(shared), bool(product), reader.value(_TOPOLOGY) or "")
+    # What different dialects require holds together: a gang that asked for one rack must not start in two.
+    native = pod_group.topology if pod_group is not None else ()
+    topology = tuple(sorted({*(reader.value(_TOPOLOGY, spec=native or None) or ()), *native}))
+    return PlacementConstraints(bool(shared), bool(product), topology, reader.value(_PREFERRED_TOPOLOGY) or "")
 
 
 def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:

@@ -73,6 +73,7 @@ MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
 ALLOW_SHARED_GPUS: Final = ("gangsched.dev/allow-shared-gpus",)
 GPU_PRODUCT: Final = ("gangsched.dev/gpu-product",)
 TOPOLOGY: Final = ("gangsched.dev/topology",)
+PREFERRED_TOPOLOGY: Final = ("gangsched.dev/preferred-topology",)
 """Our own: what a gang asks of the GPU policy (docs/placement.md)."""
 
 PREEMPTION_DELAY: Final = ("gangsched.dev/preemption-delay", "kai.scheduler/preemption-delay")
@@ -96,6 +97,7 @@ VALUE_KEYS: Final = frozenset(
         *ALLOW_SHARED_GPUS,
         *GPU_PRODUCT,
         *TOPOLOGY,
+        *PREFERRED_TOPOLOGY,
         *PREEMPTION_DELAY,
     )
 )

@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from gangsched.api import keys
 from gangsched.api.problem import quoted
 from gangsched.api.timestamps import parse_timestamp
-from gangsched.api.values import INT32_MAX
+from gangsched.api.values import INT32_MAX, BadValue, parse_level
 from gangsched.model.objects import PodGroup
 from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
 
@@ -45,6 +45,7 @@ class PodGroupSpec(_Model):
     disrupted_singly: ClassVar[bool] = False
     never_preempts: ClassVar[bool] = False
     unsupported: ClassVar[tuple[str, ...]] = ()
+    topology: ClassVar[tuple[str, ...]] = ()
     priority: ClassVar[int] = 0
 
 
@@ -77,7 +78,7 @@ class NativePodGroupSpec(_Model):
     @property
     def unsupported(self) -> tuple[str, ...]:
         """The fields that are set and that gangsched does not honour: a gang must not start as if they were not."""
-        constraints = any((self.scheduling_constraints or {}).values())
+        constraints = any((self.scheduling_constraints or {}).values()) and not self.topology
         return tuple(
             name
             for name, is_set in (
@@ -87,6 +88,22 @@ class NativePodGroupSpec(_Model):
             )
             if is_set
         )
+
+    @property
+    def topology(self) -> tuple[str, ...]:
+        """The node labels of each of which one domain must hold the group; none unless all are understood."""
+        constraints = {name: value for name, value in (self.scheduling_constraints or {}).items() if value}
+        stated = constraints.pop("topology", None)
+        if constraints or not isinstance(stated, list):
+            return ()
+        found = [each.get("key") for each in stated if isinstance(each, dict) and len(each) == 1]
+        levels = [each for each in found if isinstance(each, str) and each]
+        if len(levels) < len(stated):
+            return ()
+        try:
+            return tuple(sorted({str(parse_level(each)) for each in levels}))
+        except BadValue:
+            return ()
 
     @property
     def indivisible(self) -> bool:
@@ -231,6 +248,7 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
         disrupted_singly=spec.disrupted_singly,
         never_preempts=spec.never_preempts,
         unsupported=spec.unsupported,
+        topology=spec.topology,
         priority=spec.priority or 0,
         problems=tuple(reader.problems),
         status=dict(_mapping(body.get("status"))),

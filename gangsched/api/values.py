@@ -19,6 +19,9 @@ INT32_MAX: Final = 2**31 - 1
 MOST_GANGS: Final = 32
 """Gangs in a group: each has to be compared with each."""
 
+MAX_LEVELS: Final = 4
+"""Levels of each of which one domain must hold a gang."""
+
 _COUNT: Final = re.compile(r"\+?0*([0-9]{1,10})")
 _DURATION: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+")
 _DURATION_TERM: Final = re.compile(r"([0-9]*)\.?([0-9]*)(ns|us|µs|μs|ms|s|m|h)")
@@ -130,8 +133,18 @@ def parse_gpu_product(text: str) -> bool:
     return text == "same"
 
 
-def parse_topology(text: str) -> str | None:
-    """The label whose single domain must contain the gang; None for an empty text."""
+def parse_topology(text: str) -> tuple[str, ...] | None:
+    """The labels of each of which one domain must contain the gang, sorted; None for an empty text."""
+    labels = tuple(sorted({key.strip() for key in text.split(",")})) if text.strip() else ()
+    if not all(map(_LABEL_KEY.fullmatch, labels)):
+        raise BadValue("is not the key of a label" if len(labels) == 1 else "is not a list of keys of labels")
+    if len(labels) > MAX_LEVELS:
+        raise BadValue(f"lists more than {MAX_LEVELS} labels")
+    return labels or None
+
+
+def parse_level(text: str) -> str | None:
+    """A node label; None for an empty text."""
     if text and not _LABEL_KEY.fullmatch(text):
         raise BadValue("is not the key of a label")
     return text or None

@@ -262,7 +262,8 @@ def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: L
     gang, pod, refusal = trial.culprit
     short = diagnosis.shortage(pod.shape, group, ledger, totals)
     needed = sum(missing(each, 0) for each in gangs)
-    return messages.gang_failed(gang, pod, refusal, short, placed=len(trial.placements), needed=needed)
+    placed = len(trial.placements)
+    return messages.gang_failed(gang, pod, refusal, short, placed=placed, needed=needed, note=trial.note)
 
 
 def _notes(group: Group, trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Notes:

@@ -86,9 +86,11 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
     return Refusal(refused.reason, f"pod {pod.key} asks for {_asks(pod.shape)}", now)
 
 
-def gang_failed(gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, placed: int, needed: int) -> Refusal:
-    """Whose turn failed, why, and how far the gang had come (semantics R2)."""
-    far = f"{placed} of {needed} had found a node"
+def gang_failed(
+    gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, placed: int, needed: int, note: str = ""
+) -> Refusal:
+    """Whose turn failed, why, and how far the gang had come (semantics R2); `note` is about required domains (M1)."""
+    far = f"{note}; " * bool(note) + f"{placed} of {needed} had found a node"
     if refused.reason is not Reason.UNSCHEDULABLE:
         cause = refused.message or refused.now.partition(" nodes are available: ")[2].removesuffix(".")
         return Refusal(refused.reason, f"gang {gang.id} waits for pod {pod.key}: {cause}", far)
@@ -232,7 +234,8 @@ def permitted(placed: int) -> Refusal:
 
 
 def _needs_room(gang: Gang, needed: int) -> str:
-    place = f" in one domain of {gang.constraints.topology}" if gang.constraints.topology else ""
+    keys = gang.constraints.topology
+    place = f" in one domain of {','.join(keys)}" if keys else ""
     return f"gang {gang.id} needs room for {counted(needed, 'more pod')}{place}"
 
 

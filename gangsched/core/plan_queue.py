@@ -71,7 +71,7 @@ class PlanQueue:
         # The end of a share is none: beside an unfinished group the others stop at half of the work.
         has_share = self._limit - work.used >= (self._most - self._begin) // 2
         checkpoint = ledger.checkpoint()
-        ledger.progress = progress
+        ledger.progress, ledger.choices = progress, 0
         verdict: Verdict | None = None
         may, work.most = work.most, min(work.most, self._limit)
         try:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_PLANS = 400
 """Plans that one decision may take; beyond it something else changes all the time."""
+MAX_CHOICES = 2_000_000
+"""Choices of exact searches that one decision may take."""
 MOST_IN_VAIN = 3
 """Plans in a row that may come no further: then a single step takes more than a plan does."""
 
@@ -31,7 +33,8 @@ class Progress:
 
     def __init__(self, before: Unfinished | None = None) -> None:
         self._before = before
-        self._scope = before.scope if before is not None else 0
+        self._scope = before.scope if before is not None else ""
+        self._passed = set(before.passed) if before is not None else set[str]()
         self._earlier: Mapping[str, str] = before.placed if before is not None else {}
         self._resumed: dict[str, str] = {}
         self._placed: list[Sequence[Placement]] = []  # few groups take a second plan: names are looked up for those
@@ -45,13 +48,15 @@ class Progress:
 
     # --- scopes -----------------------------------------------------------------------------------------------------
 
-    def is_past(self, scope: int) -> bool:
-        """Whether an earlier plan has tried that scope, by number, and gave it up."""
-        return scope < self._scope
+    def is_past(self, scope: str) -> bool:
+        """Whether a scope was tried, in an earlier plan or this one, and given up."""
+        return scope in self._passed
 
-    def enter(self, scope: int) -> None:
-        """Try a scope, by number; what was found in another one does not count here."""
+    def enter(self, scope: str) -> None:
+        """Try a scope, by name; what was found in another one does not count here."""
         if scope != self._scope:
+            if self._scope:
+                self._passed.add(self._scope)
             self._earlier, self._resumed, self._placed, self._scope = {}, {}, [], scope
             self._failed_earlier, self._failed, self.searched = {}, {}, False
 
@@ -160,7 +165,9 @@ class Progress:
     def ends(self) -> bool:
         """Whether the next plan gives the group up."""
         before = self._before
-        return before is not None and (before.plans >= MOST_PLANS or before.in_vain >= MOST_IN_VAIN)
+        return before is not None and (
+            before.plans >= MOST_PLANS or before.in_vain >= MOST_IN_VAIN or before.choices >= MAX_CHOICES
+        )
 
     def so_far(self, group: Group, ledger: Ledger) -> Unfinished:
         """What the next plan goes on from."""
@@ -170,8 +177,11 @@ class Progress:
         failed = {**self._failed_earlier, **self._failed}
         rooms = {**(before.rooms if before is not None else {}), **self._rooms}
         shortages = {**(before.shortages if before is not None else {}), **self._shortages}
+        choices = ledger.choices + (before.choices if before is not None else 0)
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
-        is_further = before is None or (self._scope, known) > (before.scope, before.known)
+        is_further = (
+            before is None or ledger.choices > 0 or (len(self._passed), known) > (len(before.passed), before.known)
+        )
         return Unfinished(
             group=group.id,
             generation=group.generation,
@@ -179,6 +189,8 @@ class Progress:
             in_vain=0 if is_further or before is None else before.in_vain + 1,
             known=known,
             scope=self._scope,
+            passed=frozenset(self._passed),
+            choices=choices,
             placed=placed,
             failed=failed,
             rooms=rooms,

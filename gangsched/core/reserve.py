@@ -52,7 +52,8 @@ class Scope:
     """The nodes one attempt keeps to, None for all: for pods with accelerators, and for the `others`.
 
     `text` is said of the nodes outside. With `whole`, an attempt counts only if no member is left out; in the `last`
-    one, whatever comes of it counts (`core.scopes`).
+    one, whatever comes of it counts (`core.search`). `name` is the same in the next plan. A `refuted` scope is known to
+    be too small; `note` says what it and the others lack.
     """
 
     accelerated: Bools | None = None
@@ -60,6 +61,13 @@ class Scope:
     text: str = ""
     whole: bool = False
     last: bool = False
+    name: str = ""
+    note: str = ""
+    refuted: bool = False
+
+    def of(self, *, accelerated: bool) -> Bools | None:
+        """The nodes for pods with accelerators, or for others."""
+        return self.accelerated if accelerated else self.others
 
 
 class RoomKept(Protocol):
@@ -88,6 +96,7 @@ class Ledger:
         self.free: Ints = snapshot.allocatable if empty else snapshot.free.copy()
         self.policy = policy or GpuPolicy()
         self.scope = Scope()
+        self.choices = 0  # of exact searches so far
         self.last_ends: LastEnds | None = None  # None where ends do not matter
         self.kept: RoomKept | None = None  # reservations that bind those who come after them
         self.held_back: dict[str, tuple[int, Bools]] = {}  # for whom lower groups are held back: right, nodes (V27)

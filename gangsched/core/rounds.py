@@ -12,12 +12,15 @@ from itertools import groupby
 
 import numpy as np
 
-from gangsched.core import messages, preferences, score, search
+from gangsched.core import messages, preferences, score
 from gangsched.core.filter import narrow, pre_filter, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import home, scopes, usable
+from gangsched.core.scopes import usable
+from gangsched.core.search.domains import EVERYWHERE, pinned
+from gangsched.core.search.find import Found, find
+from gangsched.core.search.preferred import scopes
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod
@@ -33,12 +36,14 @@ PREFERENCE_STEPS = 200
 class Trial:
     """What a pass over some gangs has come to so far; `placed` is by gang id, `failed` in the order tried.
 
-    `culprit` is whose turn failed so that a Strict gang cannot reach its minimum any more: the gang, its pod, and why.
+    `culprit` is whose turn failed so that a Strict gang cannot reach its minimum any more: the gang, its pod, and why;
+    `note` says what required domains lack.
     """
 
     placed: dict[str, list[Placement]] = field(default_factory=dict)
     failed: list[tuple[Pod, Refusal]] = field(default_factory=list)
     attempted: int = 0
+    note: str = ""
     culprit: tuple[Gang, Pod, Refusal] | None = None
 
     @property
@@ -77,13 +82,14 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
     present = sum(len(gang.pending) for gang in gangs)
     checkpoint = ledger.checkpoint()
     trial, placed = Trial(), 0
-    for number, scope in enumerate(scopes(group, gangs, ledger)):
+    for scope in scopes(group, gangs, ledger):
         if ledger.progress is not None:
-            if ledger.progress.is_past(number) and not scope.last:
+            if ledger.progress.is_past(scope.name) and not scope.last:
                 continue
-            ledger.progress.enter(number)
+            ledger.progress.enter(scope.name)
         with ledger.within(scope):
             trial, placed = attempt(group, gangs, ledger)
+        trial.note = scope.note
         satisfied = trial.culprit is None and permitted(gangs, trial.counts)
         if scope.last or (satisfied and not (scope.whole and trial.failed)):
             break
@@ -108,8 +114,8 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
         ledger.rollback(checkpoint)
         progress = ledger.progress
         with ledger.unrecorded():
-            in_vain = ledger.scope.whole or (progress is not None and progress.searched)
-            found = None if in_vain else search.find(group, gangs, ledger, place_run, whole=progress is not None)
+            in_vain = ledger.scope.whole or ledger.scope.refuted or (progress is not None and progress.searched)
+            found = None if in_vain else find(group, gangs, ledger, place_run, whole=progress is not None)
             if progress is not None:
                 progress.searched = found is None
             if found is not None:
@@ -121,7 +127,7 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     """Place pods that no gang rule holds back: each that fits is placed, the others are told why not (P3)."""
     trial = Trial()
-    with ledger.within(home(group, ledger)):
+    with ledger.within(pinned(group, ledger) or EVERYWHERE):
         if ledger.progress is not None:
             ledger.progress.resume(pods, ledger)
         for run in _runs(pods, ledger):
@@ -211,7 +217,7 @@ def _in_turn(gangs: Sequence[Gang], trial: Trial, ledger: Ledger) -> Iterator[tu
             yield gang, run, untried
 
 
-def _completed(found: search.Found, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
+def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
     """The trial that the search made good: enough for every gang, and those above the minimum where they fit."""
     trial = Trial(placed=found)
     for gang in gangs:

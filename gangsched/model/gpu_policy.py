@@ -41,12 +41,14 @@ class PlacementConstraints:
     """A gang's constraints beyond its pods' specs.
 
     `allow_shared`: members may use GPUs that are shared between pods. `same_product`: all members that use accelerators
-    must get one GPU product. `topology`: all members must be in one domain of this node label; "" for none.
+    must get one GPU product. `topology`: all members must be in one domain of each of these node labels. `preferred`:
+    in one domain of this one, if that costs no member its node; "" for none.
     """
 
     allow_shared: bool = False
     same_product: bool = False
-    topology: str = ""
+    topology: tuple[str, ...] = ()
+    preferred: str = ""
 
 
 NO_CONSTRAINTS = PlacementConstraints()

@@ -237,8 +237,9 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     `min_member` is None when the spec has none or a bad one; `schedule_timeout_s` is None for absent, 0 and bad.
     `indivisible`: its pods are disrupted all together or not at all, `disrupted_singly`: each by itself (V6).
     `never_preempts`: nothing may be preempted for it (V2). `problems` are messages about invalid values (semantics E4).
-    `unsupported` are fields of a native one that are set and cannot be honoured; `priority` is what it states, 0 for
-    nothing. `status` is the status as stored, so that writes that change nothing are skipped.
+    `unsupported` are fields of a native one that are set and cannot be honoured; `topology` are the node labels that
+    its scheduling constraints require; `priority` is what it states, 0 for nothing. `status` is the status as stored,
+    so that writes that change nothing are skipped.
     """
 
     api_group: str
@@ -258,6 +259,7 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     disrupted_singly: bool = False
     never_preempts: bool = False
     unsupported: tuple[str, ...] = ()
+    topology: tuple[str, ...] = ()
     priority: int = 0
     problems: tuple[str, ...] = ()
     status: Mapping[str, object] = msgspec.field(default_factory=dict)

@@ -101,7 +101,8 @@ class Verdict:
 class Unfinished:
     """How far plans have come with a group that takes more work than one plan may do; nothing of it is reserved.
 
-    `placed` has the nodes of members and `failed` why others found none, by pod uid, in the scope of that number;
+    `placed` has the nodes of members and `failed` why others found none, by pod uid, in the scope of that name, after
+    those that were `passed`; exact searches looked at so many `choices`.
     `rooms`, by gang id, and `shortages` are sums by shape. With `searched`, other orders of placing were tried in that
     scope. It took so many `plans`, the last `in_vain` of which came no further than `known`, which counts the facts.
     `versions` of nodes and `storage` are those of the last plan.
@@ -112,7 +113,9 @@ class Unfinished:
     plans: int = 1
     in_vain: int = 0
     known: int = 0
-    scope: int = 0
+    scope: str = ""
+    passed: frozenset[str] = frozenset()
+    choices: int = 0
     placed: Mapping[str, str] = field(default_factory=dict)
     failed: Mapping[str, Refusal] = field(default_factory=dict)
     rooms: Mapping[tuple[str, Shape], int] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -66,16 +66,22 @@ class NodeTable:
     static_fits: MutableMapping[Shape, StaticFit] = field(default_factory=WeakKeyDictionary)
     penalties: MutableMapping[Shape, Ints] = field(default_factory=WeakKeyDictionary)
     eligible: MutableMapping[Shape, dict[int, Bools]] = field(default_factory=WeakKeyDictionary)  # by spread constraint
+    levels: dict[tuple[str, ...], Any] = field(default_factory=dict)
+    """`core.topology.TopologyLevel` by its labels."""
+    packings: dict[bytes, Any] = field(default_factory=dict)
+    """What is known of packings by content (`core.search.facts`); true of every table, so the next one gets it."""
 
     @classmethod
-    def of(cls, nodes: Iterable[Node]) -> NodeTable:
-        """Sort `nodes` by name."""
+    def of(cls, nodes: Iterable[Node], before: NodeTable | None = None) -> NodeTable:
+        """Sort `nodes` by name; what is known of packings is taken over from the table `before`."""
         ordered = tuple(sorted(nodes, key=lambda node: node.name))
         names = tuple(node.name for node in ordered)
         tainted = tuple(index for index, node in enumerate(ordered) if node.taints)
         schedulable = np.array([not node.unschedulable for node in ordered], dtype=np.bool_)
         schedulable.flags.writeable = False
-        return cls(ordered, names, {name: index for index, name in enumerate(names)}, tainted, schedulable)
+        index = {name: index for index, name in enumerate(names)}
+        packings = before.packings if before is not None else {}
+        return cls(ordered, names, index, tainted, schedulable, packings=packings)
 
     def __len__(self) -> int:
         return len(self.nodes)

@@ -391,7 +391,7 @@ class Cluster:
 
     def _refresh(self) -> None:
         if self._stale_table:
-            self._table = NodeTable.of(self._nodes.values())
+            self._table = NodeTable.of(self._nodes.values(), self._table)
             self._stale_table = False
             self._memo = Memo()
             self._rows = [self._residents.get(name, NOBODY) for name in self._table.names]

@@ -140,7 +140,8 @@ def _spec(record: GangRecord) -> Json | None:
         "minResources": {name: format_quantity(name, amount) for name, amount in spec.min_resources},
         "shared GPUs": spec.constraints.allow_shared,
         "GPU product": "same" if spec.constraints.same_product else "any",
-        "topology": spec.constraints.topology,
+        "topology": ",".join(spec.constraints.topology),
+        "preferred topology": spec.constraints.preferred,
         "preemption delay": spec.preemption_delay_s,
     }
     return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}

@@ -360,6 +360,7 @@ def _declared(pod_group: PodGroup) -> tuple[object, ...]:
         pod_group.schedule_timeout_s,
         pod_group.deleting,
         pod_group.unsupported,
+        pod_group.topology,
         pod_group.priority,
         pod_group.problems,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import required_scopes
+from gangsched.core.search.domains import regions
 from gangsched.model.preemption import Obstacle
 
 SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.NOTHING_LOWER})
@@ -25,7 +25,7 @@ def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
         return ()
     offered = ledger.allocatable[[ledger.resources[name] for name in sums.names]]
     nodes = np.zeros(len(ledger.table), dtype=np.bool_)
-    for scope in required_scopes(preemptor.group, ledger):
+    for scope in regions(preemptor.group, ledger):
         part = sums.within(scope)
         if part.enough(offered):
             nodes |= np.logical_or.reduce([ask.rooms(offered) > 0 for ask in part.asks])

@@ -16,7 +16,7 @@ from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.selection import Choice, Region, choice
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger, Scope
-from gangsched.core.scopes import REQUIRED_TRIES, required_scopes
+from gangsched.core.search.domains import regions
 from gangsched.model.snapshot import Bools
 
 SINGLE_NODES = 8
@@ -35,7 +35,7 @@ class Regions:
     def of(cls, preemptor: Preemptor, sums: NeededSums, units: Units, ledger: Ledger) -> Regions:
         """All regions for a preemptor on a ledger on which what leaves anyway is gone."""
         everywhere = Region(units, sums, sums.free(ledger), units.columns.requests(sums.names))
-        return cls([everywhere.within(scope) for scope in required_scopes(preemptor.group, ledger)])
+        return cls([everywhere.within(scope) for scope in regions(preemptor.group, ledger)])
 
     def least_victims(self) -> int:
         """How many pods must go at least, if each frees as much as the largest of them."""
@@ -78,9 +78,9 @@ class Regions:
         return sorted(found.values(), key=lambda each: each.harm)
 
     def tried(self, level: int) -> list[Region]:
-        """The regions that are tried: those with the most room now among those that could hold the members."""
+        """The regions that could hold the members, those with the most room now first."""
         could = [part for part in self.parts if part.could(level)]
-        return sorted(could, key=lambda part: -part.sums.room(part.free))[:REQUIRED_TRIES]
+        return sorted(could, key=lambda part: -part.sums.room(part.free))
 
     def _choices(self, level: int, breaking: bool) -> Iterator[Choice]:
         for part in self.tried(level):

@@ -17,7 +17,8 @@ from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.permit import missing
 from gangsched.core.reservations.heads import Head
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import required_domains, usable
+from gangsched.core.scopes import usable
+from gangsched.core.search.domains import Domains
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints
@@ -46,7 +47,7 @@ class HeadSums:
         """`empty` is a ledger without pods."""
         self._resources = empty.resources
         self._lacks = [missing(gang, 0) for gang in head.gangs]
-        self._domains = required_domains(head.group, empty)
+        self._domains = Domains.required(head.group, empty.table)
         self._asks = _asks(head, empty)
         self._least = [least for gang in head.gangs for least in _min_resources(gang, empty)]
 
@@ -76,10 +77,7 @@ class HeadSums:
         fits = fits * ask.open
         if self._domains is None or not ask.kept:
             return np.array([fits.sum()])
-        inside = self._domains >= 0
-        found = np.zeros(int(self._domains.max(initial=-1)) + 1, dtype=np.int64)
-        np.add.at(found, self._domains[inside], fits[inside])
-        return found
+        return self._domains.level.sums(fits)
 
 
 def _asks(head: Head, empty: Ledger) -> list[_Ask]:

@@ -16,6 +16,7 @@ from gangsched.api.values import (
     parse_delay,
     parse_gpu_product,
     parse_groups,
+    parse_level,
     parse_match_policy,
     parse_mode,
     parse_topology,
@@ -137,6 +138,7 @@ def test_defaults_of_a_bare_gang() -> None:
         ("shared GPUs", "none"),
         ("GPU product", "none"),
         ("topology", "none"),
+        ("preferred topology", "none"),
         ("preemption delay", "default"),
     )
     assert spec.problems == ()
@@ -365,6 +367,7 @@ PARSERS = {
     keys.ALLOW_SHARED_GPUS: parse_allow_shared,
     keys.GPU_PRODUCT: parse_gpu_product,
     keys.TOPOLOGY: parse_topology,
+    keys.PREFERRED_TOPOLOGY: parse_level,
     keys.PREEMPTION_DELAY: parse_delay,
 }
 
@@ -393,7 +396,7 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     unreadable = any(is_bad(keys.TOPOLOGY[0], text) for text in texts if text is not None)
     waits = spec.min_member is None or spec.pod_group_missing or unreadable
     assert (spec.waiting_for is not None) == waits
-    assert len(spec.sources) == 11
+    assert len(spec.sources) == 12
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 

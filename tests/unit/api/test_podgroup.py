@@ -88,7 +88,9 @@ def test_native_disruption_mode_and_preemption_policy_count(mode: object, indivi
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("schedulingConstraints", {"topology": [{"key": "rack"}]}),
+        ("schedulingConstraints", {"topology": [{"key": "rack", "mode": "Spread"}]}),
+        ("schedulingConstraints", {"topology": [{"key": "rack"}], "other": [1]}),
+        ("schedulingConstraints", {"topology": [{"key": "no label"}]}),
         ("resourceClaims", [{"name": "c", "resourceClaimName": "c"}]),
         ("parentCompositePodGroupName", "all"),
     ],
@@ -100,6 +102,14 @@ def test_native_fields_that_cannot_be_honoured_are_named(field: str, value: obje
     empty = {"schedulingConstraints": {"topology": []}, "resourceClaims": [], "parentCompositePodGroupName": ""}
     assert parse_pod_group(body({**spec, **empty}, f"{NATIVE}/v1alpha2")).unsupported == ()
     assert parse_pod_group(body({"minMember": 2, field: value})).unsupported == ()
+
+
+def test_the_levels_of_a_native_group_are_read() -> None:
+    """Every level that its scheduling constraints name is required."""
+    levels = [{"key": "zone"}, {"key": "example.com/rack"}]
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": levels}}
+    group = parse_pod_group(body(spec, f"{NATIVE}/v1alpha2"))
+    assert (group.topology, group.unsupported) == (("example.com/rack", "zone"), ())
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_a_required_domain_is_named() -> None:
     """Enough is free, but not in one rack: who asked for one is told so."""
     racks = [node("a", 8, labels={"rack": "a"}), node("b", 8, labels={"rack": "b"})]
     of = group(
-        gang("ns/g", [pod(f"g-{i}", gpus=8) for i in range(2)], constraints=PlacementConstraints(topology="rack"))
+        gang("ns/g", [pod(f"g-{i}", gpus=8) for i in range(2)], constraints=PlacementConstraints(topology=("rack",)))
     )
     refusal = verdict_on(plan(snapshot(racks), [of], now_s=0.0), of.id).told
     assert refusal.message.startswith("gang ns/g needs room for 2 more pods in one domain of rack, and none is found")

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from gangsched.core import search
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.queue_sort import group_key, in_member_order, in_turns
 from gangsched.core.reserve import Ledger
+from gangsched.core.search.demand import Demand
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
 from gangsched.state.rule_set import Rules
@@ -118,5 +118,6 @@ def test_what_the_administrator_calls_an_accelerator_counts_as_one() -> None:
         world.create(*(structs.replace(member, gang_metadata=stated) for member in (much_cpu, small_tpu)))
         world.settle()
         assert world.state.registry.view("ns/g").pending[0].name == first
-        items = search._items([world.state.registry.view("ns/g")], Ledger(world.state.snapshot(), policy=each))
-        assert items[0].pods[0].name == first
+        view = world.state.registry.view("ns/g")
+        demand = Demand.of(group(view), [view], Ledger(world.state.snapshot(), policy=each))
+        assert demand.items[0].pods[0].name == first

@@ -156,7 +156,7 @@ def test_required_rack_is_made_free() -> None:
     cluster = RunningCluster([node(name, labels={"rack": rack}) for name, rack in racks])
     cluster.gang("ns/low", 2, "a1 a2", gpus=8, priority=1)
     members = [pod(f"h-{i}", gpus=8, priority=9) for i in range(2)]
-    wants = group(gang("ns/high", members, constraints=PlacementConstraints(topology="rack")), priority=9)
+    wants = group(gang("ns/high", members, constraints=PlacementConstraints(topology=("rack",))), priority=9)
     verdict = cluster.verdicts(wants)["ns/high"]
     assert victims(verdict) == ["low-0", "low-1"]
     assert set(nominated(verdict).values()) == {"a1", "a2"}

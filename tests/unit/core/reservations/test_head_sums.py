@@ -38,7 +38,7 @@ def test_sums_refuse_nothing_that_a_round_permits(topology: str) -> None:
         asked = [dice.choice((1, 2, 3, 4, 8)) for _ in range(dice.randint(1, 5))]
         pods = [pod(f"p{n}", gpus=gpus) for n, gpus in enumerate(sorted(asked, reverse=True))]
         least = dice.choice((len(pods), dice.randint(1, len(pods))))
-        constraints = PlacementConstraints(topology=topology)
+        constraints = PlacementConstraints(topology=(topology,) if topology else ())
         one = gang("ns/g", pods, min_member=least, constraints=constraints)
         summed, permitted = both(group(one), [dice.choice((0, 0, 1, 2, 4, 5, 6, 8, 8, 8)) for _ in NODES])
         assert summed or not permitted, asked

@@ -26,7 +26,7 @@ def on(name: str, gpus: int = 8, *, ends: float = math.inf, started: float = NOW
     return Occupant(running(pod(f"on-{name}", gpus=gpus), name), name, started, ends)
 
 
-def waiting(name: str, pods: int, gpus: int = 8, *, since_s: int = 0, topology: str = "") -> Group:
+def waiting(name: str, pods: int, gpus: int = 8, *, since_s: int = 0, topology: tuple[str, ...] = ()) -> Group:
     """A group that waits since then."""
     members = [pod(f"{name}-{n}", gpus=gpus, creation_s=since_s) for n in range(pods)]
     return group(gang(f"ns/{name}", members, constraints=PlacementConstraints(topology=topology)))
@@ -150,7 +150,7 @@ def test_a_required_domain_holds_the_reservation() -> None:
     """Two nodes of one rack, though two of different racks are free before."""
     racks = [node(name, labels={"rack": rack}) for name, rack in zip("abcd", "xxyy", strict=True)]
     occupants = [on("a", ends=NOW_S + 10), on("b", ends=NOW_S + 40), on("c", ends=NOW_S + 20), on("d", ends=NOW_S + 30)]
-    (found,) = reserved([waiting("g", 2, topology="rack")], occupants, racks)
+    (found,) = reserved([waiting("g", 2, topology=("rack",))], occupants, racks)
     assert (found.at_s, names(found)) == (NOW_S + 30, "cd")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gangsched.core.cycle import plan
 from gangsched.core.reserve import Ledger
-from gangsched.core.scopes import scopes
+from gangsched.core.search.preferred import scopes
 from gangsched.model.gang import Gang, Mode
 from gangsched.model.gpu_policy import GpuPolicy, PlacementConstraints
 from gangsched.model.inter_pod import Requirement
@@ -120,7 +120,7 @@ def test_a_domain_can_be_required(mode: Mode) -> None:
     """With topology: <label> every member is in one domain, members without GPUs too, or none of them starts."""
     nodes = [node("a", rack="r0"), node("b", rack="r1"), node("c", rack="r1"), node("d", gpu=0)]
     members = [*builders.pods("p", EIGHT, 2), *builders.pods("launcher", CPU_ONLY, 1)]
-    constraints = PlacementConstraints(topology=RACK)
+    constraints = PlacementConstraints(topology=(RACK,))
     fits = replace(builders.gang("ns/g", members), constraints=constraints, mode=mode)
     assert where(decided(nodes, fits)) == ["b", "c"]
     assert not decided(nodes, gang(EIGHT, 3, constraints, mode=mode)).binds
@@ -128,7 +128,7 @@ def test_a_domain_can_be_required(mode: Mode) -> None:
 
 def test_a_required_label_that_no_node_has() -> None:
     """The gang waits, and is told which label is missing."""
-    refused = decided([node("a")], gang(EIGHT, 1, PlacementConstraints(topology="example.com/block")))
+    refused = decided([node("a")], gang(EIGHT, 1, PlacementConstraints(topology=("example.com/block",))))
     assert refused.reason is Reason.UNSCHEDULABLE
     assert "1 node(s) lack the label example.com/block" in refused.told.text
 
@@ -145,7 +145,7 @@ def mixed(minimum: int, constraints: PlacementConstraints | None = None) -> Gang
 def test_another_required_domain_is_tried(sizes: tuple[int, int]) -> None:
     """A domain whose sums are enough but whose nodes are too small does not stop a gang that fits in another."""
     nodes = [node(f"{rack}{n}", gpu=gpu, rack=rack) for rack, gpu in zip("ab", sizes, strict=True) for n in range(2)]
-    assert len({name[0] for name in where(decided(nodes, mixed(4, PlacementConstraints(topology=RACK))))}) == 1
+    assert len({name[0] for name in where(decided(nodes, mixed(4, PlacementConstraints(topology=(RACK,)))))}) == 1
 
 
 def test_a_preference_leaves_nobody_out() -> None:
@@ -158,9 +158,9 @@ def test_a_preference_leaves_nobody_out() -> None:
 def test_late_members_join_the_others(running: bool) -> None:
     """Members that come later go to the domain where the gang is, though another has more room."""
     nodes = [node("a", rack="r0", gpu=1), node("b", rack="r1"), node("c", rack="r1")]
-    late = gang(ONE, 1, PlacementConstraints(topology=RACK), bound=1, nodes=("a",), min_member=2, satisfied=running)
+    late = gang(ONE, 1, PlacementConstraints(topology=(RACK,)), bound=1, nodes=("a",), min_member=2, satisfied=running)
     assert where(decided(nodes, late)) == ["a"]
-    full = gang(ONE, 2, PlacementConstraints(topology=RACK), bound=1, nodes=("a",), min_member=3, satisfied=running)
+    full = gang(ONE, 2, PlacementConstraints(topology=(RACK,)), bound=1, nodes=("a",), min_member=3, satisfied=running)
     assert where(decided(nodes, full)) == (["a"] if running else [])
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from bench.completeness import cases, exhaustive, sound
-from gangsched.core import search
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import place_run
+from gangsched.core.search.find import STEPS, WORK, find
 from gangsched.model.gang import Gang, Group
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Verdict
@@ -136,7 +136,7 @@ def test_ledger_is_exact_after_a_search(found: bool) -> None:
     nodes, group = crossing() if found else hard(6, 12, SEED)
     ledger = builders.ledger(nodes)
     before = ledger.free.copy()
-    assert (search.find(group, group.gangs, ledger, place_run) is not None) is found
+    assert (find(group, group.gangs, ledger, place_run) is not None) is found
     taken = sum(dict(pod.shape.requests)["cpu"] for pod in group.gangs[0].pending) if found else 0
     assert int((before - ledger.free)[ledger.resources["cpu"]].sum()) == taken
     for pod in group.gangs[0].pending:
@@ -155,8 +155,8 @@ def test_work_is_bounded(nodes: int) -> None:
     """A hard case that does not fit costs a bounded number of steps, whatever its size."""
     made, group = hard(6, nodes, SEED)
     ledger = builders.ledger(made)
-    assert search.find(group, group.gangs, ledger, place_run, whole=True) is None
-    assert search.STEPS < ledger.work.used < search.WORK + STEP
+    assert find(group, group.gangs, ledger, place_run, whole=True) is None
+    assert STEPS < ledger.work.used < WORK + STEP
 
 
 def test_arithmetic_ends_hopeless_cases() -> None:
@@ -172,7 +172,7 @@ def test_arithmetic_ends_hopeless_cases() -> None:
             builders.node("m", cpu_milli=2999, memory_bytes=99, gpus=0),
         ]
     )
-    assert search.find(builders.group(gang), [gang], ledger, place_run) is None
+    assert find(builders.group(gang), [gang], ledger, place_run) is None
     assert ledger.work.used < 1_000
 
 
@@ -180,7 +180,7 @@ def test_a_full_plan_leaves_the_rest_for_the_next() -> None:
     """When the searches of one plan have used up its bound, later groups are left over, not refused."""
     made, group = hard(6, 12, SEED)
     groups = [Group(id=f"ns/{name}", gangs=group.gangs) for name in "abc"]
-    limits = Limits(work=search.WORK + 6_000)
+    limits = Limits(work=WORK + 6_000)
     planned = plan(builders.snapshot(made), groups, now_s=0.0, limits=limits)
     assert [verdict.group for verdict in planned.verdicts] == ["ns/a"]
     assert planned.left == ("ns/b", "ns/c")
@@ -192,5 +192,5 @@ def test_one_shape_needs_no_search() -> None:
     """For identical members the usual order is exact, so nothing more is tried."""
     gang: Gang = builders.gang("ns/g", builders.pods("p", builders.shape(cpu_milli=3000, gpus=0), 3))
     ledger = builders.ledger([builders.node("n", cpu_milli=8000, gpus=0)])
-    assert search.find(builders.group(gang), [gang], ledger, place_run) is None
+    assert find(builders.group(gang), [gang], ledger, place_run) is None
     assert ledger.work.used == 0

@@ -1,0 +1,48 @@
+"""Facts: packings that were refuted, by their content, and the one that a plan did not finish (L15, L17).
+
+Invariant: a fact is true whatever changes, for it is about numbers and not about nodes. Forgetting one costs work only.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from gangsched.core.reserve import Ledger
+from gangsched.core.search.packing import Packing, PackingProblem
+from gangsched.core.search.region import key
+
+MAX_FACTS = 100_000
+MAX_UNDER_WAY = 16
+"""Packings under way that are kept: each remembers what it refuted."""
+
+UNDER_WAY = b"under way"
+"""Under this name the packings under way; all other names are of packings that were refuted."""
+
+
+def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packing | None:
+    """The packing of a problem with its places; None if there are none, or none was found with `most` choices.
+
+    Raises OutOfWork; the next plan goes on from there.
+    """
+    known, name = ledger.table.packings, key(problem)
+    if name in known:
+        known[name] = known.pop(name)  # used last, so that it is forgotten last
+        return None
+    under_way: dict[bytes, Packing] = known.setdefault(UNDER_WAY, {})
+    packing = under_way.pop(name, None) or Packing(problem)
+    packing.problem = problem  # the same numbers; its nodes may be called otherwise
+    before = packing.choices
+    found: bool | None = None
+    try:
+        found = packing.run(ledger.work, most)
+    finally:
+        ledger.choices += packing.choices - before
+        if found is not False:  # places that were found are wanted again when they are reserved
+            if len(under_way) >= MAX_UNDER_WAY:
+                del under_way[next(iter(under_way))]
+            under_way[name] = packing
+    if found is False:
+        known[name] = True
+        if len(known) > MAX_FACTS:
+            del known[next(each for each in known if each != UNDER_WAY)]
+    return packing if found else None

@@ -1,0 +1,386 @@
+"""Packing: an exact search for places, over nodes and over domains inside a region (L6, L13, L14, L21).
+
+Invariant: it depends on numbers only, not on names, so that what is refuted once is refuted wherever the numbers are the
+same. It ends with places, or after every choice was refuted by sums or by an exhausted search; where it is interrupted
+for lack of work it goes on later from the same choice.
+
+What is placed are *kinds*: identical pods of a gang, or identical slices. A slice opens in one block of nodes, and what
+it consists of, pods or smaller slices, must then be placed inside that block. The search walks over blocks and their
+nodes in one fixed order and rests on four observations:
+
+- Identical pods and slices are interchangeable, so a node gets counts (a *pattern*), and so does a block.
+- A pattern that leaves room for one more pod is never better than one that takes it, so only full ones are tried.
+- Equal nodes of a block, and equal blocks, are interchangeable, so their counts are tried in falling order only.
+- Whether what is left fits into what follows depends on nothing else, so remainders that were refuted are remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
+from typing import TypeAlias
+
+import numpy as np
+
+from gangsched.core.work import Work
+from gangsched.model.snapshot import Ints
+
+Pattern: TypeAlias = tuple[int, ...]
+Amounts: TypeAlias = tuple[int, ...]
+
+STEP_UNITS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Identical pods or slices. Slices open at the beginning of a block of `layer`, pods have none (`asks` instead).
+
+    `home` is the layer of the block that must take all of them, -1 for kinds of which each `gang` needs some. `parts`
+    are the kinds, by index, that one slice consists of, and how many of each.
+    """
+
+    gang: int
+    asks: Amounts = ()
+    home: int = -1
+    layer: int = -1
+    parts: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node (`layer` -1) or the beginning of a block: `room[kind]` pods or slices it takes at most, each kind alone.
+
+    Of equal neighbours in one block `like` is the same number.
+    """
+
+    layer: int
+    like: int
+    room: Amounts
+    free: Amounts = ()
+    node: int = -1
+
+
+@dataclass(frozen=True)
+class PackingProblem:
+    """`start[kind]` are at hand, of which gang `g` needs `needs[g]` in all. Pods come before slices in `kinds`."""
+
+    kinds: tuple[Piece, ...]
+    start: Pattern
+    needs: tuple[int, ...]
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def pods(self) -> range:
+        """The kinds that are pods."""
+        return range(sum(1 for kind in self.kinds if kind.layer < 0))
+
+    @cached_property
+    def opening(self) -> tuple[tuple[int, ...], ...]:
+        """By layer, the kinds that open at the beginning of its blocks."""
+        return tuple(
+            tuple(t for t, kind in enumerate(self.kinds) if kind.layer == layer) for layer in range(self.layers)
+        )
+
+    @cached_property
+    def layers(self) -> int:
+        """How many layers of blocks there are."""
+        return 1 + max([step.layer for step in self.steps], default=-1)
+
+    @cached_property
+    def free_kinds(self) -> tuple[tuple[int, ...], ...]:
+        """By gang, the kinds of which it needs some."""
+        return tuple(
+            tuple(t for t, kind in enumerate(self.kinds) if kind.home < 0 and kind.gang == gang)
+            for gang in range(len(self.needs))
+        )
+
+    @cached_property
+    def bound_kinds(self) -> tuple[tuple[int, ...], ...]:
+        """By layer, the kinds whose pieces must all find a place in the block at hand."""
+        return tuple(
+            tuple(t for t, kind in enumerate(self.kinds) if kind.home == layer) for layer in range(self.layers)
+        )
+
+    @cached_property
+    def ends(self) -> tuple[tuple[int, ...], ...]:
+        """`ends[step][layer]`: where the block of that layer ends in which the step is."""
+        found: list[tuple[int, ...]] = []
+        last = [len(self.steps)] * self.layers
+        for position in range(len(self.steps) - 1, -1, -1):
+            found.append(tuple(last))
+            layer = self.steps[position].layer
+            if layer >= 0:
+                last[layer:] = [position] * (self.layers - layer)
+        return (*found[::-1], tuple([len(self.steps)] * self.layers))
+
+    @cached_property
+    def rows(self) -> tuple[tuple[int, int], ...]:
+        """Resources and amounts by which sums refute: what fits is at most ⌊free/amount⌋ a node (L11)."""
+        asked = {(r, a) for t in self.pods for r, a in enumerate(self.kinds[t].asks) if a}
+        return tuple(sorted({*asked, *((r, 1) for r, _ in asked)}))
+
+    @cached_property
+    def weights(self) -> tuple[Amounts, ...]:
+        """`weights[row][kind]`: what one piece takes of a row."""
+        return tuple(self._weights(r, a) for r, a in self.rows)
+
+    def _weights(self, r: int, a: int) -> Amounts:
+        known: dict[int, int] = {}
+        for t in sorted(range(len(self.kinds)), key=lambda t: (self.kinds[t].layer < 0, self.kinds[t].layer))[::-1]:
+            kind = self.kinds[t]
+            known[t] = kind.asks[r] // a if kind.layer < 0 else sum(known[part] * n for part, n in kind.parts)
+        return tuple(known[t] for t in range(len(self.kinds)))
+
+    @cached_property
+    def cheapest(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """`cheapest[row][gang]`: its kinds, those first that take least of the row."""
+        return tuple(
+            tuple(tuple(sorted(kinds, key=lambda t: (weight[t], t))) for kinds in self.free_kinds)
+            for weight in self.weights
+        )
+
+    @cached_property
+    def row_after(self) -> list[list[int]]:
+        """`row_after[step][row]`: what that step and all after it have of a row."""
+        width = len(self.kinds[0].asks)
+        free = np.array([step.free or (0,) * width for step in self.steps], dtype=np.int64).reshape(
+            len(self.steps), width
+        )
+        have = [free[:, r] // a for r, a in self.rows]
+        return _sums_after(np.array(have, dtype=np.int64).reshape(len(self.rows), len(self.steps)).T)
+
+    @cached_property
+    def room_after(self) -> list[list[int]]:
+        """`room_after[step][kind]`: how many pieces that step and all after it take, each kind alone."""
+        rooms = np.array([step.room for step in self.steps], dtype=np.int64)
+        return _sums_after(rooms.reshape(len(self.steps), len(self.kinds)))
+
+    def lacking(self, left: Pattern) -> list[int]:
+        """How many more pieces each gang needs when `left[kind]` are still unplaced."""
+        return [
+            need - sum(self.start[t] - left[t] for t in kinds)
+            for need, kinds in zip(self.needs, self.free_kinds, strict=True)
+        ]
+
+    def hopeless(self, step: int, left: Pattern, lack: Sequence[int]) -> bool:
+        """Whether sums refute that what is left fits into what follows."""
+        rooms, ends = self.room_after[step], self.ends[step]
+        for layer, kinds in enumerate(self.bound_kinds):
+            after = self.room_after[ends[layer]]
+            if any(left[t] > rooms[t] - after[t] for t in kinds):
+                return True
+        for gang, kinds in enumerate(self.free_kinds):
+            if lack[gang] > 0 and sum(min(left[t], rooms[t]) for t in kinds) < lack[gang]:
+                return True
+        have = self.row_after[step]
+        after_block = [self.row_after[end] for end in ends]
+        for row, weight in enumerate(self.weights):
+            asked = 0
+            for layer in range(self.layers - 1, -1, -1):
+                asked += sum(weight[t] * left[t] for t in self.bound_kinds[layer])
+                if asked > have[row] - after_block[layer][row]:
+                    return True
+            for gang, kinds in enumerate(self.cheapest[row]):
+                rest = lack[gang]
+                for t in kinds:
+                    if rest <= 0:
+                        break
+                    count = min(left[t], rooms[t], rest)
+                    rest -= count
+                    asked += count * weight[t]
+            if asked > have[row]:
+                return True
+        return False
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One choice on the way: what was left before it, the bound by an equal neighbour, and the choice under way."""
+
+    step: int
+    left: Pattern
+    above: Pattern
+    choice: Pattern | None = None
+
+
+@dataclass(slots=True)
+class Packing:
+    """A search under way; `found` is None until it ends. It holds nothing but numbers."""
+
+    problem: PackingProblem
+    found: bool | None = None
+    choices: int = 0
+    _stack: list[_Frame] = field(default_factory=list)
+    _dead: set[tuple[int, Pattern, Pattern]] = field(default_factory=set)
+    _cost: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with everything unplaced."""
+        self._cost = STEP_UNITS + len(self.problem.weights) * len(self.problem.kinds) // 12
+        entered = self._enter(0, self.problem.start, ())
+        if isinstance(entered, bool):
+            self.found = entered
+        else:
+            self._stack.append(entered)
+
+    def run(self, work: Work, most: float = inf) -> bool | None:
+        """Whether there are places; None after `most` choices. Raises OutOfWork, after which it may be called again."""
+        problem, stack, begun = self.problem, self._stack, self.choices
+        while self.found is None:
+            if self.choices - begun >= most:
+                return None
+            frame = stack[-1]
+            # Charged before the choice changes: one that was not followed to its end must not count as refuted.
+            work.charge(self._cost)
+            self.choices += 1
+            step = problem.steps[frame.step]
+            choice = self._next(step, frame)
+            if choice is None:
+                self._dead.add((frame.step, frame.left, frame.above))
+                stack.pop()
+                if not stack:
+                    self.found = False
+                continue
+            frame.choice = choice
+            if step.layer < 0 and self._takes_more(step, frame.left, choice):
+                continue
+            entered = self._enter(frame.step + 1, self._rest(step, frame.left, choice), self._bound(frame, choice))
+            if isinstance(entered, _Frame):
+                stack.append(entered)
+            elif entered:
+                self.found = True
+        return self.found
+
+    @property
+    def chosen(self) -> list[tuple[Step, Pattern]]:
+        """The choices that were found, in their order."""
+        return [(self.problem.steps[frame.step], frame.choice) for frame in self._stack if frame.choice is not None]
+
+    def _bound(self, frame: _Frame, choice: Pattern) -> Pattern:
+        """What bounds the next step, if it is an equal node."""
+        steps = self.problem.steps
+        following, this = frame.step + 1, steps[frame.step]
+        is_like = following < len(steps) and this.layer < 0 and steps[following].layer < 0
+        return choice if is_like and steps[following].like == this.like else ()
+
+    def _enter(self, position: int, left: Pattern, above: Pattern) -> _Frame | bool:
+        """The choice at `position`; True if nothing is left to place, False if that is refuted."""
+        problem = self.problem
+        steps, lack = problem.steps, problem.lacking(left)
+        if not any(each > 0 for each in lack) and not any(left[t] for kinds in problem.bound_kinds for t in kinds):
+            return True
+        while position < len(steps):
+            step = steps[position]
+            if step.layer >= 0:
+                if any(left[t] for kinds in problem.bound_kinds[step.layer :] for t in kinds):
+                    return False  # the block before ends here
+                above = self._block_before(step)
+            if any(map(min, left, step.room)):
+                break
+            position, above = position + 1, ()
+        if position == len(steps) or (position, left, above) in self._dead:
+            return False
+        if problem.hopeless(position, left, lack):
+            return False
+        return _Frame(position, left, above)
+
+    def _block_before(self, step: Step) -> Pattern:
+        """What an equal block right before this one took."""
+        for frame in reversed(self._stack):
+            before = self.problem.steps[frame.step]
+            if before.layer >= 0 and before.layer <= step.layer:
+                is_equal = (before.layer, before.like) == (step.layer, step.like)
+                return frame.choice or () if is_equal else ()
+        return ()
+
+    def _rest(self, step: Step, left: Pattern, choice: Pattern) -> Pattern:
+        """What is left after a choice; the parts of opened slices are left to be placed."""
+        rest = list(left)
+        if step.layer < 0:
+            for t, count in enumerate(choice):
+                rest[t] -= count
+            return tuple(rest)
+        for t, count in zip(self.problem.opening[step.layer], choice, strict=True):
+            rest[t] -= count
+            for part, number in self.problem.kinds[t].parts:
+                rest[part] += count * number
+        return tuple(rest)
+
+    def _next(self, step: Step, frame: _Frame) -> Pattern | None:
+        """The choice after the present one, in falling order; None after the last."""
+        if step.layer < 0:
+            return self._next_pattern(step, frame)
+        kinds = self.problem.opening[step.layer]
+        limits = tuple(min(frame.left[t], step.room[t]) for t in kinds)
+        if frame.choice is None:
+            return _largest(limits, frame.above)
+        counts = list(frame.choice)
+        for index in range(len(counts) - 1, -1, -1):
+            if counts[index]:
+                counts[index] -= 1
+                counts[index + 1 :] = limits[index + 1 :]
+                return tuple(counts)
+        return None
+
+    def _next_pattern(self, step: Step, frame: _Frame) -> Pattern | None:
+        """The next counts of pods for a node: of the last kind that it takes always as many as fit."""
+        left, kinds = frame.left, self.problem.pods
+        limits = [min(left[t], step.room[t]) for t in kinds]
+        free = list(step.free)
+        counts = [0] * len(limits)
+        start, bound = 0, frame.above
+        if frame.choice is not None:
+            last = max((t for t in kinds if limits[t]), default=0)
+            start = next((t for t in range(last - 1, -1, -1) if frame.choice[t]), -1)
+            if start < 0:
+                return None
+            counts[: start + 1] = frame.choice[: start + 1]
+            counts[start] -= 1
+            for t in range(start + 1):
+                if counts[t]:
+                    free = [f - counts[t] * a for f, a in zip(free, self.problem.kinds[t].asks, strict=True)]
+            start, bound = start + 1, ()  # one less in one place is below the bound whatever follows
+        for t in range(start, len(limits)):
+            if limits[t]:
+                asks = self.problem.kinds[t].asks
+                most = min([limits[t], *(f // a for f, a in zip(free, asks, strict=True) if a)])
+                if bound:
+                    most = min(most, bound[t])
+                counts[t] = most
+                if most:
+                    free = [f - most * a for f, a in zip(free, asks, strict=True)]
+            if bound and counts[t] < bound[t]:
+                bound = ()
+        return tuple(counts)
+
+    def _takes_more(self, step: Step, left: Pattern, pattern: Pattern) -> bool:
+        """Whether one more pod of any kind would fit."""
+        free = list(step.free)
+        kinds = self.problem.kinds
+        for t, count in enumerate(pattern):
+            if count:
+                free = [f - count * a for f, a in zip(free, kinds[t].asks, strict=True)]
+        return any(
+            count < min(left[t], step.room[t]) and all(a <= f for a, f in zip(kinds[t].asks, free, strict=True))
+            for t, count in enumerate(pattern)
+        )
+
+
+def _sums_after(values: Ints) -> list[list[int]]:
+    """`sums[i]` of the rows from `i` on; one more than there are rows."""
+    sums = np.zeros((len(values) + 1, values.shape[1]), dtype=np.int64)
+    sums[:-1] = np.cumsum(values[::-1], axis=0)[::-1]
+    found: list[list[int]] = sums.tolist()
+    return found
+
+
+def _largest(limits: Pattern, above: Pattern) -> Pattern:
+    """The largest counts within the limits that are not above `above`, in lexicographic order."""
+    counts, bound = [], above
+    for index, limit in enumerate(limits):
+        counts.append(min(limit, bound[index]) if bound else limit)
+        if bound and counts[index] < bound[index]:
+            bound = ()
+    return tuple(counts)

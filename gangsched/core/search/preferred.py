@@ -1,0 +1,109 @@
+"""Preferred levels: where a group is tried first, all of it, before what it requires is all that counts (L5).
+
+A stated level is climbed: the finest level from it up at which one domain holds all members; where none does, the
+fewest domains of the stated level. Gangs with accelerators that state none prefer the finest known level. No level is
+preferred for members that say themselves that they would rather be apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from gangsched.core.reserve import Ledger, Scope
+from gangsched.core.search.demand import MAX_SHAPES, Demand
+from gangsched.core.search.domains import Domains, required, required_keys
+from gangsched.core.topology import climb, level
+from gangsched.model.gang import Gang, Group
+from gangsched.model.gpu_policy import PRODUCT_LABEL
+from gangsched.model.objects import Shape
+
+PREFERENCE_WORK = 2_800
+"""Units beyond which only the best domain of each level is tried for a preference: a tenth of a plan."""
+
+
+def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
+    """Where to try the pending members of `gangs`, best first and one after the other, until one attempt counts."""
+    begun = ledger.work.used
+    present = Demand.of(group, gangs, ledger)
+    present = replace(present, needs=tuple(len(gang.pending) for gang in gangs))
+    for domains in _levels(group, present):
+        enough, _ = domains.judge(present)
+        for number, n in enumerate(domains.order(np.flatnonzero(enough), present)):
+            if number and ledger.work.used - begun > PREFERENCE_WORK:
+                break
+            yield replace(domains.scope(n), whole=True)
+            if len(present.items) == 1 and present.is_exact:
+                break  # sums are exact then: what did not do is more than room
+    if (union := _fewest(group, present)) is not None:
+        yield union
+    yield from required(group, gangs, ledger)
+
+
+def _stated(group: Group) -> str:
+    """The level that the first gang with a preference states; "" without any."""
+    return next((gang.constraints.preferred for gang in group.gangs if gang.constraints.preferred), "")
+
+
+def _levels(group: Group, present: Demand) -> Iterator[Domains]:
+    """Levels that are preferred, the closest first, what is required among each of them."""
+    ledger, stated = present.ledger, _stated(group)
+    shapes = {item.shape for item in present.items}
+    if len(shapes) > MAX_SHAPES or (not stated and _on_one_node(present)):
+        return
+    table, (topology, must) = ledger.table, required_keys(group)
+    product = (PRODUCT_LABEL,) if table.label_column(PRODUCT_LABEL).values else ()
+    if stated:
+        known = climb(stated, ledger.policy.topology_keys, table)
+        product = product if any(map(ledger.accelerated, shapes)) else ()
+        sets = [(key, *more) for key in known for more in dict.fromkeys((product, ()))]
+    else:
+        wanted = () if any(map(_prefers_spreading, shapes)) else ledger.policy.topology_keys
+        known = tuple(key for key in wanted if table.label_column(key).values)
+        sets = [*((key, *product) for key in known), product, *((key,) for key in known)]
+    outer = level(topology, table) if topology else None
+    for keys in dict.fromkeys((*must, *(key for key in keys if key not in must)) for keys in sets):
+        if keys != must:
+            inner = level(keys, table)
+            is_kept = stated and PRODUCT_LABEL not in keys
+            if stated and not is_kept:
+                yield Domains(inner, level([key for key in keys if key != PRODUCT_LABEL], table))
+            else:
+                yield Domains(inner, inner if is_kept else outer)
+
+
+def _fewest(group: Group, present: Demand) -> Scope | None:
+    """The fewest domains of the stated level that sums allow, the largest first and the last as tight as possible."""
+    stated, ledger = _stated(group), present.ledger
+    if not stated or not ledger.table.label_column(stated).values or not present.items:
+        return None
+    _, must = required_keys(group)
+    inner = level((*must, stated), ledger.table)
+    _, holds = present.judge(inner)
+    needed, order = sum(present.needs), np.argsort(-holds, kind="stable")
+    sums = np.cumsum(holds[order])
+    number = int(np.searchsorted(sums, needed))
+    if number == len(order) or must:  # several domains of a level inside what is required: the round decides
+        return None
+    chosen = order[:number].tolist()
+    rest = needed - (int(sums[number - 1]) if number else 0)
+    tight = [n for n in order[number:].tolist() if holds[n] >= rest]
+    chosen.append(tight[-1])
+    mask = np.isin(inner.codes, chosen)
+    return Scope(mask, mask, f"node(s) are outside the preferred domains of {stated}", whole=True, name=f"few {stated}")
+
+
+def _on_one_node(present: Demand) -> bool:
+    """Whether no preference matters: nothing asks for an accelerator, or one node takes all that does."""
+    accelerated = [i for i, item in enumerate(present.items) if present.ledger.accelerated(item.shape)]
+    shapes = {present.items[i].shape for i in accelerated}
+    if len(shapes) != 1:
+        return not shapes
+    return int(present.room[accelerated[0]].max(initial=0)) >= sum(len(present.items[i].pods) for i in accelerated)
+
+
+def _prefers_spreading(shape: Shape) -> bool:
+    """Whether pods of `shape` prefer nodes away from some others."""
+    return bool(shape.constraints.soft_spread or any(each.weight < 0 for each in shape.constraints.preferred))

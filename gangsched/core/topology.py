@@ -1,0 +1,115 @@
+"""Topology: levels, the domains that they cut the nodes into, and which level is finer than which (L1-L3).
+
+A level is a set of node labels: a domain is a combination of their values. A node that lacks one of the labels is in no
+domain of the level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, cmp_to_key
+
+import numpy as np
+
+from gangsched.model.snapshot import LABEL_COLUMNS_LIMIT, Bools, Codes, Ints, LabelColumn, NodeTable
+
+
+@dataclass(frozen=True, eq=False)
+class TopologyLevel:
+    """The domains of `keys`: `codes[n]` is the domain of node `n`, -1 without one."""
+
+    keys: tuple[str, ...]
+    codes: Codes
+    size: int
+    columns: tuple[LabelColumn, ...]
+
+    @cached_property
+    def _sorted(self) -> tuple[Ints, Ints]:
+        """Nodes by domain, and where each domain begins."""
+        order = np.argsort(self.codes, kind="stable")
+        return order, np.searchsorted(self.codes[order], np.arange(self.size + 1))
+
+    def nodes(self, domain: int) -> Ints:
+        """The nodes of a domain, by index in rising order."""
+        order, starts = self._sorted
+        found: Ints = order[starts[domain] : starts[domain + 1]]
+        return found
+
+    def mask(self, domain: int) -> Bools:
+        """`mask[n]`: node `n` is in the domain."""
+        return np.asarray(self.codes == domain)
+
+    def sums(self, values: Ints) -> Ints:
+        """`sums[domain]` of `values[n]`, exact below 2**53."""
+        inside = self.codes >= 0
+        if not inside.all():
+            return np.bincount(self.codes[inside], weights=values[inside], minlength=self.size).astype(np.int64)
+        return np.bincount(self.codes, weights=values, minlength=self.size).astype(np.int64)
+
+    def name(self, domain: int) -> str:
+        """`zone=a, rack=r1`."""
+        node = int(self.nodes(domain)[0])
+        values = (column.values[column.codes[node]] for column in self.columns)
+        return ", ".join(f"{key}={value}" for key, value in zip(self.keys, values, strict=True))
+
+    def common(self, nodes: Ints) -> int | None:
+        """The domain where most of these nodes are, of equals the first by name; None if none is in any."""
+        there = self.codes[nodes]
+        counts = np.bincount(there[there >= 0], minlength=self.size)
+        if not counts.any():
+            return None
+        return min(np.flatnonzero(counts == counts.max()).tolist(), key=self.name)
+
+
+def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
+    """The level of these node labels, remembered with the table."""
+    wanted = tuple(dict.fromkeys(keys))
+    known = table.levels.get(wanted)
+    if isinstance(known, TopologyLevel):
+        return known
+    codes = np.zeros(len(table), dtype=np.int64)
+    lacking = np.zeros(len(table), dtype=np.bool_)
+    columns = tuple(table.label_column(key) for key in wanted)
+    for column in columns:
+        codes = codes * (len(column.values) + 1) + column.codes
+        lacking |= column.codes < 0
+    _, dense = np.unique(codes[~lacking], return_inverse=True)
+    domains = np.full(len(table), -1, dtype=np.int32)
+    domains[~lacking] = dense.reshape(-1)
+    if len(table.levels) >= LABEL_COLUMNS_LIMIT:
+        table.levels.clear()  # keys may be any text of a user
+    made = TopologyLevel(wanted, domains, int(domains.max(initial=-1)) + 1, columns)
+    table.levels[wanted] = made
+    return made
+
+
+def is_finer(one: str, other: str, table: NodeTable) -> bool:
+    """Whether no domain of `one` has nodes of two domains of `other`, and some domain of `other` has two of `one`."""
+    fine, coarse = table.label_column(one), table.label_column(other)
+    both = (fine.codes >= 0) & (coarse.codes >= 0)
+    pairs = np.unique(fine.codes[both].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[both]).size
+    return bool(pairs == np.unique(fine.codes[both]).size and pairs > np.unique(coarse.codes[both]).size)
+
+
+def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
+    """The labels that any node has, finer levels first; where they cross, or are equal, in the given order (L2)."""
+    held = [key for key in dict.fromkeys(keys) if table.label_column(key).values]
+
+    def compare(one: str, other: str) -> int:
+        if is_finer(one, other, table):
+            return -1
+        return 1 if is_finer(other, one, table) else held.index(one) - held.index(other)
+
+    return tuple(sorted(held, key=cmp_to_key(compare)))
+
+
+def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
+    """A label that nodes have and the known ones that are coarser, the finest first; none if no node has it."""
+    memo = ("climb", key, *known)
+    found: tuple[str, ...] | None = table.levels.get(memo)
+    if found is None:
+        ordered = by_refinement((key, *known), table)
+        coarser = (each for each in ordered if each == key or is_finer(key, each, table))
+        found = table.levels[memo] = tuple(coarser) if key in ordered else ()
+    return found

@@ -1,0 +1,124 @@
+"""Required topology: every domain is judged, and a gang that fits in one of them starts there (L9, L14)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from gangsched.core.cycle import plan
+from gangsched.model.gang import Gang, Group
+from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.objects import Node
+from gangsched.model.plan import Plan, Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import Snapshot
+from tests import builders
+from tests.running_cluster import RunningCluster, nominated, victims
+
+SEED = 33
+RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
+
+
+def rack(name: str, sizes: Sequence[int], zone: str = "z") -> list[Node]:
+    """One node of each of these numbers of GPUs."""
+    labels = {RACK: name, ZONE: zone}
+    return [builders.node(f"{name}-{n}", gpus, labels=labels) for n, gpus in enumerate(sizes)]
+
+
+def gang(*counts: tuple[int, int], topology: tuple[str, ...] = (RACK,), name: str = "ns/g") -> Gang:
+    """A gang of so many pods of so many GPUs each, all of them needed."""
+    members = [pod for count, gpus in counts for pod in builders.pods(f"p{gpus}", builders.shape(gpus), count)]
+    return replace(builders.gang(name, members), constraints=PlacementConstraints(topology=topology))
+
+
+def decided(snapshot: Snapshot, group: Group, *, most_plans: int) -> tuple[Verdict, int]:
+    """The verdict on the group and the number of plans until then."""
+    unfinished = None
+    for number in range(1, most_plans + 1):
+        planned: Plan = plan(snapshot, [group], now_s=0.0, unfinished=unfinished)
+        if planned.verdicts:
+            return planned.verdicts[0], number
+        unfinished = planned.unfinished
+        assert unfinished is not None
+    raise AssertionError(f"no verdict in {most_plans} plans")
+
+
+def racks_of(verdict: Verdict) -> set[str]:
+    """The racks that are used."""
+    return {placement.node.rpartition("-")[0] for placement in verdict.binds}
+
+
+@pytest.mark.parametrize("racks", [1, 2, 4, 10, 100, 500])
+def test_the_one_rack_that_fits_is_found_among_many(racks: int) -> None:
+    """Two pods of 8 GPUs and one of 1 fit into no rack of two nodes, only into the one of three."""
+    nodes = [each for n in range(racks) for each in rack(f"r{n:03}", (8, 8))] + rack("x", (8, 8, 8))
+    verdict, plans = decided(builders.snapshot(nodes), builders.group(gang((2, 8), (1, 1))), most_plans=1)
+    assert (racks_of(verdict), len(verdict.binds), plans) == ({"x"}, 3, 1)
+
+
+def test_preemption_clears_the_one_rack_that_can_be_cleared() -> None:
+    """Racks of 6, 5 and 5 GPUs have the sums, but only the one of 8, 8 and 2 takes pods of 4, 4, 3, 3 and 2."""
+    nodes = [each for n in range(6) for each in rack(f"r{n}", (6, 5, 5))] + rack("x", (8, 8, 2))
+    cluster = RunningCluster(nodes)
+    for each in nodes:
+        cluster.run(f"low-{each.name}", each.name, gpus=dict(each.allocatable)["nvidia.com/gpu"])
+    urgent = builders.group(gang((2, 4), (2, 3), (1, 2)), priority=9)
+    urgent = replace(urgent, gangs=tuple(_with_priority(each, 9) for each in urgent.gangs))
+    verdict = cluster.verdicts(urgent)["ns/g"]
+    assert {name.removeprefix("low-").rpartition("-")[0] for name in victims(verdict)} == {"x"}
+    assert {node.rpartition("-")[0] for node in nominated(verdict).values()} == {"x"}
+
+
+def _with_priority(each: Gang, priority: int) -> Gang:
+    pods = [builders.pod(pod.name, of=pod.shape, priority=priority) for pod in each.pending]
+    return replace(builders.gang(each.id, pods), constraints=each.constraints)
+
+
+def test_domains_of_several_levels_at_once() -> None:
+    """A rack of the same name in another zone is another rack."""
+    nodes = [*rack("r", (8,), "a"), *(replace_name(each, f"b-{each.name}") for each in rack("r", (8,), "b"))]
+    both = gang((2, 8), topology=(ZONE, RACK))
+    verdict, _ = decided(builders.snapshot(nodes), builders.group(both), most_plans=1)
+    assert verdict.reason is Reason.UNSCHEDULABLE
+    third = replace_name(rack("r", (8,), "b")[0], "b-r-1")
+    verdict, _ = decided(builders.snapshot([*nodes, third]), builders.group(both), most_plans=1)
+    assert sorted(placement.node for placement in verdict.binds) == ["b-r-0", "b-r-1"]
+
+
+def replace_name(node: Node, name: str) -> Node:
+    """The node under another name."""
+    return Node(name=name, labels=node.labels, allocatable=node.allocatable)
+
+
+def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
+    """M1: the domain that holds most, and how many were refuted by sums and how many by a search."""
+    nodes = [each for n in range(3) for each in rack(f"r{n}", (4,))]
+    nodes += rack("half", (8, 8)) + rack("torn", (6, 6, 6))
+    verdict, _ = decided(builders.snapshot(nodes), builders.group(gang((2, 8), (1, 2))), most_plans=1)
+    assert verdict.told.message.startswith(f"gang ns/g needs room for 3 more pods in one domain of {RACK}")
+    assert f"no domain has room: the best, {RACK}=half, lacks 1 of 3" in verdict.told.now
+    assert "of 5 domains 5 have too few free in sum" in verdict.told.now
+    torn = builders.snapshot(rack("torn", (6, 6)))
+    verdict, _ = decided(torn, builders.group(gang((1, 5), (1, 4), (1, 3))), most_plans=1)
+    assert "of 1 domain 1 is too fragmented" in verdict.told.now
+
+
+def fragmented(rng: random.Random, racks: int, nodes: int) -> list[Node]:
+    """Racks that all differ, with so many nodes each."""
+    return [each for n in range(racks) for each in rack(f"r{n:03}", [rng.randint(1, 8) for _ in range(nodes)])]
+
+
+@pytest.mark.parametrize(("racks", "nodes", "most_plans"), [(500, 10, 5), (250, 18, 12)])
+def test_different_fragmented_racks_are_decided_within_few_plans(racks: int, nodes: int, most_plans: int) -> None:
+    """Three shapes, hundreds of racks: decided within a bound of plans, and the next gang of the kind at once."""
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)
+    snapshot = builders.snapshot(fragmented(rng, racks, nodes))
+    for number in range(3):
+        counts = [(rng.randint(1, nodes // 2), gpus) for gpus in rng.sample((3, 4, 5, 6, 7), 3)]
+        first, _ = decided(snapshot, builders.group(gang(*counts, name=f"ns/g{number}")), most_plans=most_plans)
+        second, plans = decided(snapshot, builders.group(gang(*counts, name=f"ns/h{number}")), most_plans=1)
+        assert (second.reason, plans) == (first.reason, 1)
