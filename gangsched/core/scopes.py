@@ -1,7 +1,7 @@
 """Which nodes are closed to a group, and how many of its pods the others take.
 
-Invariant: it reads and never reserves. What closes a node is either a reason of the group (a kubelet that rejected a member
-lately, GPUs that are shared, room that is held back or reserved for others) or the scope that the group is tried in.
+Invariant: it reads and never reserves. A node is closed for a reason of the group (a kubelet that rejected a member,
+GPUs that are shared, room that is held back or reserved for others), or because it is outside the scope that is tried.
 """
 
 from __future__ import annotations

@@ -106,7 +106,6 @@ def test_a_native_gang_that_asks_for_what_is_not_honoured_waits(plane: ControlPl
     urgent = {"metadata": {"name": "urgent"}, "value": 1000}
     api.post("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
     asked: dict[str, tuple[str, Object]] = {
-        "rack": ("schedulingConstraints", {"schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}}),
         "claim": ("resourceClaims", {"resourceClaims": [{"name": "nic", "resourceClaimName": "nic"}]}),
         "first": ("priority", {"priorityClassName": "urgent"}),
     }
@@ -134,6 +133,26 @@ def test_a_native_gang_that_asks_for_what_is_not_honoured_waits(plane: ControlPl
             for reason, message in ((said["reason"], said["message"]), *map(refusal, waiting)):
                 assert (reason, f"spec.{field} " in message) == ("Unsupported", True), (name, reason, message)
         assert set(nodes_of(pods.objects())) == {"plain-0", "plain-1"}
+
+
+def test_a_native_gang_starts_in_one_domain(plane: ControlPlane, api: Api) -> None:
+    """Its scheduling constraints hold: racks that take half of it do not start it, one that takes all does."""
+    for rack in "ab":
+        make.create_all(api, [make.node(f"{rack}0", gpus=8, labels={"example.com/rack": rack})])
+    group, *members = native_gang("racked", members=3, gpus=8, policy={"gang": {"minCount": 2}})
+    group["spec"]["schedulingConstraints"] = {"topology": [{"key": "example.com/rack"}]}
+    with Daemon(plane), Following(api, PODS) as pods, Following(api, NATIVE) as groups:
+        make.create_all(api, [group, *members])
+        said = groups.wait_for(lambda items: condition(items, "racked", "False"), within_s=WITHIN_S, what="a reason")
+        assert "room for 2 more pods in one domain of example.com/rack" in said["message"]
+        assert not nodes_of(pods.objects(), "racked-")
+        make.create_all(api, [make.node("b1", gpus=8, labels={"example.com/rack": "b"})])
+        found = pods.wait_for(
+            lambda items: nodes if len(nodes := nodes_of(items, "racked-")) == 2 else None,
+            within_s=WITHIN_S,
+            what="the gang in the rack that takes it",
+        )
+        assert set(found.values()) == {"b0", "b1"}
 
 
 def test_basic_policy_schedules_every_member_alone(plane: ControlPlane, api: Api) -> None:

@@ -15,7 +15,7 @@ from gangsched.core.permit import missing
 from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger, Scope
 from gangsched.core.scopes import usable
-from gangsched.core.search.packing import Piece, PackingProblem
+from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.region import problem
 from gangsched.core.topology import TopologyLevel
 from gangsched.model.gang import Gang, Group

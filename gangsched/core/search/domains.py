@@ -1,8 +1,8 @@
 """Domains: in which part of the cluster a group is tried, and in which order (L4, L5, L9, L10).
 
-Invariant: what a gang requires holds for every scope that its group is tried in: one domain of each required level, and one
-GPU product where that is required. Every domain is judged, by sums and then by an exact packing; none is skipped for
-lack of tries. What is only preferred is tried first and given up as soon as it would leave a member out.
+Invariant: what a gang requires holds for every scope that its group is tried in: one domain of each required level, and
+one GPU product where that is required. Every domain is judged, by sums and then by an exact packing; none is skipped
+for lack of tries. What is only preferred is tried first and given up as soon as it would leave a member out.
 """
 
 from __future__ import annotations

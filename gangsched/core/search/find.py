@@ -1,6 +1,6 @@
 """Search: find nodes for a Strict group of several shapes where the usual order of placing found none (semantics R2).
 
-Invariant: what is found is reserved and is enough for every gang; what is not found leaves the ledger exactly as it was.
+Invariant: what is found is reserved and is enough for every gang; what is not found leaves the ledger as it was.
 Arithmetic ends hopeless cases; then a few other orders are tried, and then an exact search. The work is bounded by
 count, never by clock. Inside a required domain the exact search goes on in the next plan until it has found places or
 refuted all of them; elsewhere it looks at `STEPS` choices, for groups that need at most `PODS` members.

@@ -1,8 +1,8 @@
 """Packing: an exact search for places, over nodes and over domains inside a region (L6, L13, L14, L21).
 
-Invariant: it depends on numbers only, not on names, so that what is refuted once is refuted wherever the numbers are the
-same. It ends with places, or after every choice was refuted by sums or by an exhausted search; where it is interrupted
-for lack of work it goes on later from the same choice.
+Invariant: it depends on numbers only, not on names, so that what is refuted once is refuted wherever the numbers are
+the same. It ends with places, or after every choice was refuted by sums or by an exhausted search; where it is
+interrupted for lack of work it goes on later from the same choice.
 
 What is placed are *kinds*: identical pods of a gang, or identical slices. A slice opens in one block of nodes, and what
 it consists of, pods or smaller slices, must then be placed inside that block. The search walks over blocks and their

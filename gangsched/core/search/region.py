@@ -1,7 +1,7 @@
 """Regions: the nodes of a domain, and the blocks inside it, as steps of a packing.
 
-Invariant: equal rooms give equal steps, whatever the nodes are called. Nodes that are short of nothing that is asked are
-alike, so resources of which every node has enough for all pods are left out.
+Invariant: equal rooms give equal steps, whatever the nodes are called. Resources of which every node has enough for all
+pods are left out, so that nodes which differ in them alone are equal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from gangsched.core.search.packing import Amounts, Piece, PackingProblem, Pattern, Step
+from gangsched.core.search.packing import Amounts, PackingProblem, Pattern, Piece, Step
 from gangsched.model.snapshot import Ints
 
 FEW_NODES = 48
