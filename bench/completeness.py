@@ -12,11 +12,12 @@ import json
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Group
+from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node, Pod, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
@@ -74,13 +75,40 @@ def exhaustive(case: Case) -> bool:
     return fits(0, tuple(sorted(case.free)), spare)
 
 
+def in_domains(case: Case, rng: random.Random, labels: Sequence[str]) -> Case:
+    """The case with random values of these labels on its nodes, some missing, and a group that requires all of them."""
+    values = [{key: str(rng.randint(0, 2)) for key in labels if rng.random() < 0.9} for _ in case.nodes]
+    nodes = tuple(
+        Node(name=node.name, uid=node.uid, labels={**node.labels, **own}, allocatable=node.allocatable)
+        for node, own in zip(case.nodes, values, strict=True)
+    )
+    required = PlacementConstraints(topology=tuple(sorted(labels)))
+    gangs = [replace(gang, constraints=required) for gang in case.group.gangs]
+    return replace(case, nodes=nodes, group=replace(case.group, gangs=tuple(gangs)))
+
+
+def exhaustive_in_domains(case: Case) -> bool:
+    """Whether any one domain of the labels that the group requires holds it."""
+    labels = case.group.gangs[0].constraints.topology
+    domains: dict[tuple[str, ...], list[Amounts]] = {}
+    for node, free in zip(case.nodes, case.free, strict=True):
+        if all(key in node.labels for key in labels):
+            domains.setdefault(tuple(node.labels[key] for key in labels), []).append(free)
+    return any(exhaustive(replace(case, free=tuple(inside))) for inside in domains.values())
+
+
 def sound(case: Case, verdict: Verdict) -> bool:
-    """Whether the binds keep to the room of every node and to the minimum of every gang."""
+    """Whether the binds keep to the room of every node, to one domain and to the minimum of every gang."""
     left = {node.name: dict(node.allocatable) for node in case.nodes}
     for placement in verdict.binds:
         for name, amount in placement.pod.shape.requests:
             left[placement.node][name] = left[placement.node].get(name, 0) - amount
     placed = {placement.pod.uid for placement in verdict.binds}
+    labels = case.group.gangs[0].constraints.topology
+    by_name = {node.name: node for node in case.nodes}
+    used = {tuple(by_name[each.node].labels.get(key) for key in labels) for each in verdict.binds}
+    if labels and (len(used) != 1 or None in next(iter(used))):
+        return False
     enough = all(sum(pod.uid in placed for pod in gang.pending) >= gang.min_member for gang in case.group.gangs)
     return enough and all(amount >= 0 for amounts in left.values() for amount in amounts.values())
 

@@ -5,7 +5,7 @@ Invariant: sums refute and never promise; what they refute, no packing finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,7 +92,7 @@ class Demand:
     def problem(self, nodes: Ints | None = None, scope: Scope | None = None) -> PackingProblem:
         """The problem of placing the minimum on some nodes, as far as the scope allows."""
         work, room = self.ledger.work, self.room
-        where = np.flatnonzero(room.any(axis=0)) if nodes is None else nodes
+        where = np.flatnonzero(self._anywhere) if nodes is None else nodes
         size = where.size * (12 + len(self.items) + len(self._names)) // 8
         work.charge(150 + size + len(self.items) * len(self.ledger.table) // 200)
         room = room[:, where]
@@ -127,24 +127,39 @@ class Demand:
             total += most
         holds = np.minimum(holds, total + sum(self.needs) - sum(needs))
         if len(kept) > 1:
-            for row, asked in self._rows(kept):
-                have = level.sums(row)
-                cheapest = self._cheapest(asked, needs, kept)
+            for row, asked in self._rows:
+                self.ledger.work.charge(2 + len(self.ledger.table) // 200)
+                have, cheapest = level.sums(row), self._cheapest(asked, needs, kept)
                 enough &= have >= cheapest[-1:].sum()
                 holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + sum(self.needs) - sum(needs))
         return enough, holds
 
-    def _rows(self, kept: Sequence[int]) -> Iterator[tuple[Ints, dict[int, int]]]:
-        """Rows that what fits cannot exceed: ⌊free/a⌋ by node, and ⌊ask/a⌋ of each item that asks at least that."""
+    @cached_property
+    def _rows(self) -> list[tuple[Ints, dict[int, int]]]:
+        """Rows that what fits cannot exceed: ⌊free/a⌋ by node, and ⌊ask/a⌋ of each item that asks at least that.
+
+        Rows that refute nothing are left out: where one item alone asks so much, its room says more; where every node
+        has enough for all, no sum is too small.
+        """
+        found: list[tuple[Ints, dict[int, int]]] = []
         for r in range(len(self._names)):
-            amounts = {self._asks[i][r] for i in kept}
+            amounts = [asks[r] for asks in self._asks]
+            most = sum(min(len(i.pods), self.needs[i.gang]) * a for i, a in zip(self.items, amounts, strict=True))
+            if not (self._free[r][self._anywhere] < most).any():
+                continue
             for a in sorted({1, *amounts} - {0}):
-                asked = {i: self._asks[i][r] // a for i in kept if self._asks[i][r] >= a}
-                if len(asked) == 1 and a > 1:
-                    continue  # the room of that item says more
+                asked = {i: amount // a for i, amount in enumerate(amounts) if amount >= a}
+                if len(asked) == 1:
+                    continue
                 self.ledger.work.charge(8 + len(self.ledger.table) // 50)
                 nodes = np.logical_or.reduce([self.room[i] > 0 for i in asked])
-                yield np.where(nodes, self._free[r] // a, 0), asked
+                found.append((np.where(nodes, self._free[r] // a, 0), asked))
+        return found
+
+    @cached_property
+    def _anywhere(self) -> Bools:
+        found: Bools = np.any(self.room, axis=0)
+        return found
 
     def _cheapest(self, asked: dict[int, int], needs: Sequence[int], kept: Sequence[int]) -> Ints:
         """The least that 1, 2, … of the needed pods take of a row, each gang with those that take least."""

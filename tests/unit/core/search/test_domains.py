@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from bench.completeness import cases, exhaustive_in_domains, in_domains, sound
 from gangsched.core.cycle import plan
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PlacementConstraints
@@ -122,3 +124,18 @@ def test_different_fragmented_racks_are_decided_within_few_plans(racks: int, nod
         first, _ = decided(snapshot, builders.group(gang(*counts, name=f"ns/g{number}")), most_plans=most_plans)
         second, plans = decided(snapshot, builders.group(gang(*counts, name=f"ns/h{number}")), most_plans=1)
         assert (second.reason, plans) == (first.reason, 1)
+
+
+@pytest.mark.parametrize("labels", [(RACK,), (ZONE, RACK)])
+def test_everything_that_fits_into_one_domain_is_found(labels: tuple[str, ...]) -> None:
+    """Whenever the exhaustive solver places a small gang in a domain of every level, so does plan; and never else."""
+    print(f"seed {SEED}")
+    rng, feasible = random.Random(SEED), 0
+    for drawn in itertools.islice(cases(rng), 300):
+        case = in_domains(drawn, rng, labels)
+        verdict, _ = decided(builders.snapshot(case.nodes), case.group, most_plans=5)
+        is_possible = exhaustive_in_domains(case)
+        feasible += is_possible
+        assert (verdict.reason is Reason.SCHEDULED) == is_possible, case
+        assert not is_possible or sound(case, verdict), case
+    assert feasible > 30
