@@ -178,7 +178,11 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
     storage = ledger.occupancy.storage
     for index, gang in enumerate(gangs):
         pods: dict[tuple[Shape, bool], list[Pod]] = {}
+        last, own = None, list[Pod]()
         for pod in gang.pending:
-            pods.setdefault((pod.shape, bool(pod.claims) and storage.pinned(pod)), []).append(pod)
+            if pod.shape is not last or pod.claims:  # of a thousand alike, one is looked up
+                own = pods.setdefault((pod.shape, bool(pod.claims) and storage.pinned(pod)), [])
+                last = None if pod.claims else pod.shape
+            own.append(pod)
         items += [Item(index, shape, tuple(members), pinned) for (shape, pinned), members in pods.items()]
     return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))

@@ -26,6 +26,9 @@ PREFERENCE_WORK = 2_800
 
 def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
     """Where to try the pending members of `gangs`, best first and one after the other, until one attempt counts."""
+    if not _may_prefer(group, ledger):
+        yield from required(group, gangs, ledger)
+        return
     begun = ledger.work.used
     present = Demand.of(group, gangs, ledger)
     present = replace(present, needs=tuple(len(gang.pending) for gang in gangs))
@@ -45,6 +48,11 @@ def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scop
 def _stated(group: Group) -> str:
     """The level that the first gang with a preference states; "" without any."""
     return next((gang.constraints.preferred for gang in group.gangs if gang.constraints.preferred), "")
+
+
+def _may_prefer(group: Group, ledger: Ledger) -> bool:
+    labels = (*ledger.policy.topology_keys, PRODUCT_LABEL)
+    return bool(_stated(group)) or any(ledger.table.label_column(key).values for key in labels)
 
 
 def _levels(group: Group, present: Demand) -> Iterator[Domains]:
