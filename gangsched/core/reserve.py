@@ -24,6 +24,7 @@ from gangsched.core.filter.pod_counts import PodCounts
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.progress import Progress
+from gangsched.core.scope import Scope
 from gangsched.core.work import Work
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy
@@ -45,29 +46,6 @@ class _Room:
 
     per_node: Ints
     seen: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scope:
-    """The nodes one attempt keeps to, None for all: for pods with accelerators, and for the `others`.
-
-    `text` is said of the nodes outside. With `whole`, an attempt counts only if no member is left out; in the `last`
-    one, whatever comes of it counts (`core.search`). `name` is the same in the next plan. A `refuted` scope is known to
-    be too small; `note` says what it and the others lack.
-    """
-
-    accelerated: Bools | None = None
-    others: Bools | None = None
-    text: str = ""
-    whole: bool = False
-    last: bool = False
-    name: str = ""
-    note: str = ""
-    refuted: bool = False
-
-    def of(self, *, accelerated: bool) -> Bools | None:
-        """The nodes for pods with accelerators, or for others."""
-        return self.accelerated if accelerated else self.others
 
 
 class RoomKept(Protocol):

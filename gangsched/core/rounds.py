@@ -17,8 +17,9 @@ from gangsched.core.filter import narrow, pre_filter, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
+from gangsched.core.scope import EVERYWHERE
 from gangsched.core.scopes import usable
-from gangsched.core.search.domains import EVERYWHERE, pinned
+from gangsched.core.search.domains import pinned
 from gangsched.core.search.find import Found, find
 from gangsched.core.search.preferred import scopes
 from gangsched.core.work import OutOfWork

@@ -15,7 +15,8 @@ import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.core.preemption.preemptor import Preemptor
-from gangsched.core.reserve import Ledger, Scope
+from gangsched.core.reserve import Ledger
+from gangsched.core.scope import Scope
 from gangsched.core.scopes import closed
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints

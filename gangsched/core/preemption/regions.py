@@ -15,7 +15,8 @@ from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.selection import Choice, Region, choice
 from gangsched.core.preemption.units import Units
-from gangsched.core.reserve import Ledger, Scope
+from gangsched.core.reserve import Ledger
+from gangsched.core.scope import Scope
 from gangsched.core.search.domains import regions
 from gangsched.model.snapshot import Bools
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gangsched.core.preemption.needed_sums import NeededSums, Tally
 from gangsched.core.preemption.units import Units
-from gangsched.core.reserve import Scope
+from gangsched.core.scope import Scope
 from gangsched.model.preemption import Harm
 from gangsched.model.snapshot import Bools, Ints
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from gangsched.core.permit import missing
 from gangsched.core.queue_sort import size_key
-from gangsched.core.reserve import Ledger, Scope
+from gangsched.core.reserve import Ledger
+from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.region import problem

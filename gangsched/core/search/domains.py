@@ -14,15 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from gangsched.core.preferences import node_penalty
-from gangsched.core.reserve import Ledger, Scope
+from gangsched.core.reserve import Ledger
+from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import packed
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
 from gangsched.model.snapshot import Bools, Ints, NodeTable
-
-EVERYWHERE = Scope(last=True)
 
 
 @dataclass(frozen=True, eq=False)

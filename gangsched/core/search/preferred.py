@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gangsched.core.reserve import Ledger, Scope
+from gangsched.core.reserve import Ledger
+from gangsched.core.scope import Scope
 from gangsched.core.search.demand import MAX_SHAPES, Demand
 from gangsched.core.search.domains import Domains, required, required_keys
 from gangsched.core.topology import climb, level
