@@ -217,7 +217,7 @@ class NotHelpful:
     setting, and age alone helps no earlier than at `until_s`; of OTHER_SCHEDULERS `amount` of `name` is in use; of
     BACK_OFF and DELAYED `seconds` are left, of DELAYED until the epoch second `amount`, for the delay `name` (V28); of
     TOO_MANY `pods` would have to go, and `needed` are allowed. Of LATER, `resume` and `tested` let the next plan go on
-    from there.
+    from there, after the regions that rounds have `passed`.
 
     `wanted` are the nodes that the members may use, if the group could start were nothing else on them: groups of a
     priority below `right` are held back there (V27).
@@ -234,6 +234,7 @@ class NotHelpful:
     name: str = ""
     resume: tuple[str, ...] = ()
     tested: int = 0
+    passed: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
     right: int = 0
 

@@ -8,7 +8,7 @@ Sums still say no, which saves rounds. When the rounds of a plan are used up, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,15 +40,24 @@ class Probe:
 
     def choose(self) -> Choice | NotHelpful | None:
         """The units to take, or None if none are found; Obstacle.LATER when the rounds are used up on the way down."""
+        known = self.known if self.known is not None and self.known.why is Obstacle.LATER else None
+        passed = list(known.passed) if known is not None else []
         for region in self.regions.tried(self.level):
+            name = f"{self.level} {self.breaking} {region.name}"
+            if name in passed:
+                continue
             ordered = region.ordered(self.level, by_node=False, breaking=self.breaking).tolist()
             taken, tested = self._resumed(ordered)
             if not taken:
                 length = self._length(region, ordered)
+                if length is None and not self.may_go_on():
+                    return NotHelpful(why=Obstacle.LATER, passed=tuple(passed))
                 if length is None:
+                    passed.append(name)
                     continue
                 taken = list(ordered[:length])
-            return self._give_back(taken, tested)
+            found = self._give_back(taken, tested)
+            return replace(found, passed=tuple(passed)) if isinstance(found, NotHelpful) else found
         return None
 
     def _resumed(self, ordered: Sequence[int]) -> tuple[list[int], int]:
@@ -114,5 +123,4 @@ class Probe:
 
     def _could(self, pods: Sequence[int]) -> bool:
         """Whether sums leave room in any region once `pods` are gone."""
-        gone = self.units.columns.mask(pods)
-        return any(part.sums.enough(part.without(gone)) for part in self.regions.parts)
+        return self.regions.have_room(self.units.columns.mask(pods))

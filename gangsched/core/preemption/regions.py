@@ -22,6 +22,8 @@ from gangsched.model.snapshot import Bools
 
 SINGLE_NODES = 8
 """Nodes that are looked at one by one, the cheapest first."""
+COMPARED = 8
+"""Regions whose choices are compared; regions without any are not counted."""
 RECHECKED = 64
 """Units of a choice in one of several domains that are looked at again with all domains in mind."""
 
@@ -65,7 +67,12 @@ class Regions:
 
     def could(self, level: int) -> bool:
         """Whether any region has room when all that could go at `level` is gone, surplus and budgets aside."""
-        return any(part.could(level) for part in self.parts)
+        return bool(self.parts) and self.have_room(self.parts[0].units.could_go(level))
+
+    def have_room(self, gone: Bools) -> bool:
+        """Whether sums leave room in any region once the pods of `gone[i]` are gone."""
+        free = self.parts[0].without(gone)  # of the whole cluster, and so the same for every region
+        return any(part.sums.enough(free) for part in self.parts)
 
     def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:
         """Sets of units of priority `level` at most, the best first; `breaking` budgets.
@@ -80,20 +87,30 @@ class Regions:
 
     def tried(self, level: int) -> list[Region]:
         """The regions that could hold the members, those with the most room now first."""
-        could = [part for part in self.parts if part.could(level)]
+        if not self.parts:
+            return []
+        free = self.parts[0].without(self.parts[0].units.could_go(level))
+        could = [part for part in self.parts if part.sums.enough(free)]
         return sorted(could, key=lambda part: -part.sums.room(part.free))
 
     def _choices(self, level: int, breaking: bool) -> Iterator[Choice]:
+        with_choice = 0
         for part in self.tried(level):
+            is_one = False
             for by_node in (False, True):
                 if (found := part.cheapest(level, by_node=by_node, breaking=breaking)) is not None:
+                    is_one = True
                     yield found
                     if self._is_least(found, level):
                         return
             for node in _single_nodes(part, level):
                 single = part.within(_only(node, part.mask))
                 if (found := single.cheapest(level, breaking=breaking, outer=part)) is not None:
+                    is_one = True
                     yield found
+            with_choice += is_one
+            if with_choice == COMPARED:
+                return
 
     def _is_least(self, found: Choice, level: int) -> bool:
         """Whether no choice can be better: it has the fewest pods that may do, and those with which least is lost."""
@@ -120,8 +137,7 @@ class Regions:
         units, needed = self.parts[0].units, list(chosen.units)
         for unit in reversed(chosen.units):
             less = [each for each in needed if each != unit]
-            gone = units.columns.mask(units.pods_of(less))
-            if any(part.sums.enough(part.without(gone)) for part in self.parts):
+            if self.have_room(units.columns.mask(units.pods_of(less))):
                 needed = less
         return choice(needed, units)
 

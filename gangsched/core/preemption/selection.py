@@ -70,6 +70,7 @@ class Region:
     sums: NeededSums
     free: Ints
     requests: Ints
+    name: str = ""
 
     @cached_property
     def mask(self) -> Bools:
@@ -78,7 +79,7 @@ class Region:
 
     def within(self, scope: Scope) -> Region:
         """The part of it in a scope."""
-        return Region(self.units, self.sums.within(scope), self.free, self.requests)
+        return Region(self.units, self.sums.within(scope), self.free, self.requests, scope.name)
 
     def without(self, gone: Bools) -> Ints:
         """`free[r][n]` once the pods of `gone[i]` are gone."""
@@ -87,10 +88,6 @@ class Region:
         where = columns.node[pods]
         freed = [np.bincount(where, weights=row[pods], minlength=nodes) for row in self.requests]
         return self.free + np.array(freed, dtype=np.int64)
-
-    def could(self, level: int) -> bool:
-        """Whether there is room once everything of priority `level` or lower that could go is gone."""
-        return self.sums.enough(self.without(self.units.could_go(level)))
 
     def cheapest(
         self, level: int, *, by_node: bool = False, breaking: bool = False, outer: Region | None = None
