@@ -71,16 +71,32 @@ types: install ## Check types (mypy --strict)
 imports: install ## Check which package may import which (import-linter)
 	@$(RUN)lint-imports
 
-unit: install ## Run the tests that need no control plane, in two processes
-	@status=0; \
-	$(RUN)pytest -q -m 'not e2e and not real_node' tests/unit & first=$$!; \
-	$(RUN)pytest -q -m 'not e2e and not real_node' --ignore tests/unit tests || status=$$?; \
-	wait $$first || status=$$?; exit $$status
+# In three processes, of which one mostly has something to do while another waits. All keep compiled tests: without them
+# each takes seconds more to begin.
+STATE_TESTS := tests/properties tests/unit/state
+CORE_TESTS := tests/unit/api tests/unit/bench tests/unit/core tests/unit/kube tests/unit/model tests/unit/simulate
+unit: install ## Run the tests that need no control plane; less than a minute on two cores
+	@export PYTHONDONTWRITEBYTECODE=; status=0; \
+	$(RUN)pytest -q $(STATE_TESTS) & state=$$!; \
+	$(RUN)pytest -q $(CORE_TESTS) & core=$$!; \
+	$(RUN)pytest -q -m 'not e2e and not real_node and not histories' $(patsubst %,--ignore %,$(STATE_TESTS) $(CORE_TESTS) tests/sim) tests || \
+		status=$$?; \
+	wait $$state || status=$$?; wait $$core || status=$$?; exit $$status
 
-properties: install ## 20,000 generated cases of what must always hold, on two cores
-	@export HYPOTHESIS_PROFILE=nightly; \
+.PHONY: histories
+histories: install ## Play 200 histories of the whole daemon, and each scenario with its changes together; a minute
+	@export PYTHONDONTWRITEBYTECODE=; status=0; \
+	$(RUN)pytest -q -m histories tests/scenarios & scenarios=$$!; \
+	$(RUN)pytest -q tests/sim || status=$$?; wait $$scenarios || status=$$?; exit $$status
+
+properties: install ## 2,000 generated cases of each property, and the long forms of other tests, on two cores
+	@export HYPOTHESIS_PROFILE=nightly; status=0; \
 	$(RUN)pytest -q --hypothesis-show-statistics tests/properties -k moment & first=$$!; \
-	$(RUN)pytest -q --hypothesis-show-statistics tests/properties -k 'not moment'; wait $$first
+	$(RUN)pytest -q --hypothesis-show-statistics -m 'hypothesis or long' tests/properties tests/unit -k 'not moment' || \
+		status=$$?; wait $$first || status=$$?; exit $$status
+
+.PHONY: nightly
+nightly: properties mutants sim parity crashes faults ## What takes hours: more cases and trials than the gate has
 
 mutants: install ## Plant known bugs one by one and see that the tests find each; PART=2/5 for the second fifth
 	@$(RUN)python -m tests.mutants.run --part $(or $(PART),1/1)
@@ -135,7 +151,7 @@ real-node: install control-plane ## Play on three real nodes: install, rollouts,
 	@$(PYTHON) hack/control-plane/build.py kubelet kube-proxy
 	@REAL_NODE_LONG=$(LONG) REAL_NODE_TRIALS=$(TRIALS) $(RUN)pytest -q -s -x -m real_node -o faulthandler_timeout=0 tests/real_node
 
-test: lint types imports unit e2e real-node ## All checks and all tests; exactly what CI runs
+test: lint types imports unit histories e2e real-node ## All checks and all tests; exactly what CI runs
 
 check: test ## The same as test
 

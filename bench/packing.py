@@ -256,12 +256,15 @@ def openb(nodes: Path, pods: Path) -> Trace:
     return Trace("openb", made, tuple(arrivals))
 
 
+PHILLY_GPUS = (8,) * 231 + (2,) * 321
+"""Of each node of the assumed cluster."""
+
+
 def philly(jobs: Path) -> Trace:
     """Jobs of the Philly trace on the assumed cluster."""
-    sizes = [8] * 231 + [2] * 321
     made = tuple(
         builders.node(f"node-{n:03}", cpu_milli=8_000 * size, memory_bytes=64 * GIB * size, gpus=size)
-        for n, size in enumerate(sizes)
+        for n, size in enumerate(PHILLY_GPUS)
     )
     shapes = {
         size: builders.shape(cpu_milli=8_000 * size, memory_bytes=64 * GIB * size, gpus=size) for size in range(1, 9)

@@ -52,7 +52,7 @@ def unproven(of: Table) -> list[str]:
 
 def _tests(path: Path) -> Iterator[tuple[str, str]]:
     """(name, docstring) of every test function in a file."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield node.name, ast.get_docstring(node) or ""
 

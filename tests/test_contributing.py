@@ -19,7 +19,7 @@ def test_pre_commit_runs_the_static_checks_of_make() -> None:
     """The hooks are the checks with which `make test` begins, the same commands on the same files."""
     (repo,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     makefile = (ROOT / "Makefile").read_text()
-    found = re.search(r"^test: (.*) unit e2e\b", makefile, re.MULTILINE)
+    found = re.search(r"^test: (.*) unit histories e2e\b", makefile, re.MULTILINE)
     assert found is not None
     assert [hook["entry"] for hook in repo["hooks"]] == [f"make {target}" for target in found[1].split()]
     assert not any(hook["pass_filenames"] for hook in repo["hooks"])

@@ -114,9 +114,7 @@ def waiting(world: World) -> list[Pod]:
 def everyone_was_told(world: World) -> None:
     """Every pending pod of ours carries a reason and a sentence, a second after its wait for a PodGroup (I2)."""
     world.advance(0.6)
-    registry = world.state.registry
-    if any(map(registry.awaits_pod_group, registry.groups)):
-        world.advance(POD_GROUP_WAIT_S)
+    pod_groups_have_come(world)
     for pod in waiting(world):
         reason, message = world.condition(pod)
         assert reason, f"{pod.key} was told nothing"
@@ -124,12 +122,20 @@ def everyone_was_told(world: World) -> None:
         assert reason != "Scheduled", f"{pod.key} waits and was told that it does not"
 
 
+def pod_groups_have_come(world: World) -> None:
+    """Nothing is decided on a group that waits for a PodGroup, which is for a second at most (I2)."""
+    registry = world.state.registry
+    if any(map(registry.awaits_pod_group, registry.groups)):
+        world.advance(POD_GROUP_WAIT_S)
+
+
 def nobody_sleeps_wrongly(world: World) -> None:
     """Looking at every group again, those that back off aside, changes nothing: what could go on was woken at once.
 
-    Those for whom others are held back have their time first (V27).
+    Those that wait for a PodGroup and those for whom others are held back have their time first (I2, V27).
     """
     world.settle()
+    pod_groups_have_come(world)
     for _ in range(len(world.state.registry.groups)):
         if (until_s := world.state.preemptions.holding_back.next_deadline_s()) is not None:
             world.advance(until_s - world.now_s)

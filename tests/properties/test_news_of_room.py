@@ -8,7 +8,6 @@ goes all reservations are made with it and without it. A failure names its seed.
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -25,9 +24,11 @@ from gangsched.model.reservation import Occupant, ReservationLimits
 from gangsched.state.reserving.news import News
 from gangsched.state.rule_set import Rules
 from tests.builders import gang, gang_metadata, group, node, pod, running, shape, snapshot
+from tests.sizes import of_size
 from tests.world import EPOCH_S, World
 
-HISTORIES = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 24
+pytestmark = pytest.mark.long
+HISTORIES = of_size(8, 400)
 STEPS = 30
 CASES = 20 * HISTORIES
 NOW_S = 100_000.0

@@ -6,7 +6,7 @@ Cases are named by their seeds: `tests.preemption_oracle.case(seed)` makes one a
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import settings
+import pytest
 
 from gangsched.core.cycle import plan
 from gangsched.core.preemption.attempt import Attempt, Found
@@ -16,8 +16,11 @@ from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import NotHelpful, Preemption
 from tests.preemption_oracle import case, cases, problems
 from tests.running_cluster import WALL_S
+from tests.sizes import of_size
 
-CASES = 400 if settings().max_examples <= 100 else 30_000
+pytestmark = pytest.mark.long
+
+CASES = of_size(80, 30_000)
 """Two thirds of them are clusters in which the members do not fit as it is."""
 OPTIMAL = 0.95
 

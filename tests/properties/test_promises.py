@@ -12,6 +12,7 @@ from gangsched.model.objects import Pod
 from gangsched.model.reservation import ReservationLimits, Reserved
 from gangsched.state.rule_set import Rules
 from tests.builders import GPU, members, node, pod
+from tests.sizes import of_size
 from tests.world import EPOCH_S, World
 
 
@@ -51,12 +52,13 @@ def room_is_kept(there: World) -> None:
 
 
 @pytest.mark.parametrize("reservations", [1, 3])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(of_size(1, 8)))
 def test_nobody_starts_later_than_told_when_first(seed: int, reservations: int) -> None:
     """Exact run times: a job starts at the latest when it was told on becoming the first head, whatever passes."""
     limits = ReservationLimits(share=1.0, reservations=reservations, per_namespace=99)
     there = World(*(node(name) for name in "abcd"), rules=Rules(reservations=limits))
-    queue = jobs(random.Random(seed), 80)
+    queue = jobs(random.Random(seed), of_size(50, 80))
     told: dict[str, float] = {}
     started: dict[str, float] = {}
     ends: list[tuple[float, str]] = []

@@ -1,12 +1,11 @@
 """Promises of reservations, through the real plan() and state on a virtual clock, whatever arrives (H5 to H8).
 
-`make properties` asks 5,000 promises, every run of the tests a few hundred. A failure names the seed of its case.
+`make properties` asks 5,000 promises, every run of the tests a few dozen. A failure names the seed of its case.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count
@@ -22,9 +21,11 @@ from gangsched.simulate.figures import promise_errors_s
 from gangsched.simulate.simulator import Simulator
 from gangsched.simulate.traces import make_shape
 from gangsched.simulate.workload import GPU, Job
+from tests.sizes import of_size
 from tests.tuned import tuned
 
-PROMISES = 5_000 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 60
+pytestmark = pytest.mark.long
+PROMISES = of_size(12, 5_000)
 SIZES = ((1,), (1,), (2,), (1, 1), (4,), (4, 4), (8,), (8,), (8, 4), (8, 8), (8, 8, 8), (6, 6, 6), (8, 8, 8, 8))
 EVERY_KIND: tuple[tuple[Settings, dict[str, float]], ...] = (
     (Settings(reservations=1), {}),
@@ -96,7 +97,7 @@ def test_promises_hold_beside_jobs_that_state_nothing() -> None:
     print(f"{seed} cases, {promises} promises, none late")
 
 
-@pytest.mark.parametrize("seed", [5, 35, 95, 128])
+@pytest.mark.parametrize("seed", of_size([128], [5, 35, 95, 128]))
 def test_no_time_is_promised_that_was_found_before_an_older_group_started(seed: int) -> None:
     """A plan that made the reservation of a later head, and then started an earlier one there, promised that time."""
     dice = random.Random(seed)
@@ -178,7 +179,7 @@ class Amnesiac(Simulator):
         super()._settle()
 
 
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, of_size(2, 4)))
 def test_what_is_remembered_from_plan_to_plan_decides_nothing(seed: int) -> None:
     """Every job starts when it would if each plan counted everything anew."""
     stream = jobs(random.Random(seed), known=0.8)

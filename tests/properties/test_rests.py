@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import pytest
 
 from tests.properties.rests import played
+from tests.sizes import of_size
 
-HISTORIES = 400 if os.environ.get("HYPOTHESIS_PROFILE") == "nightly" else 16
+pytestmark = pytest.mark.long
+
+HISTORIES = of_size(6, 400)
 
 
 def test_no_history_rests_with_a_group_that_a_plan_from_scratch_would_help() -> None:

@@ -111,7 +111,7 @@ def by_rule(scenarios: list[Scenario]) -> dict[str, list[str]]:
 
 
 def _read(path: Path) -> Iterator[Scenario]:
-    for entry in yaml.safe_load(path.read_text()) or []:
+    for entry in yaml.load(path.read_text(), yaml.CSafeLoader) or []:
         where = f"{path.name}: {entry.get('scenario', '(a scenario without a name)')!r}"
         if unknown := entry.keys() - KEYS:
             raise TableError(f"{where}: unknown {', '.join(sorted(unknown))}.")

@@ -11,7 +11,9 @@ from tests.scenarios.virtual import VirtualCluster
 SCENARIOS = load()
 
 
-@pytest.mark.parametrize("one_by_one", [True, False], ids=["one-by-one", "together"])
+@pytest.mark.parametrize(
+    "one_by_one", [True, pytest.param(False, marks=pytest.mark.histories)], ids=["one-by-one", "together"]
+)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.slug for scenario in SCENARIOS])
 def test_scenario(scenario: Scenario, one_by_one: bool) -> None:
     """The table holds, whatever the order in which changes arrive."""

@@ -9,6 +9,7 @@ import pytest
 
 from bench import packing
 from tests import builders
+from tests.sizes import of_size
 from tests.unit.bench.printed import figures
 
 
@@ -21,11 +22,15 @@ def write(path: Path, *rows: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_clusters_are_filled(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+@pytest.mark.long
+def test_clusters_are_filled(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Every policy fills both clusters, never beyond their GPUs, and packing beats spreading."""
+    monkeypatch.setattr(packing, "PHILLY_GPUS", of_size(packing.PHILLY_GPUS[::12], packing.PHILLY_GPUS))
     nodes = write(
         tmp_path / "nodes.csv",
-        *({"sn": f"n{n}", "cpu_milli": 64_000, "memory_mib": 262_144, "gpu": 8} for n in range(8)),
+        *({"sn": f"n{n}", "cpu_milli": 64_000, "memory_mib": 262_144, "gpu": 8} for n in range(of_size(4, 8))),
     )
     pods = write(
         tmp_path / "pods.csv",
@@ -35,7 +40,7 @@ def test_clusters_are_filled(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         ),
     )
     jobs = write(tmp_path / "jobs.csv", *({"num_gpus": size} for size in (1, 1, 1, 2, 4, 8, 16)))
-    packing.main(["--openb", nodes, pods, "--philly", jobs, "--seeds", "2", "--json"])
+    packing.main(["--openb", nodes, pods, "--philly", jobs, "--seeds", of_size("1", "2"), "--json"])
     found = figures(capsys)
     assert [(row["trace"], row["policy"]) for row in found] == [
         (trace, policy) for trace in ("openb", "philly") for policy in packing.POLICIES

@@ -3,11 +3,14 @@
 import pytest
 
 from bench import waiting
+from tests.sizes import of_size
 from tests.unit.bench.printed import figures
 
 
-def test_what_events_cost_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.long
+def test_what_events_cost_is_measured(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each case checks that gangs wait, that four freed GPUs start one of them, and that a quiet pod is bound."""
+    monkeypatch.setattr(waiting, "NODES", of_size(60, 500))
     waiting.main(["--part", "100", "--json"])
     found = figures(capsys)
     assert [row["gangs"] for row in found] == [100, 100, 20]

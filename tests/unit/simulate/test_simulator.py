@@ -16,6 +16,7 @@ from gangsched.settings import Settings
 from gangsched.simulate.simulator import Run, Simulator
 from gangsched.simulate.traces import make_shape
 from gangsched.simulate.workload import GPU, Job
+from tests.sizes import of_size
 from tests.world import World
 
 
@@ -122,6 +123,7 @@ def test_settings_count() -> None:
     assert starts(Simulator(nodes(1), jobs, Settings(preempt_min_run_s=2_000)).run())["high"] == 1_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_never_over_committed_and_the_same_again(seed: int) -> None:
     """At no moment do more GPUs run than there are, everybody starts, and a second run is identical."""
@@ -130,7 +132,7 @@ def test_never_over_committed_and_the_same_again(seed: int) -> None:
         job(
             f"j{n:03}", dice.uniform(0, 300), dice.expovariate(1 / 60), *dice.choice([(1,), (2,), (8,), (8, 4), (8, 8)])
         )
-        for n in range(120)
+        for n in range(of_size(50, 120))
     ]
     first = Simulator(nodes(3), jobs).run()
     changes = sorted(

@@ -16,6 +16,7 @@ from gangsched.simulate.figures import late_s, promise_errors_s
 from gangsched.simulate.simulator import Run
 from gangsched.simulate.traces import make_shape
 from gangsched.simulate.workload import GPU, Job
+from tests.sizes import of_size
 
 
 def job(name: str, at_s: float, run_s: float, *gpus: int) -> Job:
@@ -104,14 +105,16 @@ def test_half_of_the_jobs_state_their_class() -> None:
     assert stated["half known"] == [each.stated_s for each in stating(jobs, KNOWN["half known"])]
 
 
+@pytest.mark.long
 def test_the_bench_measures_all_policies_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the first jobs of our trace every policy starts them all; skipping's waits are near the real planner's."""
-    main(["--jobs", "400", "--nodes", "4", "--out", str(tmp_path / "figures.json")])
+    jobs = of_size(120, 400)
+    main(["--jobs", str(jobs), "--nodes", "4", "--out", str(tmp_path / "figures.json")])
     found = json.loads((tmp_path / "figures.json").read_text())["policies"]
     ours = [f"gangsched, {name}" for name in ("no reservations", "exact times", *KNOWN)]
     assert list(found) == ["FIFO", "skip", "EASY, exact times", "EASY, class known", *ours]
     for policy in found.values():
-        assert policy["waits"][0]["jobs"] == policy["waits"][0]["started"] == 400
+        assert policy["waits"][0]["jobs"] == policy["waits"][0]["started"] == jobs
     waits = {name: policy["waits"][0]["mean_s"] for name, policy in found.items()}
     assert waits["gangsched, no reservations"] < waits["FIFO"] / 2
-    assert "400 jobs on 4 nodes of 8 GPUs" in capsys.readouterr().out
+    assert f"{jobs} jobs on 4 nodes of 8 GPUs" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gangsched.core import preferences
@@ -160,7 +160,6 @@ def reserve(placing: Sequence[tuple[Pod, str]], on: Ledger) -> None:
         on.reserve((each,), np.array([on.table.index[name]]), np.array([1]))
 
 
-@settings(max_examples=60, deadline=None)
 @given(there=PLACED, first=PLACED, second=PLACED, probes=st.lists(PODS, min_size=1, max_size=3), looks=st.booleans())
 def test_rollback_restores_who_is_where(
     there: list[tuple[Pod, str]],
@@ -182,7 +181,6 @@ def test_rollback_restores_who_is_where(
     assert (on.free == free).all()
 
 
-@settings(max_examples=60, deadline=None)
 @given(there=PLACED, placing=PLACED, probes=st.lists(PODS, min_size=1, max_size=3))
 def test_members_placed_count_as_if_they_had_been_there(
     there: list[tuple[Pod, str]], placing: list[tuple[Pod, str]], probes: list[Pod]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gangsched.model.objects import Pod
 from gangsched.model.reservation import NotEntitled
 from gangsched.state.reserving.fences import EMPTY_S
 from tests.builders import members, node, pod, running, shape
+from tests.sizes import of_size
 from tests.unit.state.reserving.test_reservations import full, gang_of, plain, standing, world
 from tests.world import EPOCH_S, World
 
@@ -167,13 +170,14 @@ def test_others_are_told_why_room_is_kept() -> None:
     assert message.startswith(said)
 
 
-def test_three_days_of_jobs_behind_a_gang_that_can_never_start() -> None:
-    """H3: a job of 1 to 8 GPUs for two hours comes each half hour; before, 132 of 144 waited in the end."""
+@pytest.mark.long
+def test_days_of_jobs_behind_a_gang_that_can_never_start() -> None:
+    """H3: a job of 1 to 8 GPUs for two hours comes each half hour; before, 132 of 144 waited after three days."""
     there = with_agents(4)
     gang_since_s = int(EPOCH_S + there.now_s)
     there.create(members("g", 4, of=shape(8, CPU_MILLI), creation_s=gang_since_s))
     jobs: list[tuple[float, Pod]] = []
-    for number in range(144):
+    for number in range(48 * of_size(1, 3)):
         jobs.append((there.now_s + 7_200.0, plain(there, f"job-{number:03}", 1 + number % 8)))
         there.advance(1_800.0)
         due = [each for each in jobs if there.pods[each[1].uid].node_name and each[0] <= there.now_s]

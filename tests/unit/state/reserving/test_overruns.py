@@ -238,7 +238,7 @@ def test_it_is_ignored_for_as_long_as_the_pod_runs_on() -> None:
 
 def test_a_tenant_that_states_ten_minutes_and_runs_six_hours_delays_a_head_once() -> None:
     """H8, H11: a pod every ten minutes; before, the gang did not start within 96 hours."""
-    there = waiting(IGNORE, long_s=HOUR_S)
+    there = waiting(replace(IGNORE, unattended=True), long_s=HOUR_S)
     begun = {"long": HOUR_S, "liar": 6 * HOUR_S}
     for number in range(6 * 24):
         there.advance(600)

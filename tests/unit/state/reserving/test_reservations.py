@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.objects import Pod
@@ -12,6 +14,7 @@ from gangsched.model.protocol import Applied
 from gangsched.model.reservation import NotEntitled, ReservationLimits
 from gangsched.state.rule_set import Rules
 from tests.builders import members, node, pod, pod_group, running, shape
+from tests.sizes import of_size
 from tests.world import EPOCH_S, World
 
 LIMITS = ReservationLimits(share=1.0)
@@ -295,12 +298,14 @@ def test_a_head_in_vain_of_a_fence_makes_no_plans() -> None:
     assert len(there.plans) - before < 5
 
 
-def test_ten_thousand_of_one_namespace_leave_room_for_another() -> None:
+@pytest.mark.long
+def test_thousands_of_one_namespace_leave_room_for_another() -> None:
     """H7: they get two reservations, and a gang of another namespace that comes after them the next, within a plan."""
     there, _ = full()
-    there.limits = Limits(groups=2_000)
+    number = of_size(1_000, 10_000)
+    there.limits = Limits(groups=number // 5)
     since_s = int(EPOCH_S + there.now_s)
-    there.create(pod(f"m{number:05}", gpus=8, creation_s=since_s) for number in range(10_000))
+    there.create(pod(f"m{number:05}", gpus=8, creation_s=since_s) for number in range(number))
     there.settle()
     assert [group for group, *_ in standing(there)] == ["pod:ns/m00000", "pod:ns/m00001"]
     before = len(there.plans)

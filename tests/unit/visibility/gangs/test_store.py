@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.visibility.gangs.store import MOST_CHANGES, GangStore
+from gangsched.visibility.gangs import store as store_module
+from gangsched.visibility.gangs.store import GangStore
 from gangsched.visibility.ports import Clocks
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
@@ -109,8 +112,9 @@ async def test_a_gang_that_was_asked_for_by_name_is_still_news_for_who_lists() -
     assert await store.store.entry(("ns", "nosuch"), no_pause) is None
 
 
-async def test_a_version_of_another_replica_or_of_long_ago_is_not_known() -> None:
+async def test_a_version_of_another_replica_or_of_long_ago_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then a watch is answered 410, and what is remembered of changes is bounded."""
+    monkeypatch.setattr(store_module, "MOST_CHANGES", 256)
     world = World(node("a", 4))
     world.create(members("g", 1))
     store, other = Store(world.settle()), Store(world)
@@ -121,7 +125,7 @@ async def test_a_version_of_another_replica_or_of_long_ago_is_not_known() -> Non
         assert not other.store.knows(first)
     assert not store.store.knows(first + 1024)
     for _ in range(2):  # they come, and go
-        many = [each for number in range(MOST_CHANGES // 4 + 1) for each in members(f"h{number}", 1, gpus=99)]
+        many = [each for number in range(256 // 4 + 1) for each in members(f"h{number}", 1, gpus=99)]
         world.create(many)
         world.settle()
         await store.read()

@@ -13,6 +13,7 @@ import pytest
 from gangsched.visibility.ports import Json
 from gangsched.visibility.statuses import RequestRefused
 from tests.builders import node
+from tests.sizes import of_size
 from tests.unit.visibility.reviews.test_review import Asked
 from tests.world import World
 
@@ -136,7 +137,8 @@ async def refusal(asked: Asked, body: bytes) -> tuple[int, str]:
     return 201, ""
 
 
-@pytest.mark.parametrize("first", range(0, CASES, 200))
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, CASES, of_size(800, 200)))
 async def test_a_changed_review_is_answered_or_refused(first: int) -> None:
     """400, 403 or 422 in few words, or a status; never an error."""
     asked = Asked(World(node("a")).settle())
