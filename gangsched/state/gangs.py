@@ -16,6 +16,7 @@ from gangsched.api.run_time import UNKNOWN, RunTime, enforced, longest, run_time
 from gangsched.model.gang import MatchPolicy
 from gangsched.model.objects import TERMINAL, PermitStamp, Phase, Pod, PodGroup
 from gangsched.state.members import KEEPS_STAMP, STARTED, Member, State
+from gangsched.state.reporting.reported import Reported
 from gangsched.state.roster import Roster
 
 WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
@@ -51,6 +52,14 @@ class GangRecord:
     ours: bool = False
     preempted: str = ""
     preemptions: int = 0
+    _reported: Reported | None = None
+
+    @property
+    def reported(self) -> Reported:
+        """What was reported of it: of most plain pods nothing ever is."""
+        if self._reported is None:
+            self._reported = Reported()
+        return self._reported
 
     @property
     def empty(self) -> bool:

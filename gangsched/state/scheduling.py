@@ -151,7 +151,7 @@ class SchedulingState:
         member = self.members.get(answer.uid)
         gang = self.registry.gangs.get(member.gang) if member is not None else None
         if member is not None and gang is not None and not gang.plain:
-            self.reports.answered(member, answer)
+            self.reports.answered(gang, member, answer)
             if isinstance(answer, Bound) and gang.id in self.registry.group_of:
                 group = self.registry.groups[self.registry.group_of[gang.id]]
                 self.waits.bound(self.registry.view(gang.id), group, now_s)
@@ -186,7 +186,7 @@ class SchedulingState:
         self._committer.forget(refreshed.gone)
         self.preemptions.forget(refreshed.gone)
         self.preemptions.running.forget(refreshed.forgotten)
-        self.reports.forget(refreshed.forgotten)
+        self.reports.reservations.forget(refreshed.forgotten)
         self.overruns.forget(refreshed.forgotten)
         self.waits.forget(refreshed.forgotten)
         idle = self._idle(refreshed.changed, now_s) if self._committer.has_yielded() else set()

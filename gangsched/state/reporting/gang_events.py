@@ -6,7 +6,6 @@ Invariant: pure texts; `reports` remembers which were written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Pod
@@ -18,22 +17,6 @@ from gangsched.state.groups import GroupRecord, below_minimum
 from gangsched.state.reporting.status import loss
 
 LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
-
-
-@dataclass(slots=True)
-class Start:
-    """What came so far of the binds of one gang: how many are bound, and which were refused and why."""
-
-    bound: int = 0
-    refused: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        """What is told once all are answered; "" if none went through."""
-        if not self.bound:
-            return ""
-        text = "1 pod is bound" if self.bound == 1 else f"{self.bound} pods are bound together"
-        return f"{text}; {len(self.refused)} refused: {named(self.refused)}" if self.refused else text
 
 
 def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:

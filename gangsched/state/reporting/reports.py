@@ -1,4 +1,4 @@
-"""Reports: what was reported, and when the next report is due (semantics E1-E4).
+"""Reports: what is news, and when the next report is due (semantics E1-E4).
 
 Invariant: a verdict is told once it stood for `settle_s`, and only where it differs from what was told last; while only
 facts in it move, no more often than the text allows. Telling never changes a decision. What is said is not decided
@@ -22,19 +22,11 @@ from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.members import UNDER_WAY, Member
 from gangsched.state.reporting.conditions import FACTS_S, PodCondition, pod_conditions
-from gangsched.state.reporting.gang_events import LASTING, Start, gang_ref, lasting, pod_ref
+from gangsched.state.reporting.gang_events import LASTING, gang_ref, lasting, pod_ref
+from gangsched.state.reporting.reported import Start, WrittenStatus
 from gangsched.state.reporting.reservation_reports import ReservationReports
 from gangsched.state.reporting.reserved import RESERVED
 from gangsched.state.reporting.status import condition_types, facts_aside, status, stored_condition, unchanged
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A PodGroup's status as written at `at_s`; `uid` is that of the object."""
-
-    uid: str
-    status: dict[str, object]
-    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +40,11 @@ class _Moment:
 
 
 class Reports:
-    """Remembers what was reported and when the next report is due."""
+    """Remembers when the next report of each group is due; what was reported is in the record of its gang."""
 
     def __init__(self, *, settle_s: float, reservations: ReservationLimits | None = None) -> None:
         self._settle_s = settle_s
         self._due_s: dict[str, float] = {}
-        self._pods: dict[str, dict[str, tuple[PodCondition, float]]] = {}
-        self._events: dict[str, set[tuple[str, str]]] = {}
-        self._statuses: dict[str, _Written] = {}
-        self._starts: dict[str, Start] = {}
         self.reservations = ReservationReports(reservations or ReservationLimits())
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
@@ -68,16 +56,9 @@ class Reports:
         """The group changed: report it once it has settled."""
         self._look_at(group_id, now_s + self._settle_s)
 
-    def forget(self, gang_ids: set[str]) -> None:
-        """The gangs are gone."""
-        for gang_id in gang_ids:
-            for known in (self._pods, self._events, self._statuses, self._starts):
-                known.pop(gang_id, None)
-        self.reservations.forget(gang_ids)
-
-    def answered(self, member: Member, outcome: Outcome) -> None:
+    def answered(self, record: GangRecord, member: Member, outcome: Outcome) -> None:
         """The bind of a gang's member ended."""
-        start = self._starts.setdefault(member.gang, Start())
+        start = record.reported.start = record.reported.start or Start()
         if isinstance(outcome, Bound):
             start.bound += 1
         else:
@@ -122,11 +103,11 @@ class Reports:
             verdict = group.verdict
             if verdict is not None:
                 verdict = self.reservations.completed(verdict, record.namespace, wall_s=moment.wall_s)
-                told = self._pods.setdefault(gang.id, {})
+                told = record.reported.pods
                 for pod, wanted in pod_conditions(record, gang, verdict, faults):
                     yield from self._tell_pod(group.id, gang, pod, wanted, told, moment)
                 if len(told) > 2 * len(record.members):
-                    self._pods[gang.id] = {uid: said for uid, said in told.items() if uid in record.members}
+                    record.reported.pods = {uid: said for uid, said in told.items() if uid in record.members}
             if record.plain or not record.ours:
                 continue
             yield from self._tell_gang(record, gang, verdict, lasting(record, gang, registry.accusers(gang_id)))
@@ -163,15 +144,15 @@ class Reports:
         """Events on the PodGroup (or the oldest pod): what is wrong for as long as it is, starts, changed verdicts."""
         refusal = verdict.of_gang(gang.id) if verdict is not None else None
         problems = list(wrong)
-        told = self._events.setdefault(record.id, set())
         is_lasting = refusal is not None and refusal.reason is Reason.INVALID_GANG
         true = {*problems, (refusal.reason.value, refusal.message)} if refusal and is_lasting else set(problems)
-        told.difference_update([said for said in told if said[0] in LASTING and said not in true])
+        over = [said for said in record.reported.events if said[0] in LASTING and said not in true]
+        record.reported.events = record.reported.events.difference(over)
         for reason, text in problems:
             yield from self._event(record, reason, text)
-        start = self._starts.get(gang.id)
+        start = record.reported.start
         if start is not None and not record.of(*UNDER_WAY):
-            del self._starts[gang.id]
+            record.reported.start = None
             if start.text:
                 yield from self._event(record, EventReason.GANG_SCHEDULED, start.text, warning=False, once=True)
         if refusal is not None and refusal.reason is not Reason.SCHEDULED:
@@ -187,12 +168,12 @@ class Reports:
 
         `once` things replace each other, so a return to them is news.
         """
-        told = self._events.setdefault(record.id, set())
+        told = record.reported.events
         if (reason, message) in told or not record.ours:
             return
         if once:
-            told.difference_update([said for said in told if said[0] not in LASTING])
-        told.add((reason, message))
+            told = frozenset(said for said in told if said[0] in LASTING)
+        record.reported.events = told | {(reason, message)}
         ref = gang_ref(record)
         if ref is not None:
             yield RecordEvent(ref, reason, text or message, warning=warning)
@@ -203,7 +184,7 @@ class Reports:
         pod_group = record.pod_group
         if pod_group is None or pod_group.deleting:
             return
-        written = self._statuses.get(record.id)
+        written = record.reported.status
         if written is not None and written.uid != pod_group.uid:
             written = None
         told = condition_types(written.status) if written else frozenset[str]()
@@ -216,7 +197,7 @@ class Reports:
         only_facts = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
         if written is not None and only_facts and self._too_soon(group.id, written.at_s + FACTS_S, moment):
             return
-        self._statuses[record.id] = _Written(pod_group.uid, wanted, moment.now_s)
+        record.reported.status = WrittenStatus(pod_group.uid, wanted, moment.now_s)
         yield SetPodGroupStatus(
             pod_group.api_group,
             pod_group.version,

@@ -220,7 +220,7 @@ def test_bad_value_that_comes_back_is_news() -> None:
         world.create(members("g", 1, first=generation, pod_group=True, min_member=None, gated=True))
         world.told()
     assert len(world.events("InvalidGang")) == 2
-    assert len(world.state.reports._events["ns/g"]) < 4, "what is not true any more is forgotten"
+    assert len(world.state.registry.gangs["ns/g"].reported.events) < 4, "what is not true any more is forgotten"
 
 
 def test_pods_of_a_gang_that_is_being_created_are_told_once() -> None:

@@ -1,0 +1,49 @@
+"""What was reported of one gang, so that only news is written (semantics E1-E4). It is part of the gang's record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gangsched.model.text import named
+
+if TYPE_CHECKING:
+    from gangsched.state.reporting.conditions import PodCondition
+
+
+@dataclass(slots=True)
+class Start:
+    """What came so far of the binds of one gang: how many are bound, and which were refused and why."""
+
+    bound: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """What is told once all are answered; "" if none went through."""
+        if not self.bound:
+            return ""
+        text = "1 pod is bound" if self.bound == 1 else f"{self.bound} pods are bound together"
+        return f"{text}; {len(self.refused)} refused: {named(self.refused)}" if self.refused else text
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenStatus:
+    """A PodGroup's status as written at `at_s`; `uid` is that of the object."""
+
+    uid: str
+    status: dict[str, object]
+    at_s: float
+
+
+@dataclass(slots=True)
+class Reported:
+    """The memory of reports on one gang."""
+
+    #: The condition of each pod by uid, and the monotonic second in which it was reported.
+    pods: dict[str, tuple[PodCondition, float]] = field(default_factory=dict)
+    #: Reason and message of each Event that still holds.
+    events: frozenset[tuple[str, str]] = frozenset()
+    status: WrittenStatus | None = None
+    #: The start under way, until all its binds are answered.
+    start: Start | None = None
