@@ -286,9 +286,9 @@ class Cluster:
             self._snapshot = replace(self._snapshot, storage=storage)
         return self._snapshot
 
-    def without_promised(self, priority: int) -> Snapshot:
-        """The snapshot less the room that is promised to pods of at least that priority; the same one without any."""
-        snapshot = self.snapshot()
+    def without_promised(self, priority: int, of: Snapshot | None = None) -> Snapshot:
+        """The snapshot, the newest unless given, less what is promised to pods of at least that priority."""
+        snapshot = of or self.snapshot()
         respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
         if not respected:
             return snapshot

@@ -214,7 +214,7 @@ class SchedulingState:
         elif in_turn and self.queue.parked.has_pending:
             self.queue.wake_pending(self._without_holds())
         if self.queue.passed:
-            self.queue.wake_behind(self.cluster.snapshot())
+            self.queue.wake_behind(self._open_room())
         moved = self.cluster.take_moved()
         self._look_at_holds(freed, moved)
         self._look_at_preemptors(freed | moved, refreshed.changed, now_s)
@@ -222,7 +222,7 @@ class SchedulingState:
             self.reservations.cluster_changed(freed, self._without_holds(), now_s, evicting=self.overdue.heads)
             self.queue.room_changed(now_s)
         if self.queue.review_is_due(now_s):
-            self.queue.review(self.cluster.snapshot(), now_s)
+            self.queue.review(self._open_room(), now_s)
 
     def _look_at_preemptors(self, moved: set[str], changed: set[str], now_s: float) -> None:
         """Groups that wait beside what they may preempt are planned anew where that changed (semantics V25)."""
@@ -251,10 +251,8 @@ class SchedulingState:
         return {group_id for group_id in groups if not _waits(self.registry.group(group_id, now_s))}
 
     def _without_holds(self) -> Snapshot:
-        """The cluster for those that are woken: as if nobody held anything, since holds may yield to them (D1), and
-        without the room that is promised to others of the highest priority that waits (V10)."""
-        highest = self.members.highest_waiting
-        snapshot = self.cluster.without_promised(highest if highest is not None else 0)
+        """The cluster for those that are woken: as if nobody held anything, since holds may yield to them (D1)."""
+        snapshot = self._open_room()
         if not self._clocked:
             return snapshot
         free = snapshot.free.copy()
@@ -265,6 +263,15 @@ class SchedulingState:
                 for name, amount in placed.pod.shape.requests:
                     free[snapshot.resources[name], node] += amount
         return replace(snapshot, free=free)
+
+    def _open_room(self, of: Snapshot | None = None) -> Snapshot:
+        """The cluster, the newest unless given, less the room that is promised to the highest that wait (V10).
+
+        Groups are woken for no other room, and what they are told of room is compared with this: as victims end one by
+        one, the room that they leave is promised already, and would else be told to all that wait in vain.
+        """
+        highest = self.members.highest_waiting
+        return self.cluster.without_promised(highest if highest is not None else 0, of)
 
     def _look_at_holds(self, freed: set[str], moved: set[str]) -> None:
         """Groups that hold on nodes that were freed, or where a hold is lost to others, are planned anew (R3)."""
@@ -351,13 +358,14 @@ class SchedulingState:
         self.refresh(now_s, in_turn=False)
         actions: list[Action] = []
         newest = Ledger(self.cluster.snapshot()) if self.cluster.snapshot() is not snapshot else None
+        told_on = self._open_room(snapshot)
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
             changed = group is None or group.generation != verdict.generation
             if group is None or changed or not (newest is None or self._committer.still_fits(verdict, newest)):
                 newest = newest if newest is not None else Ledger(self.cluster.snapshot())
             else:
-                actions += self._committer.commit(group, verdict, snapshot, now_s)
+                actions += self._committer.commit(group, verdict, told_on, now_s)
                 actions += self.preemptions.planned(group, verdict, now_s)
                 self.pending.changed((verdict.group,))
                 if plan.reservations is not None:

@@ -206,3 +206,20 @@ def test_room_that_comes_free_for_one_is_not_open_to_others_while_victims_of_oth
         (victim,) = record.victims
         rooms[victim] = ledger.room(high[0].shape).tolist()
     assert rooms == {low[0].uid: [1], low[1].uid: [0]}
+
+
+def test_room_that_comes_free_for_others_is_no_news_to_those_that_wait() -> None:
+    """V10, E1: the room that victims leave as they end one by one is promised: nobody is planned again for it."""
+    world = DecidedWorld(node("a"), node("b"), preempts=True)
+    world.create(running(pod(f"low-{n}", gpus=4, priority=0, grace_s=20 + n), "ab"[n % 2]) for n in range(4))
+    world.create(members("high", 4, gpus=4, priority=1000))
+    world.advance(1.0)
+    world.create(pod(f"late-{n}", gpus=4, priority=0) for n in range(20))
+    world.advance(2.0)
+    before = len(world.plans)
+    world.advance(18.5)
+    assert sum(name.startswith("low") for name in world.bound()) == 2, "some of the victims have ended"
+    looked_at = Counter(verdict.group for plan in world.plans[before:] for verdict in plan.verdicts)
+    assert not [group for group in looked_at if "late" in group]
+    world.advance(10.0)
+    assert "high-0" in world.bound()
