@@ -191,6 +191,7 @@ class Nominations:
         match answer.result:
             case EvictionResult.DONE:
                 record.fates[answer.uid] = Fate.EVICTED
+                self._count_from(record, now_s)
             case EvictionResult.GONE:
                 record.fates[answer.uid] = Fate.GONE
             case EvictionResult.FORBIDDEN:
@@ -321,6 +322,7 @@ class Nominations:
             self._promised.stays(uid)
             del record.victims[uid], record.fates[uid]
         record.stage = Stage.EVICTING
+        self._count_from(record, now_s)
         self.journal.evicting(record)
         ordered = record.of(Fate.MARKED)
         for uid in ordered:
@@ -411,12 +413,16 @@ class Nominations:
         return wall_s - self._offset_s
 
     def deadline_s(self, record: NominationRecord) -> float:
-        """The monotonic second at which the last victim is stuck (V12)."""
+        """The monotonic second at which the last victim is stuck (V12); a grace period may be a year."""
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
         ends = (member.pod.deletion_s for member in members if member is not None and member.pod.deletion_s)
         last_s = max(record.deadline_s, max(ends, default=0) + STUCK_S - self._offset_s)
-        # An eviction that was delayed ends later than planned, and a grace period may be a year.
-        return min(last_s, record.deadline_s + self._max_wait_s)
+        latest_s = record.deadline_s + self._max_wait_s
+        return min(last_s, latest_s) if record.stage is Stage.EVICTING else latest_s
+
+    def _count_from(self, record: NominationRecord, now_s: float) -> None:
+        """Victims have their time from now on: to write to thousands, and to evict them, may take longer."""
+        record.deadline_s = max(record.deadline_s, now_s + record.decision.grace_s + STUCK_S)
 
     def _told(self, record: NominationRecord) -> Refusal:
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))

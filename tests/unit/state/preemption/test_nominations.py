@@ -216,6 +216,34 @@ def test_a_victim_that_never_goes_expires_the_nomination() -> None:
     assert world.state.registry.groups[HIGH].avoid.keys() == {"a", "b"}
 
 
+def test_the_time_of_victims_begins_when_they_are_evicted() -> None:
+    """V12: before that nobody is harmed, and to write to thousands of pods takes longer than a grace period."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "later"
+    world.advance(200)
+    assert world.nominated()
+    assert not world.evicted()
+    world.fate = lambda order: "bound"
+    world.advance(25)
+    assert {"high-0", "high-1"} <= world.bound().keys()
+
+
+def test_each_eviction_gives_the_other_victims_their_time_again() -> None:
+    """V12: thousands of evictions take longer than a victim has, and who is gone leaves no end behind."""
+    world, low, high = full()
+    decide(world, high, low)
+    world.fate = lambda order: "later" if isinstance(order, Evict) else "bound"
+    world.advance(60)
+    world.fate = lambda order: "later" if isinstance(order, Evict) and order.name == "low-1" else "bound"
+    world.advance(60)
+    assert world.bound().keys() == {"low-1"}
+    assert world.nominated()
+    world.fate = lambda order: "bound"
+    world.advance(25)
+    assert world.bound().keys() == {"high-0", "high-1"}
+
+
 def test_a_replaced_member_takes_over_its_node() -> None:
     """V12: the new pod is nominated instead, and the group starts with it."""
     world, low, high = full()
