@@ -20,7 +20,7 @@ from gangsched.model.snapshot import Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
-from gangsched.state.preemption.nomination import Fate, NominationRecord
+from gangsched.state.preemption.nomination import Fate, NominationRecord, Nominee
 from gangsched.state.preemption.room import Placed, Room, RoomClaim
 
 NOTHING: Mapping[str, Nomination] = {}
@@ -38,6 +38,7 @@ class Promised:
         self._kept: defaultdict[str, set[str]] = defaultdict(set)
         self._victims: dict[str, NominationRecord] = {}
         self._in_use: dict[str, Nomination] = {}  # places where those are still who leave for them
+        self._nominees_on: dict[str, dict[str, list[Nominee]]] = {}  # by group and node; a gang has thousands
         self._around: set[str] = set()  # groups to which other nodes than their own may matter
         self._moved: set[str] = set()  # nodes with other promises than at the last look
         self._seen: Snapshot | None = None
@@ -50,6 +51,10 @@ class Promised:
         for uid in self._kept[record.group] - record.nominees.keys():
             self._show(f"{record.group} {uid}", None)
         self._kept[record.group] = set(record.nominees)
+        on: defaultdict[str, list[Nominee]] = defaultdict(list)
+        for nominee in record.nominees.values():
+            on[nominee.node].append(nominee)
+        self._nominees_on[record.group] = on
         nodes = {nominee.node for nominee in record.nominees.values()}
         nodes.update(victim.node for victim in record.victims.values())
         nodes.update(node for uid in record.awaited if (node := self._members.node_of(uid)))
@@ -71,6 +76,7 @@ class Promised:
             if self._victims.get(uid) is record:
                 del self._victims[uid]
         self._around.discard(record.group)
+        self._nominees_on.pop(record.group, None)
         self._share_out(nodes)
         self.changed()
 
@@ -134,10 +140,9 @@ class Promised:
                     there[owner.group if owner is not None else ""].update(dict(member.pod.shape.requests))
             records = sorted(self._resting[node].values(), key=_age)
             places = [
-                (each, uid, nominee)
+                (each, nominee.pod.uid, nominee)
                 for each in records
-                for uid, nominee in each.nominees.items()
-                if nominee.node == node
+                for nominee in self._nominees_on[each.group].get(node, ())
             ]
             parts = [_take(there[record.group], dict(nominee.pod.shape.requests)) for record, _, nominee in places]
             rest: Counter[str] = sum(there.values(), Counter())
@@ -226,8 +231,9 @@ class Promised:
     def places_on(self, node: str) -> Iterator[tuple[RoomClaim, Placement]]:
         """The members that are to run there."""
         for record in self._resting.get(node, {}).values():
-            if not record.lost:
-                yield from ((record, each) for each in self.unplaced(record) if each.node == node)
+            for nominee in () if record.lost else self._nominees_on[record.group].get(node, ()):
+                if nominee.vacant_s is None and not self._members.node_of(nominee.pod.uid):
+                    yield record, nominee.placement
 
     def leaving(self, node: str) -> Iterator[Placed]:
         """The pods there that terminate, or are to."""

@@ -55,6 +55,7 @@ class Room:
         self._ledger = Ledger(snapshot)
         self._claims = claims
         self._filled: set[str] = set()
+        self._filled_for: Sequence[Placement] = ()
         self._others: dict[str, list[Nomination]] = {}  # what other schedulers promised (F1)
         for each in snapshot.nominated.by_group.get("", {}).values():
             self._others.setdefault(each.node, []).append(each)
@@ -105,7 +106,10 @@ class Room:
 
         The members of `claim` pass the filters anew, for spread and affinity may need it that others are gone.
         """
-        self._fill([*places, *(Placement(pod, node) for pod, node in pods)])
+        if self._filled_for is not places:  # asked for one victim after the other, of which there may be thousands
+            self._fill(places)
+            self._filled_for = places
+        self._fill([Placement(pod, node) for pod, node in pods])
         checkpoint = self._ledger.checkpoint()
         self._ledger.move(pods, 1)
         there = chain.from_iterable(self._claims.places_on(node) for node in {node for _, node in pods})
