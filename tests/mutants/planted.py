@@ -417,8 +417,8 @@ MUTANTS = (
         "nomination of an equal priority is passed over",
         "F1",
         "core/reserve.py",
-        "bisect_right(nominations, -priority,",
-        "bisect_right(nominations, -priority - 1,",
+        "level.priority >= priority for level in",
+        "level.priority > priority for level in",
         STATE,
     ),
     Mutant(
