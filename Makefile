@@ -230,8 +230,9 @@ bench-tenants: install control-plane ## Wait of one namespace's gangs without an
 bench-holders: install control-plane ## Bind young plain pods while NonStrict gangs hold and wait; CODE=folder of another checkout
 	@$(RUN)python -m bench.holders $(if $(CODE),--code '$(CODE)')
 
-bench-completeness: .cache/bench/.installed ## Count which of 2,000 small gangs that fit are placed, against an exhaustive solver
+bench-completeness: .cache/bench/.installed ## Count which small gangs that fit are placed, against an exhaustive and a constraint solver; CASES_EACH=5000
 	@$(BENCH)python -m bench.completeness
+	@$(BENCH)python -m bench.solver --cases $(or $(CASES_EACH),5000)
 
 bench-packing: install ## Fill clusters with the traces of OPENB_NODES= and OPENB_PODS=, PHILLY=, against three baselines
 	@$(RUN)python -m bench.packing $(if $(OPENB_PODS),--openb '$(OPENB_NODES)' '$(OPENB_PODS)') \

@@ -77,7 +77,7 @@ def exhaustive(case: Case) -> bool:
 
 def in_domains(case: Case, rng: random.Random, labels: Sequence[str]) -> Case:
     """The case with random values of these labels on its nodes, some missing, and a group that requires all of them."""
-    values = [{key: str(rng.randint(0, 2)) for key in labels if rng.random() < 0.9} for _ in case.nodes]
+    values = [{key: str(rng.randint(0, 1)) for key in labels if rng.random() < 0.95} for _ in case.nodes]
     nodes = tuple(
         Node(name=node.name, uid=node.uid, labels={**node.labels, **own}, allocatable=node.allocatable)
         for node, own in zip(case.nodes, values, strict=True)
