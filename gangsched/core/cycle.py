@@ -84,7 +84,9 @@ def plan(
         standing = Standing(reserving, snapshot, ledger, ready, most=limits.work)
         if not standing.keeps_order:
             ready.sort(key=standing.order)
-    ready = in_turns(ready, looked_at) if looked_at else ready
+    # What is promised to a group is kept from all others until it is looked at, so that it is not put off.
+    served = looked_at - preempting.nominated.keys() if preempting is not None else looked_at
+    ready = in_turns(ready, served) if looked_at else ready
     if standing is not None:
         standing.begin()
     verdicts: dict[str, Verdict] = {}

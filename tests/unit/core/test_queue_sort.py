@@ -11,10 +11,12 @@ from gangsched.core.cycle import Limits, plan
 from gangsched.core.queue_sort import group_key, in_member_order, in_turns
 from gangsched.core.reserve import Ledger
 from gangsched.core.search.demand import Demand
+from gangsched.model.gang import Refusal
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.reasons import Reason
 from gangsched.state.rule_set import Rules
 from tests.builders import gang, gang_metadata, group, node, pod, shape, snapshot, verdict_on
+from tests.running_cluster import RunningCluster, high
 from tests.world import World
 
 
@@ -121,3 +123,20 @@ def test_what_the_administrator_calls_an_accelerator_counts_as_one() -> None:
         view = world.state.registry.view("ns/g")
         demand = Demand.of(group(view), [view], Ledger(world.state.snapshot(), policy=each))
         assert demand.items[0].pods[0].name == first
+
+
+def test_a_group_that_is_nominated_does_not_wait_behind_all_that_are_new() -> None:
+    """Q4, V10: the plan that made room for it has looked at it; its victims are evicted when it is looked at again."""
+    cluster = RunningCluster([node("a")])
+    old, new = high("ns/old", gpus=8), [high(f"ns/new-{n}", gpus=8) for n in range(5)]
+    told = Refusal(Reason.PREEMPTING, "nominated")
+    for nominations, first in (({}, "ns/new-0"), ({old.id: told}, "ns/old")):
+        made = plan(
+            cluster.snapshot(),
+            [replace(old, creation_s=1), *(replace(each, creation_s=2) for each in new)],
+            now_s=0.0,
+            limits=Limits(groups=1),
+            preempting=cluster.given(nominated=nominations),
+            looked_at={old.id},
+        )
+        assert [verdict.group for verdict in made.verdicts] == [first]
