@@ -54,6 +54,23 @@ def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
     assert index.looks == 4
 
 
+def test_a_group_of_many_shapes_is_woken_at_the_cost_of_its_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q3: each of its needs is looked at a few times, not once for each of the others."""
+    needs, hashed = tuple(Need(shape(1, 1_000 + number), 0) for number in range(300)), [0]
+    hash_of = Need.__hash__
+
+    def counted(need: Need) -> int:
+        hashed[0] += 1
+        return hash_of(need)
+
+    index = parked(1, 1)
+    monkeypatch.setattr(Need, "__hash__", counted)
+    index.add("g", needs, (1,), None)
+    index.remove("g")
+    assert set(index.groups) == {"g00000"}
+    assert hashed[0] <= 4 * len(needs)
+
+
 def test_everybody_whom_room_helps_gets_a_turn() -> None:
     """Q3: where the room stays, all shapes are woken, in order and in ever larger numbers."""
     index = Parked()
