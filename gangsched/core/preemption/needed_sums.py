@@ -18,6 +18,7 @@ from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import closed
+from gangsched.core.work import Work
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints
 
@@ -63,12 +64,16 @@ class Total:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NeededSums:
-    """What the needed members ask, over the resources `names`; `exact` if sums decide."""
+    """What the needed members ask, over the resources `names`; `exact` if sums decide.
+
+    Every look at the room for all asks is charged to `work`: a gang may ask for as many shapes as it has members.
+    """
 
     names: tuple[str, ...]
     asks: tuple[Ask, ...]
     totals: tuple[Total, ...]
     exact: bool
+    work: Work
 
     @classmethod
     def of(cls, preemptor: Preemptor, ledger: Ledger) -> NeededSums | None:
@@ -79,6 +84,7 @@ class NeededSums:
         if not all(name in ledger.resources for name in asked):
             return None
         names = tuple(sorted(asked))
+        ledger.work.charge(len(counts) * (20 + len(ledger.table) // 200))
         asks = tuple(_ask(shape, count, names, preemptor, ledger) for shape, count in counts.items())
         anywhere = np.logical_or.reduce([ask.mask for ask in asks])
         totals = []
@@ -93,7 +99,7 @@ class NeededSums:
         is_kept = ledger.kept is not None and ledger.kept.standing(preemptor.group) is not None
         exact = len(asks) == 1 and not is_kept and ledger.only_room_counts(preemptor.pods)
         kept = totals if len(asks) > 1 or limits else []
-        return cls(names, asks, tuple(kept), exact)
+        return cls(names, asks, tuple(kept), exact, ledger.work)
 
     @property
     def mask(self) -> Bools:
@@ -113,18 +119,24 @@ class NeededSums:
         totals = tuple(replace(each, mask=anywhere) if each.kept else each for each in self.totals)
         return replace(self, asks=asks, totals=totals)
 
+    def charge(self, free: Ints) -> None:
+        """Count a look at the room for all asks. Raises OutOfWork."""
+        self.work.charge(len(self.asks) * (10 + free.size // 200))
+
     def free(self, ledger: Ledger) -> Ints:
         """`free[r][n]` of the ledger as it is, a copy."""
         return ledger.free[[ledger.resources[name] for name in self.names]]
 
     def enough(self, free: Ints) -> bool:
-        """Whether `free[r][n]` could hold all of them."""
+        """Whether `free[r][n]` could hold all of them. Raises OutOfWork."""
+        self.charge(free)
         if any(total.free(free) < total.amount for total in self.totals):
             return False
         return all(int(ask.rooms(free).sum()) >= ask.count for ask in self.asks)
 
     def room(self, free: Ints) -> int:
-        """How many of them have a place, each shape by itself."""
+        """How many of them have a place, each shape by itself. Raises OutOfWork."""
+        self.charge(free)
         return sum(min(ask.count, int(ask.rooms(free).sum())) for ask in self.asks)
 
     def on_one_node(self, free: Ints) -> Bools:
@@ -139,7 +151,8 @@ class Tally:
     """Sums that follow pods as they come back one by one, in plain numbers."""
 
     def __init__(self, sums: NeededSums, free: Ints) -> None:
-        """`free[r][n]` is what is free when everything chosen is gone."""
+        """`free[r][n]` is what is free when everything chosen is gone. Raises OutOfWork."""
+        sums.charge(free)
         self._sums = sums
         self._free = free
         self._columns: dict[int, tuple[int, ...]] = {}
