@@ -120,13 +120,15 @@ class Running:
 
     A pod that is not among `pods` is never a victim, and neither is a core that has it. `gangs` has every gang that a
     pod names, and all gangs of its group that have bound members. A pod of which nothing changed should have the same
-    mark in the next plan, with the same `memo`: then only what changed is read.
+    mark in the next plan, with the same `memo`: then only what changed is read. What is not `whole` lacks pods that
+    later plans are told of, and nobody preempts on it.
     """
 
     pods: Sequence[RunningPod]
     gangs: Sequence[RunningGang] = ()
     budgets: Sequence[Budget] = ()
     memo: RunningMemo = field(default_factory=RunningMemo)
+    whole: bool = True
 
 
 # --- what is decided ------------------------------------------------------------------------------------------------

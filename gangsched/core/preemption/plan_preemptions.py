@@ -18,6 +18,7 @@ from gangsched.core.preemption import sentences
 from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.holding_back import SOON, wanted
+from gangsched.core.preemption.pod_table import PodTable
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reservations.heads import needed, waiting_since_s
@@ -31,6 +32,7 @@ from gangsched.model.preemption import (
     Obstacle,
     Preemption,
     PreemptionInput,
+    Running,
     UnitKind,
     Victim,
     VictimScope,
@@ -61,6 +63,7 @@ class PlanPreemptions:
     gave: dict[str, Verdict] = field(default_factory=dict)
     _first: Rank | None = None
     _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
+    _running: Running | None = None
     _columns: RunningColumns | None = None
     _in_vain: dict[Hashable, tuple[int, NotHelpful]] = field(default_factory=dict)
 
@@ -109,7 +112,7 @@ class PlanPreemptions:
     def _overdue(self, group: Group, preemptor: Preemptor) -> Found | None:
         """Room once those are gone that overran what let them onto the group's reserved room (H11)."""
         uids = self.given.overdue.get(preemptor.group.id)
-        if not uids or preemptor.never or self.is_full:
+        if not uids or preemptor.never or self.is_full or not self._knows_what_runs():
             return None
         if self.given.retry_at_s.get(preemptor.group.id, self.now_s) > self.now_s or self._delayed(group):
             return None
@@ -177,7 +180,7 @@ class PlanPreemptions:
         known = given.known.get(group.id)
         if known is not None and known.why is not Obstacle.LATER:
             return known
-        return NotHelpful(why=Obstacle.LATER) if self.is_full else None
+        return NotHelpful(why=Obstacle.LATER) if self.is_full or not self._knows_what_runs() else None
 
     def _is_lowest(self, priority: int) -> bool:
         """Whether nothing that runs is of lower priority; known without asking what runs (V25)."""
@@ -209,11 +212,23 @@ class PlanPreemptions:
         return shapes[0], preemptor.right, required, standing(group, shapes[0], self.ledger)
 
     @property
+    def running(self) -> Running:
+        """What runs, asked for once in a plan and only when somebody preempts."""
+        if self._running is None:
+            self._running = self.given.running()
+            if not self._running.whole:
+                PodTable.of(self._running)  # so that the plan which knows all need not read it
+        return self._running
+
+    def _knows_what_runs(self) -> bool:
+        return self.running.whole
+
+    @property
     def columns(self) -> RunningColumns:
-        """The running pods, asked for when somebody preempts."""
+        """The running pods as columns."""
         if self._columns is None:
             given = self.given
-            self._columns = RunningColumns.of(given.running(), given.settings, given.wall_s, self.ledger)
+            self._columns = RunningColumns.of(self.running, given.settings, given.wall_s, self.ledger)
         return self._columns
 
     def _at_once(self, group: Group, verdict: Verdict, found: Found) -> dict[str, Verdict]:

@@ -83,7 +83,8 @@ class PodTable:
             names = Names({}, {}, {}, {})
             columns = _read(pods, names)
             made = cls(pods, marks, names, len(names), columns)
-        running.memo.table = replace(made, pods=())
+        at_first = made.names_at_first if running.whole else len(made.names)
+        running.memo.table = replace(made, pods=(), names_at_first=at_first)
         return made
 
     def ordinals(self, of: Ints) -> Ints:

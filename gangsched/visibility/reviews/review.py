@@ -19,7 +19,7 @@ from gangsched.model.gang import Group, Placement
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod, Taint
 from gangsched.model.plan import Verdict
-from gangsched.model.preemption import Preemption
+from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
 from gangsched.model.snapshot import Snapshot
 from gangsched.model.text import counted
 from gangsched.state.hypothetical import Hypothetical, Wanted, hypothetical
@@ -104,8 +104,12 @@ class Reviewer:
         for _ in range(MOST_PLANS):
             made = plan_of(asked, now_s, limits=self._planning.limits, policy=self._planning.policy)
             verdicts = [each for each in made.verdicts if each.group == group.id]
-            if verdicts:
+            if verdicts and (later := _later(verdicts[0])) is None:
                 return Tried(group, verdicts[0], snapshot)
+            if verdicts and later is not None and asked.preempting is not None:
+                known = {**asked.preempting.known, group.id: later}
+                asked = replace(asked, preempting=replace(asked.preempting, known=known))
+                continue
             if made.unfinished is None or made.unfinished.group != group.id:
                 raise RequestRefused(
                     503, f"{len(made.verdicts)} groups are looked at before it; ask again", retry_after_s=1
@@ -166,6 +170,12 @@ class Reviewer:
             msgspec.structs.replace(pod, name=f"{_set_name(of, number)}-{index}", uid=f"{number}:{index}", **changes)
             for index in range(of.count)
         ]
+
+
+def _later(verdict: Verdict) -> NotHelpful | None:
+    """Where the next plan goes on looking for what may be preempted (V25); None where this one found it out."""
+    found = verdict.preemption
+    return found if isinstance(found, NotHelpful) and found.why is Obstacle.LATER else None
 
 
 def _priority(priorities: Priorities, gang: GangSettings, of: PodSet, number: int) -> tuple[int, bool]:

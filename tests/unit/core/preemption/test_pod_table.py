@@ -12,7 +12,7 @@ from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.pod_table import NAMES_MORE, PodTable
 from gangsched.core.reserve import Ledger
 from gangsched.model.objects import Phase
-from gangsched.model.preemption import PreemptionSettings, Running, RunningPod
+from gangsched.model.preemption import PreemptionSettings, Running, RunningMemo, RunningPod
 from tests.builders import node
 from tests.running_cluster import WALL_S, RunningCluster
 
@@ -78,6 +78,16 @@ def test_names_of_pods_long_gone_are_forgotten() -> None:
         table = PodTable.of(running)
         assert len(table.names) <= 2 * table.names_at_first + NAMES_MORE + 1, turn
     assert len(table.names) < 200
+
+
+def test_what_is_read_in_parts_is_read_once() -> None:
+    """V25: a table that grows from plan to plan until all that runs is known is not made from nothing on the way."""
+    cluster = RunningCluster([node("a")])
+    for n in range(1_000):
+        cluster.run(f"p{n}", "a", gang=f"ns/g{n}")
+    memo = RunningMemo()
+    parts = [Running(cluster.pods[:known], memo=memo, whole=known == 1_000) for known in range(100, 1_001, 100)]
+    assert len({id(PodTable.of(part).names) for part in parts}) == 1
 
 
 def test_pods_without_marks_are_read_each_time() -> None:

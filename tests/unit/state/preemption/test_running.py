@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.preemption import Running
 from gangsched.state.members import State
+from gangsched.state.preemption import running
 from gangsched.state.preemption.running import RUNS
 from tests.builders import members, node, pod, pod_group
 from tests.world import World
@@ -123,6 +125,27 @@ def test_pods_that_are_gone_are_not_remembered_while_nobody_asks() -> None:
     assert len(world.state.preemptions.running) == 1
     assert world.state.members.take_changed() == set()
     assert of(told(world)).keys() == {stays.name}
+
+
+def test_many_pods_are_read_in_several_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V25: a plan reads a bounded number of pods; nobody is preempted, nor refused for good, before all are known."""
+    monkeypatch.setattr(running, "LOOKS_A_PLAN", 5)
+    world = World(node("a", 4), node("b", 8), preempts=True)
+    low = [
+        *(pod(f"a{n}", node_name="a", scheduler_name="gangsched", priority=1, start_s=1) for n in range(4)),
+        *(pod(f"b{n}", node_name="b", scheduler_name="gangsched", priority=2, start_s=1) for n in range(8)),
+    ]
+    world.create([replace(each, phase=Phase.RUNNING) for each in low])
+    world.settle()
+    (high,) = world.create(pod("high", gpus=4, priority=9))
+    looks, before = [0], len(world.plans)
+    while not world.state.preemptions.nominations.victims():
+        assert world.turn() is not None, "the group was given up"
+        looks.append(world.state.preemptions.running.looks)
+    assert [after - then for then, after in pairwise(looks)] == [5, 5, 3]
+    assert len(world.plans) - before == 3
+    world.advance(60)
+    assert world.bound()[high.name] == "a", "pods of the lowest priority go, whichever were read first"
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -17,6 +17,7 @@ from gangsched.kube.read.templates import template_pod
 from gangsched.model.gpu_policy import GpuPolicy
 from gangsched.model.objects import Pod, Taint
 from gangsched.model.reservation import ReservationLimits
+from gangsched.state.preemption import running
 from gangsched.state.rule_set import Rules
 from gangsched.state.validate import validate
 from gangsched.visibility.ports import ApiAnswer, Clocks, Json
@@ -127,6 +128,16 @@ async def test_what_it_would_preempt() -> None:
     assert (low["fits"], low["preempts"]) == (False, [])
     with pytest.raises(RequestRefused, match='there is no PriorityClass "nosuch"'):
         await asked.review(body(pod_set(1), priorityClassName="nosuch"))
+
+
+async def test_what_several_plans_find_out_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V25: where one plan does not come to an end with what may be preempted, the next ones go on for the answer."""
+    monkeypatch.setattr(running, "LOOKS_A_PLAN", 2)
+    world = World(node("a", 8), preempts=True)
+    world.create(members("low", 8, priority=1))
+    asked = Asked(world.settle(), {"metadata": {"name": "high"}, "value": 100})
+    status = await asked.review(body(pod_set(1, 8, priorityClassName="high")))
+    assert (status["fits"], status["reason"]) == (True, "Preempting")
 
 
 @pytest.mark.parametrize(
