@@ -186,7 +186,7 @@ class Daemon:
         self.binder.adopt(undecided)
 
     async def _lead(self) -> None:
-        """Lead for one term, if there is leader election; else for ever."""
+        """Lead for one term, if there is leader election; else indefinitely."""
         if self._leadership is None:
             await asyncio.Event().wait()
             return

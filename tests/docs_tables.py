@@ -137,7 +137,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "counters": counters,
     "config-map": config_map,
 }
-FILES = ("docs/operations.md", "manifests/config.yaml")
+FILES = ("docs/reference/settings.md", "docs/reference/metrics.md", "manifests/config.yaml")
 
 
 def with_tables(text: str) -> str:

@@ -176,9 +176,9 @@ def test_the_picture_names_every_file() -> None:
 
 
 def test_the_page_names_everything_that_is_imported_from_core() -> None:
-    """The law of docs/architecture.md: others import `plan`, its limits and the helpers that the page names."""
+    """docs/architecture.md: others import `plan`, its limits and the helpers that the page names."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    law = page.split("**The law:")[1].split("```")[0]
+    law = page.split("**The core decides")[1].split("```")[0]
     named = set(re.findall(r"`(?:core\.cycle\.)?(\w+)(?:\([^`]*)?`", law)) - {"now_s", "core", "state"}
     imported = {
         alias.name

@@ -1,4 +1,4 @@
-"""docs/operations.md tells the operator of everything that there is: settings, metrics, reasons, rights."""
+"""docs/operations.md and docs/reference tell the operator of everything: metrics, reasons, permissions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tests.builders import members, node
 from tests.world import World
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = (ROOT / "docs" / "operations.md").read_text()
+PAGES = ("operations.md", "reference/metrics.md", "reference/permissions.md")
+TEXT = "\n".join((ROOT / "docs" / page).read_text() for page in PAGES)
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -71,7 +71,7 @@ def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False)
 def unsupported(pod: Pod) -> Refusal:
     """A feature that cannot be honoured yet is a refusal, never a guess."""
     features = ", ".join(pod.shape.unsupported)
-    return Refusal(Reason.UNSUPPORTED, f"pod {pod.key} uses {features}, which gangsched cannot place yet")
+    return Refusal(Reason.UNSUPPORTED, f"pod {pod.key} uses {features}, which gangsched does not support yet")
 
 
 def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
@@ -90,14 +90,14 @@ def gang_failed(
     gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, placed: int, needed: int, note: str = ""
 ) -> Refusal:
     """Whose turn failed, why, and how far the gang had come (semantics R2); `note` is about required domains (M1)."""
-    far = f"{note}; " * bool(note) + f"{placed} of {needed} had found a node"
+    far = f"{note}; " * bool(note) + f"{placed} of {needed} pods could be placed"
     if refused.reason is not Reason.UNSCHEDULABLE:
         cause = refused.message or refused.now.partition(" nodes are available: ")[2].removesuffix(".")
         return Refusal(refused.reason, f"gang {gang.id} waits for pod {pod.key}: {cause}", far)
     now = f"{far}; pod {pod.key}: {refused.now}"
     alike = (each for each in gang.pending if each.shape is pod.shape and not pod.claims)
     first = next(alike, pod)  # the same one, whoever's turn it was
-    text = f"{_needs_room(gang, needed)}, and none is found for pod {first.key}"
+    text = f"{_needs_room(gang, needed)}, but no node has room for pod {first.key}"
     if not _lacks_room(refused):
         return Refusal(refused.reason, text, now)
     if never := _never(first, short):
@@ -116,12 +116,11 @@ def no_room_for_all(
     text, now, hopeless = _needs_room(gang, needed), f"there is room for {room}.", True
     asking = f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
     if not short.nodes:
-        text += f", and pod {pod.key} may use no node{_closed(short)}"
+        text += f", but no node is eligible for pod {pod.key}{_closed(short)}"
     elif never := _never(pod, short):
         text += f", and {never}"
     elif empty_room < needed:
-        text += f"{asking}, and never fits: the nodes that its members may use take {empty_room} of them when they are"
-        text += " empty"
+        text += f"{asking}, and can never fit: even when empty, eligible nodes hold only {empty_room} of them"
         text += _closed(short)
     else:
         hopeless = False
@@ -133,9 +132,9 @@ def no_room_for_all(
 def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Refusal:
     """`short` has entries like `3 nvidia.com/gpu`; `never`: not even the empty nodes offer enough (semantics P4)."""
     asked = ", ".join(_amount(name, amount) for name, amount in gang.min_resources)
-    text = f"gang {gang.id} needs its minResources ({asked}) free at once on the nodes that its members may use"
+    text = f"gang {gang.id} needs its minResources ({asked}) free at once on eligible nodes"
     if never:
-        text += ", and never starts: these nodes offer less even when they are empty"
+        text += ", and can never start: even when empty, these nodes offer less"
     return Refusal(Reason.UNSCHEDULABLE, text, f"{', '.join(short)} missing.", never=never)
 
 
@@ -157,7 +156,11 @@ def waiting_for_members(gang: Gang) -> Refusal:
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
     """Told where enough members exist, but too few of those that Permit counts (semantics B1)."""
     text = f"waiting for members of gang {gang.id}, whose match policy {gang.match_policy.value} does not count all"
-    return Refusal(Reason.WAITING_FOR_MEMBERS, text, f"{counted(lack, 'more member')} must wait together with these")
+    return Refusal(
+        Reason.WAITING_FOR_MEMBERS,
+        text,
+        f"{counted(lack, 'more pending member')} {'is' if lack == 1 else 'are'} needed",
+    )
 
 
 def timed_out(gang: Gang) -> Refusal:
@@ -177,7 +180,7 @@ def too_much_work(group: Group) -> Refusal:
 
 def wait_time_over(group: Group) -> Refusal:
     """Told when the wait time ends (semantics T2)."""
-    text = f"the wait time of {group.wait_time_s:g} s is over and all held nodes were released"
+    text = f"the wait time of {group.wait_time_s:g} s has expired and all holds were released"
     return Refusal(Reason.TIMED_OUT, text, lacking(group.gangs, {}))
 
 
@@ -193,7 +196,7 @@ def holds_summary(group: Group, held: int, lack: str, failed: Sequence[tuple[Pod
         pod, refused = failed[0]
         now += f"; pod {pod.key}: {refused.now or refused.message}"
     if not held:
-        return Refusal(Reason.UNSCHEDULABLE, f"gang {group.id} has found no node for any member", now)
+        return Refusal(Reason.UNSCHEDULABLE, f"no node has room for any member of gang {group.id}", now)
     return Refusal(Reason.HOLDING, f"gang {group.id} holds nodes for some members and waits for the others", now)
 
 
@@ -205,21 +208,21 @@ def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
 
 def holds_lost(nodes: Sequence[str]) -> Refusal:
     """Told when held room went away with its node (semantics R3)."""
-    text = f"held room was lost on {named(nodes)}; the members are placed anew"
+    text = f"holds were lost with {named(nodes)}; the members are placed again"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
 def strict_holds_nothing(number: int) -> Refusal:
     """Told when a group that holds has become Strict (semantics I5, T1)."""
     released = f"{counted(number, 'hold')} {'was' if number == 1 else 'were'} released"
-    text = f"the group has become Strict, which holds nothing between rounds; {released}"
+    text = f"the group is Strict now, which keeps no holds; {released}"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
 def yielded(group: Group, beneficiary: str) -> Refusal:
     """Told on a group that gave its holds up (semantics D1)."""
     name = beneficiary.replace("pod:", "pod ", 1) if group.is_of(beneficiary) else "a group of another namespace"
-    return Refusal(Reason.YIELDED, f"gave up its held nodes so that {name} could start")
+    return Refusal(Reason.YIELDED, f"released its holds so that {name} can start")
 
 
 def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
@@ -229,7 +232,7 @@ def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
 
 def permitted(placed: int) -> Refusal:
     """Told when members start; nothing where none do."""
-    text = "1 pod has found a node" if placed == 1 else f"{placed} pods have found a node" if placed else ""
+    text = "1 pod is placed" if placed == 1 else f"{placed} pods are placed" if placed else ""
     return Refusal(Reason.SCHEDULED, text)
 
 
@@ -245,18 +248,16 @@ def _lacks_room(refused: Refusal) -> bool:
 
 def _never(pod: Pod, short: Shortage) -> str:
     """Why no node ever takes `pod`; "" if one does when it is empty."""
-    amounts, start = short.scarcest, f"pod {pod.key} never fits"
+    amounts, start = short.scarcest, f"pod {pod.key} can never fit"
     if not short.nodes or short.empty_room:
         return ""
     if not amounts.never:
-        return (
-            f"{start}: it asks for {_asks(pod.shape)}, and no node that it may use offers all of that{_closed(short)}"
-        )
-    start += f": it asks for {_amount(amounts.resource, amounts.asked)}, and no node"
+        return f"{start}: it asks for {_asks(pod.shape)}, and no eligible node offers all of it{_closed(short)}"
+    start += f": it asks for {_amount(amounts.resource, amounts.asked)}, and no"
     if short.instead:
-        return f"{start} offers any; what nodes offer is {', '.join(short.instead)}"
+        return f"{start} node offers any; nodes offer {', '.join(short.instead)}"
     most = f"more than {_amount(amounts.resource, amounts.offered)}" if amounts.offered else "any"
-    return f"{start} that it may use offers {most}{_closed(short)}"
+    return f"{start} eligible node offers {most}{_closed(short)}"
 
 
 def _closed(short: Shortage) -> str:
@@ -265,20 +266,20 @@ def _closed(short: Shortage) -> str:
 
 
 def _free(amounts: Amounts) -> str:
-    """`12 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 8.`"""
+    """`12 nvidia.com/gpu are free in total, at most 6 on one node; a node offers up to 8.`"""
     name = amounts.resource
     if not amounts.free_in_all:
         return f"No {_noun(name)} is free; a node offers up to {format_quantity(name, amounts.offered)}."
     in_all, on_one, offered = (
         format_quantity(name, each) for each in (amounts.free_in_all, amounts.free_on_one, amounts.offered)
     )
-    return f"{in_all} {_noun(name)} are free in all, at most {on_one} on one node; a node offers up to {offered}."
+    return f"{in_all} {_noun(name)} are free in total, at most {on_one} on one node; a node offers up to {offered}."
 
 
 def _asks(shape: Shape) -> str:
     """`4 cpu, 8 nvidia.com/gpu`; every pod asks for its place, so that is said only where it is all."""
     asked = [_amount(name, amount) for name, amount in shape.requests if name != PODS]
-    return ", ".join(asked) or "no more than a place"
+    return ", ".join(asked) or "no resources"
 
 
 def _amount(name: str, amount: int) -> str:

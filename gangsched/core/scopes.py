@@ -23,10 +23,10 @@ from gangsched.model.gpu_policy import (
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 
-AVOIDED = "node(s) rejected a member lately"
-HELD_BACK = "node(s) are left for a moment to a group of higher priority that waits for room"
-RESERVED = "node(s) are reserved for a gang that has waited for longer"
-SHARED = "node(s) share their GPUs between pods, which a gang must ask for"
+AVOIDED = "node(s) recently rejected a member of this gang"
+HELD_BACK = "node(s) are temporarily reserved for a higher-priority gang"
+RESERVED = "node(s) are reserved for a gang that has waited longer"
+SHARED = "node(s) share GPUs between pods, which this gang does not allow"
 
 
 def look_ahead(table: NodeTable, policy: GpuPolicy) -> None:

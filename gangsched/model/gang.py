@@ -143,7 +143,7 @@ class Group:
 
     `refusal` is an error in the group's declaration (semantics I4). `clock_started_s` is the monotonic second its first
     hold was taken (T1), None while it holds nothing. `yielded_to` names the group it yielded to (D1). `avoid` are nodes
-    whose kubelet rejected a member lately (B6). `generation` changes with every change of the group. `rounds` is how
+    whose kubelet recently rejected a member (B6). `generation` changes with every change of the group. `rounds` is how
     many rounds it has had. An `unchanged` group holds, and nothing that its last verdict rests on has changed since: it
     is not looked at again, but may yield (D1).
     """

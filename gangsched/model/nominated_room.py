@@ -1,7 +1,7 @@
 """Room on nodes that is promised to pods which do not run there yet (semantics F1, V10).
 
-Law: `NominatedRoom` never changes; `changed` makes another one, which shares what is as before. The sums of a priority
-are columns, so that a plan takes or gives back any number of promises at once.
+Invariant: `NominatedRoom` never changes; `changed` makes another one, which shares what is as before. The sums of a
+priority are columns, so that a plan takes or gives back any number of promises at once.
 """
 
 from __future__ import annotations

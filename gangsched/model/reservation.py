@@ -111,13 +111,13 @@ class NotEntitled(StrEnum):
     """Why a group that waits for room has no reservation (H3, H5, H7)."""
 
     IMPOSSIBLE = "more than the empty cluster has"
-    TOO_YOUNG = "less than a node, and not waiting for long enough"
-    NAMESPACE = "its namespace has as many reservations as it may"
-    LATER = "others wait for longer"
-    NO_TIME = "nobody knows when room for it will be free, and it does not wait for long enough to have nodes fenced"
-    SHARE = "all reservations but the first together have as much as they may"
-    REFUSED = "it did not start on nodes that were kept for it and empty"
-    FENCE_OVER = "nodes were kept for it for as long as they may be"
+    TOO_YOUNG = "it needs less than a node, and has not waited long enough"
+    NAMESPACE = "its namespace has its maximum of reservations"
+    LATER = "older gangs have all reservations"
+    NO_TIME = "running pods declare no run times, and it has not waited long enough to reserve whole nodes"
+    SHARE = "the other reservations already have half of its accelerators"
+    REFUSED = "it did not start although the nodes reserved for it were empty"
+    FENCE_OVER = "its earlier reservation has expired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

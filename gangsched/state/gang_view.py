@@ -106,11 +106,11 @@ def _unsupported(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
     where = f"of PodGroup {pod_group.id}"
     if pod_group.unsupported:
         fields = ", ".join(f"spec.{field}" for field in pod_group.unsupported)
-        text = f"{fields} {where} cannot be honoured by gangsched yet: remove it, or leave the gang to kube-scheduler"
+        text = f"{fields} {where} is not supported by gangsched yet: remove it, or leave the gang to kube-scheduler"
         return Refusal(Reason.UNSUPPORTED, text)
     others = {pod.priority for pod in gang.pending} - {pod_group.priority}
     if pod_group.priority and others:
-        text = f"spec.priority {pod_group.priority} {where} is not that of its pods, {min(others)}, which decides here"
+        text = f"spec.priority {pod_group.priority} {where} differs from that of its pods, {min(others)}, which decides"
         return Refusal(Reason.UNSUPPORTED, f"{text}: give the pods the same priorityClassName")
     return None
 

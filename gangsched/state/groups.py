@@ -298,7 +298,7 @@ class Registry:
             text = f"gang {record.id} lists the group {named(spec.group)} but {named(near)} does not"
             return alone, Refusal(Reason.INVALID_GANG, f"{text}: every gang must list the same set"), near
         if without:  # what is or is not in another namespace is not for this one to know
-            text = f"gang {record.id} waits until {named(without)} lists the same group as it does"
+            text = f"gang {record.id} waits until {named(without)} lists the same group"
             return alone, Refusal(Reason.WAITING_FOR_GANG, text), ()
         return spec.group, None, ()
 

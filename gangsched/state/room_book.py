@@ -1,6 +1,6 @@
 """What of nodes is promised to pods that do not run there yet, kept up to date for snapshots (semantics F1, V10).
 
-Law: a promise is named by who makes it, and there is one of each name. It costs what has changed since the last
+Invariant: a promise is named by who makes it, and there is one of each name. It costs what has changed since the last
 snapshot, and all of them when nodes come, go or offer other resources.
 """
 

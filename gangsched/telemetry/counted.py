@@ -11,7 +11,7 @@ from typing import Final
 MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "reflector": {
         "lists": "full lists of a resource; expected once per start and once per expired resourceVersion",
-        "watches": "watches opened; each lives for five minutes",
+        "watches": "watches opened; each lives for about 25 seconds",
         "silences": "watches closed because no event and no bookmark came",
         "faults": "lists and watches that failed",
     },

@@ -129,7 +129,7 @@ def test_an_avoided_node_is_used_again_after_the_backoff(plane: ControlPlane, ap
         api.delete(f"/api/v1/namespaces/default/pods/{kubelet.rejected['metadata']['name']}")
         make.create_all(api, [make.pod("alone-again", gang="alone", gpus=1)])
         pods.wait_for(
-            lambda all_: any("rejected a member lately" in str(pod["status"]) for pod in all_.values()),
+            lambda all_: any("recently rejected a member of this gang" in str(pod["status"]) for pod in all_.values()),
             within_s=WITHIN_S,
             what="the reason on the waiting replacement",
         )

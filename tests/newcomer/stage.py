@@ -88,7 +88,7 @@ class Stage:
         groups = self._list("PodGroup")
         lines = _of_pods(pods)
         for group in groups:
-            lines += _of_group(group)
+            lines += [shortened(line, lines) for line in _of_group(group)]
         lines += _of_events(self.api.list(EVENTS).items, pods, groups)
         return [normal(line) for line in lines]
 
@@ -152,6 +152,16 @@ def normal(line: str) -> str:
     """Times and numbers of rounds as the page has them."""
     line = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?Z", SAMPLE_TIME, line)
     return re.sub(r"\(round \d+:", "(round 1:", line)
+
+
+def shortened(line: str, before: list[str]) -> str:
+    """A PodGroup's line, with "the same" for the text that it begins with and that its pods have as well."""
+    head, scheduled, text = line.partition(": Scheduled=False, ")
+    for pods in before:
+        said = pods.partition(": PodScheduled=False, ")[2].partition("; see PodGroup")[0]
+        if said and text.startswith(said):
+            return f"{head}{scheduled}the same{text.removeprefix(said)}"
+    return line
 
 
 def _elsewhere(pod: Object) -> bool:

@@ -93,7 +93,8 @@ class Probe:
         return length
 
     def _give_back(self, taken: list[int], tested: int) -> Choice | NotHelpful:
-        """Give back what is off the nodes that the members get, then from the dearest down; `tested` are needed."""
+        """Give back what is off the nodes that the members get, then from the most expensive down; `tested` are
+        needed."""
         if not tested and self.may_go_on():
             taken = self._on_their_nodes(taken)
         while tested < len(taken):

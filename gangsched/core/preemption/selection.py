@@ -1,7 +1,7 @@
 """Choosing the least harm within one region: the shortest prefix of the cheapest, and what can be given back (V8, V9).
 
 Invariant: what is chosen is enough by sums, and no unit of it can be given back by sums. Units that stop no gang come
-first; what is given back is tried from the dearest down. Equal snapshots give equal choices.
+first; what is given back is tried from the most expensive down. Equal snapshots give equal choices.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NEVER = 2**62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """`units` to take, the dearest last, and their `pods`; `harm` is what that costs."""
+    """`units` to take, the most expensive last, and their `pods`; `harm` is what that costs."""
 
     of: Units
     units: tuple[int, ...]
@@ -154,7 +154,7 @@ class Region:
         return found
 
     def _needed(self, taken: Sequence[int], tally: Tally) -> Choice:
-        """Give back from the dearest down; a pod comes back when no unit that has it is left."""
+        """Give back from the most expensive down; a pod comes back when no unit that has it is left."""
         nodes, cores = self.units.columns.node, self.units.cores.of
         cored = {~unit for unit in taken if unit < 0}
         alone = {unit for unit in taken if unit >= 0}

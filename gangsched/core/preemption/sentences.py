@@ -24,7 +24,7 @@ def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadlin
 
 
 def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
-    """The refusal, which ends with why preemption does not help; one that never fits needs no such reason."""
+    """The refusal, which ends with why preemption does not help; one that can never fit needs no such reason."""
     if told.never and why.why is Obstacle.NOTHING_LOWER:
         return told
     sentence = f"{_sentence(why)}." if why.why is Obstacle.DELAYED else f"Preemption: {_sentence(why)}."
@@ -34,11 +34,11 @@ def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
 def _sentence(why: NotHelpful) -> str:
     match why.why:
         case Obstacle.NOTHING_LOWER:
-            weakest = f" than {why.amount}, that of its member {why.name}," if why.name else ""
-            return f"nothing of lower priority{weakest} on the nodes it may use"
+            weakest = f" than {why.amount}, the priority of its member {why.name}," if why.name else ""
+            return f"no pods of lower priority{weakest} run on eligible nodes"
         case Obstacle.TOO_LITTLE:
-            without = f"even without {_all(why.pods)} of lower priority " if why.pods else ""
-            return f"{without}there is room for {why.room} of {why.needed}"
+            room = f"room for only {why.room} of {why.needed}"
+            return f"evicting {_all(why.pods)} of lower priority would make {room}" if why.pods else f"there is {room}"
         case Obstacle.BUDGET:
             budget = f"PodDisruptionBudget {why.name}" if why.name else "a PodDisruptionBudget of another namespace"
             return f"{budget} allows {why.allowed} of {counted(why.needed, 'eviction')}"
@@ -46,20 +46,20 @@ def _sentence(why: NotHelpful) -> str:
             return "not allowed by preemptionPolicy Never"
         case Obstacle.TOO_YOUNG:
             verb = "has" if why.pods == 1 else "have"
-            return f"{counted(why.pods, 'gang')} {verb} run for less than {_duration(why.seconds)}"
+            return f"{counted(why.pods, 'gang')} {verb} run for less than {_duration(why.seconds)} (preempt_min_run_s)"
         case Obstacle.OTHER_SCHEDULERS:
             amount = f"{format_quantity(why.name, why.amount)} {why.name}"
             return f"{amount} are used by lower-priority pods of other schedulers, which are not preempted"
         case Obstacle.BACK_OFF:
             return f"next attempt in {_duration(why.seconds)}"
         case Obstacle.DELAYED:
-            return f"The group preempts nobody before {_moment(why.amount)} (preemption-delay {why.name})"
+            return f"The group preempts no pods before {_moment(why.amount)} (preemption-delay {why.name})"
         case Obstacle.FORBIDDEN:
-            return f"off, because a right is missing: {why.name.rstrip('.')}"
+            return f"off, because a permission is missing: {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
-            return f"{counted(why.pods, 'pod')} would have to go, and at most {why.needed} are evicted for one gang"
+            return f"{counted(why.pods, 'pod')} would have to be evicted, and at most {why.needed} may be for one gang"
         case Obstacle.LATER:
-            return "still being looked for"
+            return "still being evaluated"
     assert_never(why.why)
 
 

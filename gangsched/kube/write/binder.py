@@ -140,7 +140,7 @@ class Binder:
         return len(self._pending)
 
     def fate(self, uid: str) -> BindFate | None:
-        """The fate of the last bind of this pod; None if it failed, or there was none lately."""
+        """The fate of the last bind of this pod; None if it failed, or there was none recently."""
         if uid in self._pending:
             return BindFate.PENDING
         return BindFate.BOUND if uid in self._bound else None

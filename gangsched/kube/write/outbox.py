@@ -275,7 +275,10 @@ class Outbox(Generic[V]):
             self._retry(order, fault)
 
     async def _try(self, value: V) -> Fault | None:
-        """Write, and return the fault: of the frame that catches it, it must not stay a variable, lest both stay."""
+        """Write, and return the fault rather than raise it.
+
+        Keep it in no local variable: exception and frame would form a reference cycle.
+        """
         try:
             await self._writer.write(value)
         except Fault as fault:

@@ -1,4 +1,4 @@
-"""Rate limits of writes per object, per namespace and in all (docs/operations.md, Budgets).
+"""Rate limits of writes per object, per namespace and in all (docs/reference/settings.md).
 
 Invariant: token buckets. Whoever wants to write asks how long it takes until there is a token, and takes it when there
 is one; nothing sleeps here.

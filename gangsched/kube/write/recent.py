@@ -1,4 +1,4 @@
-"""What was written lately, by key; bounded in time and in number.
+"""What was written recently, by key; bounded in time and in number.
 
 Invariant: an entry is remembered for `for_s` seconds, and gone with the next one that is written after that; of more
 than `limit` the oldest go. So at a steady pace of writes what is kept is always as much, from minute to minute, too.

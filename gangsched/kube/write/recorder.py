@@ -145,7 +145,7 @@ class Recorder:
         self._of_object.forget(uid)
 
     def due(self, entry: _Entry) -> IsDue:
-        """Never if there were too many Events about the object lately."""
+        """Never if there were too many Events about the object recently."""
         if self._of_object.wait_s(entry.about):
             self.counts.filtered += 1
             return IsDue.NEVER

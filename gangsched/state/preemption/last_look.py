@@ -34,7 +34,8 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
 
 
 def needless(record: NominationRecord, members: MemberStore, room: Room, places: Sequence[Placement]) -> list[str]:
-    """The victims that need not go (any more), dearest units first; `room` keeps them where they are from then on."""
+    """The victims that need not go (any more), most expensive units first; `room` keeps them where they are from then
+    on."""
     spared: list[str] = []
     for unit in _units(record):
         there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]
@@ -56,9 +57,9 @@ def _units(record: NominationRecord) -> Iterator[list[str]]:
         victim = record.victims[uid]
         key = ("core", victim.group) if victim.kind is UnitKind.CORE else ("pod", uid)
         found.setdefault(key, []).append(victim)
-    for unit in sorted(found.values(), key=_dearest):
+    for unit in sorted(found.values(), key=_most_expensive):
         yield [victim.uid for victim in unit]
 
 
-def _dearest(unit: list[Victim]) -> tuple[int, int, str]:
+def _most_expensive(unit: list[Victim]) -> tuple[int, int, str]:
     return (-max(victim.priority for victim in unit), -len(unit), unit[0].uid)

@@ -196,7 +196,7 @@ class Nominations:
                 record.fates[answer.uid] = Fate.GONE
             case EvictionResult.FORBIDDEN:
                 record.fates[answer.uid] = Fate.MARKED
-                self._lose(record, f"pods may not be evicted: {answer.message}")
+                self._lose(record, f"evictions are forbidden: {answer.message}")
             case EvictionResult.BLOCKED | EvictionResult.FAILED:
                 record.fates[answer.uid] = Fate.MARKED
                 victim = record.victims[answer.uid]
@@ -263,7 +263,7 @@ class Nominations:
         ends_s = self.deadline_s(record)
         if now_s >= ends_s:
             record.expired = record.expired or not record.lost
-            self._lose(record, "what was to be evicted has not ended in time")
+            self._lose(record, "the victims have not ended in time")
         self._give_way(record)
         self._tell_anew(record, group, now_s)
         vacant = (

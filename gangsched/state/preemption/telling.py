@@ -34,13 +34,13 @@ def not_evicted(victim: Victim, message: str, *, named: bool) -> str:
 def lost(cause: str, in_vain: int) -> str:
     """The Event of a nomination that ended without a start."""
     if not in_vain:
-        return f"{cause}; nobody was evicted for it"
-    return f"{cause}; {counted(in_vain, 'pod')} {'was' if in_vain == 1 else 'were'} evicted in vain"
+        return f"{cause}; no pods were evicted for it"
+    return f"{cause}; {counted(in_vain, 'pod')} {'was' if in_vain == 1 else 'were'} evicted without effect"
 
 
 def being_preempted() -> Refusal:
     """What the waiting members of a group are told while its bound ones are evicted (semantics V17)."""
-    text = "the gang is being preempted; it starts anew as a whole once its last bound member is being deleted"
+    text = "the gang is being preempted; it is scheduled again as a whole once its last bound member is being deleted"
     return Refusal(Reason.WAITING_FOR_MEMBERS, text)
 
 

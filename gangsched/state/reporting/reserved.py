@@ -56,12 +56,10 @@ class Told:
         """What is reserved, from when, and who must end before; of groups only those of this namespace are named."""
         reserved, count = self.reserved, len(self.reserved.nodes)
         if reserved.is_fence:
-            left = count - reserved.empty
-            kept = (
-                f"{reserved.empty} of {counted(count, 'node')} {'is' if reserved.empty == 1 else 'are'} free and kept"
-            )
+            left, are = count - reserved.empty, "is" if reserved.empty == 1 else "are"
+            kept = f"{reserved.empty} of {counted(count, 'node')} {are} free and reserved"
             more = "one more" if left == 1 else f"{left} more"
-            return f"{kept}; waiting for {more} to empty: their pods state no run time" if left else kept
+            return f"{kept}; {more} must empty: pods there declare no run time" if left else kept
         at = moment(reserved.at_s, wall_s=self.wall_s)
         start = f"starts at {at} at the latest" if reserved.is_promised else f"expected at about {at}"
         when = _when(reserved.waits_for, namespace)
@@ -74,14 +72,16 @@ def _what(reserved: Reserved) -> tuple[object, ...]:
 
 def kept_for(kept: KeptFor, *, wall_s: float) -> str:
     """Told to a group that would fit but for reservations, with the run time that would let it start now (H14)."""
-    said = "room for it is kept for groups ahead"
+    said = "room for it is reserved for gangs ahead of it"
     if kept.until_s == math.inf:
         return said
     said += f" until {moment(kept.until_s, wall_s=wall_s)}"
     advised_s = _step(kept.run_time_s)
     if not advised_s:
         return said
-    return f"{said}; state an expected run time of {duration(advised_s)} or less ({keys.EXPECTED_RUNTIME}) to start now"
+    return (
+        f"{said}; declare an expected run time of {duration(advised_s)} or less ({keys.EXPECTED_RUNTIME}) to start now"
+    )
 
 
 def not_reserved(why: NotReserved, *, wall_s: float) -> str:
@@ -90,7 +90,7 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
     match why.why:
         case NotEntitled.IMPOSSIBLE:
             return (
-                f"not reserved: needs {why.needs} of {counted(why.offers, 'node')}"
+                f"not reserved: needs {counted(why.needs, 'node')}, the cluster has {why.offers}"
                 if why.needs
                 else f"not reserved: {why.why}"
             )
@@ -99,7 +99,7 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
         case NotEntitled.TOO_YOUNG:
             return f"not reserved{from_then_on}: it needs less than a node"
         case NotEntitled.NO_TIME:
-            return f"not reserved{from_then_on}: those that run state no run time by which room for it would be free"
+            return f"not reserved{from_then_on}: running pods declare no run times, so no start time can be computed"
         case NotEntitled.FENCE_OVER:
             return f"not reserved{from_then_on}: {why.why}"
         case NotEntitled.REFUSED:
@@ -116,10 +116,8 @@ def ended(verdict: Verdict | None, why: NotReserved | None, *, wall_s: float) ->
     if reason is Reason.SCHEDULED:
         return False, STARTED, "the gang has started"
     if reason is not Reason.UNSCHEDULABLE:
-        return False, NOT_NEEDED, "the gang does not wait for room any more"
-    cause = (
-        not_reserved(why, wall_s=wall_s) if why is not None else "its room was taken or lost, and none is found anew"
-    )
+        return False, NOT_NEEDED, "the gang no longer waits for room"
+    cause = not_reserved(why, wall_s=wall_s) if why is not None else "its room was taken or lost, and there is no other"
     return False, LOST, cause
 
 

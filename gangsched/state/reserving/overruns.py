@@ -134,8 +134,10 @@ class Overruns:
 
     def _ignored_event(self, member: Member, until_s: float) -> RecordEvent:
         pod, until = member.pod, format_timestamp(int(until_s), seconds=False)
-        text = f"pod {pod.key} runs for much longer than stated; run times that pods of namespace {pod.namespace} state"
-        text += f" count for nothing until {until} at least"
+        text = (
+            f"pod {pod.key} runs for much longer than declared; the run times that namespace {pod.namespace} declares"
+        )
+        text += f" are ignored until {until} at least"
         return RecordEvent(self._ref(member), EventReason.RUN_TIMES_IGNORED, text, warning=True)
 
     def _stated_for(self, member: Member) -> str | None:
@@ -160,9 +162,9 @@ class Overruns:
         pod = member.pod
         found = run_time(pod.run_time_metadata, self._stated_for(member), default_s=self._default_s)
         ends = format_timestamp(int(expected_end_s(pod.start_s, found.seconds, wall_s)), seconds=False)
-        text = f"pod {pod.key} runs for longer than the {found.seconds:g} s of {found.source}"
+        text = f"pod {pod.key} has exceeded its run time of {found.seconds:g} s ({found.source})"
         return RecordEvent(
-            self._ref(member), EventReason.OVERRUN, f"{text}; it is expected to end by {ends} now", warning=True
+            self._ref(member), EventReason.OVERRUN, f"{text}; it is now expected to end by {ends}", warning=True
         )
 
     def _forget_the_gone(self) -> None:

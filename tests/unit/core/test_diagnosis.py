@@ -1,4 +1,4 @@
-"""What a refusal names: who finds no room, what it asks for, what there is, and what never fits (semantics E1)."""
+"""What a refusal names: who finds no room, what it asks for, what there is, and what can never fit (semantics E1)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
     refusal = told(nodes, four(8), used={"n0": 2, "n1": 2, "n2": 2, "n3": 2})
     assert refusal.message == "gang ns/g needs room for 4 more pods, each asking for 8 nvidia.com/gpu"
     assert refusal.now.startswith(
-        "there is room for 0. 24 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 8. 0/4"
+        "there is room for 0. 24 nvidia.com/gpu are free in total, at most 6 on one node; a node offers up to 8. 0/4"
     )
     assert told(nodes, four(8), used={"n0": 5}).message == refusal.message
 
@@ -40,16 +40,16 @@ def test_room_for_some_names_what_is_free_on_one_node() -> None:
 @pytest.mark.parametrize(
     ("nodes", "gpus", "never"),
     [
-        ([node("a", 8), node("b", 4)], 9, "asks for 9 nvidia.com/gpu, and no node that it may use offers more than 8"),
-        ([node("a", 4), node("b", 8, taints=TAINTED)], 8, "8 nvidia.com/gpu, and no node that it may use offers more"),
-        ([node("a", 0)], 1, "it asks for 1 nvidia.com/gpu, and no node that it may use offers any"),
+        ([node("a", 8), node("b", 4)], 9, "asks for 9 nvidia.com/gpu, and no eligible node offers more than 8"),
+        ([node("a", 4), node("b", 8, taints=TAINTED)], 8, "8 nvidia.com/gpu, and no eligible node offers more"),
+        ([node("a", 0)], 1, "it asks for 1 nvidia.com/gpu, and no eligible node offers any"),
     ],
 )
 def test_a_member_larger_than_any_node_never_fits(nodes: list[Node], gpus: int, never: str) -> None:
     """Impossible, whoever ends: of the nodes that it may use."""
     refusal = told(nodes, four(gpus))
     assert refusal.reason is Reason.UNSCHEDULABLE
-    assert "pod ns/g-0 never fits: it" in refusal.message
+    assert "pod ns/g-0 can never fit: it" in refusal.message
     assert never in refusal.message
 
 
@@ -57,7 +57,7 @@ def test_amounts_that_no_one_node_has_together_never_fit() -> None:
     """Each amount is there, on different nodes."""
     nodes = [node("a", 8, cpu_milli=1_000), node("b", 0)]
     refusal = told(nodes, [pod("g-0", gpus=8, cpu_milli=8_000)])
-    assert "never fits: it asks for 8 cpu, 8 nvidia.com/gpu, and no node that it may use offers all of that" in (
+    assert "can never fit: it asks for 8 cpu, 8 nvidia.com/gpu, and no eligible node offers all of it" in (
         refusal.message
     )
 
@@ -66,7 +66,7 @@ def test_too_many_members_never_fit() -> None:
     """Impossible by their number; a busy cluster is told apart from one that is too small."""
     nodes = [node("a", 8), node("b", 8)]
     refusal = told(nodes, four(8))
-    assert refusal.message.endswith("never fits: the nodes that its members may use take 2 of them when they are empty")
+    assert refusal.message.endswith("can never fit: even when empty, eligible nodes hold only 2 of them")
     assert "never" not in told([*nodes, node("c", 8), node("d", 8)], four(8), used={"a": 1}).message
 
 
@@ -82,7 +82,7 @@ def test_no_node_to_use_is_said_as_it_is() -> None:
     """Neither full nor too small: closed."""
     refusal = told([node("a", 8, taints=TAINTED)], four(1))
     assert refusal.message == (
-        "gang ns/g needs room for 4 more pods, and pod ns/g-0 may use no node "
+        "gang ns/g needs room for 4 more pods, but no node is eligible for pod ns/g-0 "
         "(others that are large enough had untolerated taint team=b:NoSchedule)"
     )
     assert refusal.now.endswith("0/1 nodes are available: 1 node(s) had untolerated taint(s).")
@@ -93,23 +93,21 @@ def test_nodes_that_would_do_are_named_by_what_closes_them() -> None:
     """The most common trap: GPU nodes are tainted, and the others have no GPUs. Many taints are not listed."""
     both = [node("cpu", 0), node("gpu", 8, taints=TAINTED), node("old", 8, unschedulable=True), node("small", 4)]
     assert told(both, four(8)).message == (
-        "gang ns/g needs room for 4 more pods, and pod ns/g-0 never fits: it asks for 8 nvidia.com/gpu, and no node "
-        "that it may use offers more than 4 nvidia.com/gpu (others that are large enough were unschedulable or had "
+        "gang ns/g needs room for 4 more pods, and pod ns/g-0 can never fit: it asks for 8 nvidia.com/gpu, and no "
+        "eligible node offers more than 4 nvidia.com/gpu (others that are large enough were unschedulable or had "
         "untolerated taint team=b:NoSchedule)"
     )
     many = [node(f"n{index}", 8, taints=(Taint(key=f"team-{index}", effect="NoSchedule"),)) for index in range(3)]
     assert told(many, four(8)).message.endswith("(others that are large enough had untolerated taint(s))")
     assert told([node("a", 8), node("b", 8, unschedulable=True)], four(8)).message.endswith(
-        "take 1 of them when they are empty (others that are large enough were unschedulable)"
+        "eligible nodes hold only 1 of them (others that are large enough were unschedulable)"
     )
 
 
 def test_a_resource_that_no_node_has_is_told_with_those_that_nodes_have() -> None:
     """A name with a typo, or another vendor's: no node that there is offers it."""
     refusal = told([node("a", 8)], [pod("g-0", of=Shape(requests=(("nvidia.com/gpus", 8), ("pods", 1))))])
-    assert refusal.message.endswith(
-        "it asks for 8 nvidia.com/gpus, and no node offers any; what nodes offer is nvidia.com/gpu"
-    )
+    assert refusal.message.endswith("it asks for 8 nvidia.com/gpus, and no node offers any; nodes offer nvidia.com/gpu")
 
 
 def test_a_required_domain_is_named() -> None:
@@ -119,7 +117,9 @@ def test_a_required_domain_is_named() -> None:
         gang("ns/g", [pod(f"g-{i}", gpus=8) for i in range(2)], constraints=PlacementConstraints(topology=("rack",)))
     )
     refusal = verdict_on(plan(snapshot(racks), [of], now_s=0.0), of.id).told
-    assert refusal.message.startswith("gang ns/g needs room for 2 more pods in one domain of rack, and none is found")
+    assert refusal.message.startswith(
+        "gang ns/g needs room for 2 more pods in one domain of rack, but no node has room"
+    )
 
 
 def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
@@ -127,11 +127,11 @@ def test_a_plain_pod_is_told_as_kube_scheduler_would_and_more() -> None:
     nodes = [node("a", 8), node("b", 8)]
     busy = told(nodes, [pod("p", gpus=8)], used={"a": 1, "b": 2}, plain=True)
     assert busy.now == (
-        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 nvidia.com/gpu are free in all, at most 7 on one "
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 13 nvidia.com/gpu are free in total, at most 7 on one "
         "node; a node offers up to 8."
     )
     assert busy.message == "pod ns/p asks for 8 nvidia.com/gpu"
-    assert told(nodes, [pod("p", gpus=9)], plain=True).message.startswith("pod ns/p never fits: it asks for 9")
+    assert told(nodes, [pod("p", gpus=9)], plain=True).message.startswith("pod ns/p can never fit: it asks for 9")
     closed = told([node("a", 8, taints=TAINTED)], [pod("p")], plain=True)
     assert closed == Refusal(Reason.UNSCHEDULABLE, "", "0/1 nodes are available: 1 node(s) had untolerated taint(s).")
 

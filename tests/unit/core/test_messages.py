@@ -9,8 +9,8 @@ from tests.builders import pod
 
 def test_one_is_not_told_as_many() -> None:
     """Counts of one read as people say them, and others as they did."""
-    assert messages.permitted(1).text == "1 pod has found a node"
-    assert messages.permitted(2).text == "2 pods have found a node"
+    assert messages.permitted(1).text == "1 pod is placed"
+    assert messages.permitted(2).text == "2 pods are placed"
     group = Group(id="ns/g", gangs=())
     assert messages.holds_summary(group, 1, "waiting", ()).now == "1 member holds a node, waiting"
     assert messages.holds_summary(group, 2, "waiting", ()).now == "2 members hold a node, waiting"

@@ -46,11 +46,11 @@ def test_strict_gang_stops_at_the_first_member_it_cannot_spare() -> None:
     verdict = decided(group(gang("ns/g", [*first, *rest])), [node("a", 6), node("b", 3)])
     assert verdict.reason is Reason.UNSCHEDULABLE
     assert verdict.told.message == (
-        "gang ns/g needs room for 5 more pods, and none is found for pod ns/g1, which asks for 2 nvidia.com/gpu"
+        "gang ns/g needs room for 5 more pods, but no node has room for pod ns/g1, which asks for 2 nvidia.com/gpu"
     ), "the same pod whoever's turn it was"
     assert verdict.told.now == (
-        "4 of 5 had found a node; pod ns/g4: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. "
-        "9 nvidia.com/gpu are free in all, at most 6 on one node; a node offers up to 6."
+        "4 of 5 pods could be placed; pod ns/g4: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu. "
+        "9 nvidia.com/gpu are free in total, at most 6 on one node; a node offers up to 6."
     )
     assert verdict.round is not None
     assert verdict.round.outcome is RoundOutcome.REFUSED
@@ -218,7 +218,7 @@ def test_nodes_that_rejected_a_member_are_avoided() -> None:
     alone = gang("ns/g", [pod("g", gpus=1)])
     assert where(decided(group(alone, avoid=frozenset({"a"})), [node("a"), node("b")])) == {"g": "b"}
     verdict = decided(group(alone, avoid=frozenset({"a"})), [node("a")])
-    assert "1 node(s) rejected a member lately" in verdict.told.text
+    assert "1 node(s) recently rejected a member of this gang" in verdict.told.text
 
 
 def test_member_whose_bind_failed_goes_alone_whatever_the_policy() -> None:

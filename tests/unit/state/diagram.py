@@ -1,4 +1,4 @@
-"""The states of a member as docs/semantics.md shows them, made from the table: `python -m tests.unit.state.diagram`."""
+"""The states of a member as docs/semantics/binding.md shows them; `python -m tests.unit.state.diagram` writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gangsched.state.members import SEEN, TABLE, TAKES_ROOM, Change, State
 
-PAGE = Path(__file__).parents[3] / "docs" / "semantics.md"
+PAGE = Path(__file__).parents[3] / "docs" / "semantics" / "binding.md"
 BEGIN, END = "<!-- states: made by `python -m tests.unit.state.diagram` -->", "<!-- end of states -->"
 
 

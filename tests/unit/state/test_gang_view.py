@@ -91,6 +91,6 @@ def test_a_native_podgroup_with_another_priority_than_its_pods_waits() -> None:
     world.declare(pod_group("g", 1, api_group=keys.NATIVE, version="v1alpha2", priority=1000))
     (low,) = world.create([pod("g-0", native_group="g", priority=10)])
     world.told()
-    assert "spec.priority 1000 of PodGroup ns/g is not that of its pods, 10" in world.condition(low)[1]
+    assert "spec.priority 1000 of PodGroup ns/g differs from that of its pods, 10" in world.condition(low)[1]
     world.update(low, priority=1000)
     assert set(world.settle().bound()) == {"g-0"}

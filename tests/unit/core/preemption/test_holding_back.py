@@ -31,7 +31,7 @@ def test_lower_group_does_not_start_where_it_would_be_evicted_soon() -> None:
     assert isinstance(found, NotHelpful)
     assert (found.wanted, found.right) == (("a", "b", "c"), 1000)
     assert verdicts["ns/late"].binds == ()
-    assert "left for a moment to a group of higher priority" in verdicts["ns/late"].told.now
+    assert "temporarily reserved for a higher-priority gang" in verdicts["ns/late"].told.now
 
 
 @pytest.mark.parametrize("priority", [1000, 2000])

@@ -23,7 +23,7 @@ def test_the_member_whose_priority_is_the_right_is_named() -> None:
     """V2, V21: one member without the priority class, and the whole gang may evict nobody."""
     members = [pod("m-0", gpus=8, priority=9), pod("m-1", gpus=8, priority=1)]
     _, told = obstacle(full_of_low(), group(gang("ns/high", members), priority=9))
-    assert told == "nothing of lower priority than 1, that of its member ns/m-1, on the nodes it may use."
+    assert told == "no pods of lower priority than 1, the priority of its member ns/m-1, run on eligible nodes."
 
 
 def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
@@ -46,7 +46,7 @@ def test_equal_priority_is_left_alone() -> None:
     """V2, V18, V25: victims are of strictly lower priority; where nothing is, nobody even asks what runs."""
     cluster = full_of_low()
     told = obstacle(cluster, high(number=2, gpus=8, priority=1))
-    assert told == (Obstacle.NOTHING_LOWER, "nothing of lower priority on the nodes it may use.")
+    assert told == (Obstacle.NOTHING_LOWER, "no pods of lower priority run on eligible nodes.")
     assert cluster.asked == 0
 
 
@@ -127,7 +127,7 @@ def test_what_was_found_in_vain_is_not_looked_for_again() -> None:
     found = NotHelpful(why=Obstacle.TOO_LITTLE, pods=1, room=1, needed=2)
     cluster = full_of_low()
     told = obstacle(cluster, high(number=2, gpus=8), known={"ns/high": found})
-    assert told == (Obstacle.TOO_LITTLE, "even without the 1 pod of lower priority there is room for 1 of 2.")
+    assert told == (Obstacle.TOO_LITTLE, "evicting the 1 pod of lower priority would make room for only 1 of 2.")
     assert cluster.asked == 0
 
 
@@ -137,7 +137,7 @@ def test_what_was_found_in_vain_is_not_looked_for_again() -> None:
 def test_nobody_is_evicted_in_vain() -> None:
     """V3, V21: a group that would not fit even then evicts nobody, and is told how far all of it would go."""
     told = obstacle(full_of_low(), high(number=3, gpus=8))
-    assert told == (Obstacle.TOO_LITTLE, "even without all 2 pods of lower priority there is room for 2 of 3.")
+    assert told == (Obstacle.TOO_LITTLE, "evicting all 2 pods of lower priority would make room for only 2 of 3.")
 
 
 def test_free_room_counts_together_with_freed_room() -> None:
@@ -372,7 +372,7 @@ def test_nobody_is_preempted_before_the_delay_is_over() -> None:
             continue
         assert isinstance(verdict.preemption, NotHelpful)
         assert (verdict.reason, verdict.preemption.why) == (Reason.UNSCHEDULABLE, Obstacle.DELAYED)
-        assert verdict.told.now.endswith("The group preempts nobody before 13:46:41Z (preemption-delay 5m1s).")
+        assert verdict.told.now.endswith("The group preempts no pods before 13:46:41Z (preemption-delay 5m1s).")
 
 
 def test_overruns_stay_while_the_delay_of_the_head_lasts() -> None:

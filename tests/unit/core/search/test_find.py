@@ -126,7 +126,7 @@ def test_members_above_the_minimum_come_along() -> None:
 
 
 def test_avoided_nodes_stay_avoided() -> None:
-    """The search puts nothing on a node whose kubelet rejected a member lately."""
+    """The search puts nothing on a node whose kubelet recently rejected a member of this gang."""
     nodes, group = crossing()
     avoiding = Group(id=group.id, gangs=group.gangs, avoid=frozenset({"a"}))
     assert decided(nodes, avoiding)[0].reason is Reason.UNSCHEDULABLE

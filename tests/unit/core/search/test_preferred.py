@@ -51,7 +51,7 @@ def test_shared_gpus_are_not_for_gangs() -> None:
     assert where(decided(nodes, gang(ONE, 2))) == ["b", "c"]
     refused = decided(nodes, gang(ONE, 3))
     assert refused.reason is Reason.UNSCHEDULABLE
-    assert "1 node(s) share their GPUs between pods, which a gang must ask for" in refused.told.text
+    assert "1 node(s) share GPUs between pods, which this gang does not allow" in refused.told.text
 
 
 def test_shared_gpus_are_known_by_their_product() -> None:

@@ -55,5 +55,5 @@ def test_what_is_gone_has_no_bucket() -> None:
 
 
 def test_defaults_are_those_of_the_settings() -> None:
-    """What docs/operations.md says holds also where no settings are read."""
+    """What docs/reference/settings.md says holds also where no settings are read."""
     assert WriteLimits.of(Settings().writes_per_s) == WriteLimits()

@@ -108,7 +108,7 @@ def test_nobody_is_evicted_if_the_pods_could_not_be_nominated() -> None:
     assert world.evicted() == []
     assert not world.nominated()
     assert world.cancelled() == [["high-0", "high-1"]]
-    assert "nobody was evicted" in world.events("NominationLost")[0][2]
+    assert "no pods were evicted" in world.events("NominationLost")[0][2]
 
 
 def test_nobody_is_evicted_whom_the_last_look_finds_needless() -> None:
@@ -172,7 +172,7 @@ def test_a_nomination_is_lost_with_its_node(what: str) -> None:
     assert [world.pods[each.uid].nominated_node for each in high] == ["", ""]
     (told,) = world.events("NominationLost")
     assert "node b" in told[2]
-    assert "2 pods were evicted in vain" in told[2]
+    assert "2 pods were evicted without effect" in told[2]
 
 
 def test_who_is_seen_to_go_was_evicted_also_before_the_eviction_is_answered() -> None:
@@ -184,7 +184,7 @@ def test_who_is_seen_to_go_was_evicted_also_before_the_eviction_is_answered() ->
     world.update(low[0], deleting=True)
     world.add_nodes(node("b", 8, unschedulable=True))
     world.settle()
-    assert "1 pod was evicted in vain" in world.events("NominationLost")[0][2]
+    assert "1 pod was evicted without effect" in world.events("NominationLost")[0][2]
 
 
 def test_the_next_nomination_comes_after_30_s_and_then_after_twice_that() -> None:
@@ -212,7 +212,7 @@ def test_a_victim_that_never_goes_expires_the_nomination() -> None:
     world.leaving.clear()  # finalizers keep both
     world.advance(20 + 60 + 29)
     assert not world.nominated()
-    assert "2 pods were evicted in vain" in world.events("NominationLost")[0][2]
+    assert "2 pods were evicted without effect" in world.events("NominationLost")[0][2]
     assert world.state.registry.groups[HIGH].avoid.keys() == {"a", "b"}
 
 
@@ -320,7 +320,7 @@ def test_a_missing_right_is_told_and_nobody_is_evicted() -> None:
     world.say(EvictionsForbidden("create pods/eviction"))
     world.update(high[0], labels={"again": "yes"})
     world.told()
-    assert "Preemption: off, because a right is missing: create pods/eviction." in world.verdict(HIGH).told.text
+    assert "Preemption: off, because a permission is missing: create pods/eviction." in world.verdict(HIGH).told.text
 
 
 def test_a_gang_taken_whole_is_not_healed_by_halves_and_starts_anew_as_a_gang() -> None:
@@ -416,7 +416,7 @@ def test_who_preempts_learns_no_name_of_a_victim_that_could_not_be_marked() -> N
     decide(world, high, low)
     world.settle()
     (lost,) = [told for _, _, told in world.events("NominationLost")]
-    assert lost == "the pods could not be nominated; nobody was evicted for it"
+    assert lost == "the pods could not be nominated; no pods were evicted for it"
 
 
 def test_another_namespace_is_named_by_uid_only() -> None:

@@ -255,7 +255,7 @@ def test_room_that_opens_and_does_not_suffice_is_told_within_five_seconds() -> N
     for number in range(3):
         world.delete(others[number])
         world.advance(5)
-        assert f"there is room for {number + 1}. {4 * number + 4} {GPU} are free in all" in facts(world, "g")
+        assert f"there is room for {number + 1}. {4 * number + 4} {GPU} are free in total" in facts(world, "g")
     world.create(pod("other", gpus=4, node_name="n0"))
     world.advance(5)
     assert "there is room for 2" in facts(world, "g")

@@ -269,8 +269,8 @@ def test_facts_stand_on_the_oldest_pod_where_there_is_no_pod_group() -> None:
     world.told()
     first, *others = (world.condition(each)[1] for each in pods)
     assert first == (
-        "gang ns/g needs room for 3 more pods, each asking for 1 nvidia.com/gpu, and never fits: the nodes that its "
-        "members may use take 1 of them when they are empty: there is room for 1. 0/1 nodes are available: 1 "
+        "gang ns/g needs room for 3 more pods, each asking for 1 nvidia.com/gpu, and can never fit: even when empty, "
+        "eligible nodes hold only 1 of them: there is room for 1. 0/1 nodes are available: 1 "
         "Insufficient nvidia.com/gpu."
     )
     assert set(others) == {f"{first.partition(': there is')[0]}; see pod ns/g-0"}

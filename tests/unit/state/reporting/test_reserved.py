@@ -85,10 +85,10 @@ def test_a_group_across_namespaces_is_told_apart() -> None:
 @pytest.mark.parametrize(
     ("empty", "text"),
     [
-        (0, "0 of 4 nodes are free and kept; waiting for 4 more to empty: their pods state no run time"),
-        (1, "1 of 4 nodes is free and kept; waiting for 3 more to empty: their pods state no run time"),
-        (3, "3 of 4 nodes are free and kept; waiting for one more to empty: their pods state no run time"),
-        (4, "4 of 4 nodes are free and kept"),
+        (0, "0 of 4 nodes are free and reserved; 4 more must empty: pods there declare no run time"),
+        (1, "1 of 4 nodes is free and reserved; 3 more must empty: pods there declare no run time"),
+        (3, "3 of 4 nodes are free and reserved; one more must empty: pods there declare no run time"),
+        (4, "4 of 4 nodes are free and reserved"),
     ],
 )
 def test_a_fence(empty: int, text: str) -> None:
@@ -139,12 +139,12 @@ def test_a_fence_is_news_when_a_node_of_it_empties() -> None:
 
 def test_room_that_is_kept_for_others() -> None:
     """H14: until when, and which run time would let the group start now."""
-    text = "room for it is kept for groups ahead until 2026-11-22T14:05Z"
-    advice = "state an expected run time of 35m or less (gangsched.dev/expected-runtime) to start now"
+    text = "room for it is reserved for gangs ahead of it until 2026-11-22T14:05Z"
+    advice = "declare an expected run time of 35m or less (gangsched.dev/expected-runtime) to start now"
     assert kept_for(KeptFor(until_s=AT_S, run_time_s=2_100), wall_s=NOW_S) == f"{text}; {advice}"
     assert kept_for(KeptFor(until_s=AT_S), wall_s=NOW_S) == text
     assert kept_for(KeptFor(until_s=AT_S, run_time_s=59), wall_s=NOW_S) == text
-    assert kept_for(KeptFor(until_s=math.inf), wall_s=NOW_S) == "room for it is kept for groups ahead"
+    assert kept_for(KeptFor(until_s=math.inf), wall_s=NOW_S) == "room for it is reserved for gangs ahead of it"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,10 @@ def test_durations() -> None:
 @pytest.mark.parametrize(
     ("why", "text"),
     [
-        (NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8), "not reserved: needs 12 of 8 nodes"),
+        (
+            NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8),
+            "not reserved: needs 12 nodes, the cluster has 8",
+        ),
         (NotReserved(why=NotEntitled.IMPOSSIBLE), "not reserved: more than the empty cluster has"),
         (
             NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=2),
@@ -177,10 +180,10 @@ def test_durations() -> None:
         ),
         (
             NotReserved(why=NotEntitled.NO_TIME, until_s=AT_S),
-            "not reserved before 2026-11-22T14:05Z: those that run state no run time by which room for it",
+            "not reserved before 2026-11-22T14:05Z: running pods declare no run times",
         ),
-        (NotReserved(why=NotEntitled.LATER), "not reserved: others wait for longer"),
-        (NotReserved(why=NotEntitled.SHARE), "not reserved: all reservations but the first"),
+        (NotReserved(why=NotEntitled.LATER), "not reserved: older gangs have all reservations"),
+        (NotReserved(why=NotEntitled.SHARE), "not reserved: the other reservations"),
     ],
 )
 def test_why_nothing_is_reserved(why: NotReserved, text: str) -> None:
@@ -214,7 +217,7 @@ def test_how_a_reservation_ends() -> None:
     """H13: started, lost with the cause, or not needed any more."""
     why = NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8)
     assert ended(verdict(Reason.SCHEDULED), None, wall_s=NOW_S)[:2] == (False, "Started")
-    assert ended(verdict(), why, wall_s=NOW_S) == (False, "Lost", "not reserved: needs 12 of 8 nodes")
+    assert ended(verdict(), why, wall_s=NOW_S) == (False, "Lost", "not reserved: needs 12 nodes, the cluster has 8")
     assert ended(verdict(), None, wall_s=NOW_S)[1] == "Lost"
     assert ended(verdict(Reason.WAITING_FOR_MEMBERS), why, wall_s=NOW_S)[1] == "NotNeeded"
     assert ended(None, None, wall_s=NOW_S)[1] == "NotNeeded"

@@ -64,9 +64,9 @@ def test_a_gang_is_told_once() -> None:
     (event,) = overruns(world)
     assert event.regarding.name == "g-0"
     assert event.message.startswith(
-        "pod ns/g-0 runs for longer than the 3600 s of gangsched.dev/expected-runtime; it is "
+        "pod ns/g-0 has exceeded its run time of 3600 s (gangsched.dev/expected-runtime); it is now "
     )
-    assert event.message.endswith("expected to end by 2030-01-01T02:00Z now")
+    assert event.message.endswith("it is now expected to end by 2030-01-01T02:00Z")
     wait(world, 100_000)
     assert len(overruns(world)) == 1
 

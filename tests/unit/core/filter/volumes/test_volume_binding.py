@@ -156,7 +156,7 @@ def test_claims_that_rule_out_every_node() -> None:
     verdict = decide([node("n")], store, using("p0", "c0"), using("p1", "c1"))
     assert (verdict.reason, verdict.binds) == (Reason.WAITING_FOR_VOLUMES, ())
     assert verdict.told.text == (
-        "gang ns/g waits for pod ns/p1: pod has unbound immediate PersistentVolumeClaims: 1 of 2 had found a node"
+        "gang ns/g waits for pod ns/p1: pod has unbound immediate PersistentVolumeClaims: 1 of 2 pods could be placed"
     )
 
 
@@ -225,7 +225,7 @@ def test_existing_volumes_are_given_away_once() -> None:
     assert chosen == {"small": "n0", "big": "n0", "other": "n1"}
     refused = decide(nodes, store, *pods)
     assert refused.binds == ()
-    assert "3 of 4 had found a node" in refused.told.text
+    assert "3 of 4 pods could be placed" in refused.told.text
 
 
 def test_a_volume_kept_for_a_claim_is_the_one_it_gets() -> None:
