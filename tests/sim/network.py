@@ -137,9 +137,12 @@ class Network:
             self._reply(wire, answer, self.timeline.now_s + self.latency_s() + fate.reply_late_s)
 
     def _reply(self, wire: Wire, answer: Answer, when_s: float) -> None:
-        def arrives() -> None:
-            if wire.deliver(answer.encode()) and answer.shown is not None:
+        def reads() -> None:
+            if answer.shown is not None:
                 self.oracle.shown(wire.peer, answer)
+
+        def arrives() -> None:
+            wire.deliver(answer.encode(), reads)
 
         self._later(wire, when_s, arrives)
 

@@ -15,9 +15,9 @@ from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, Member, State
 from gangsched.state.queueing.queue import Queue
+from gangsched.state.reserving.overruns import much_longer_s
 
 LOOK_EVERY_S = 5.0
-TENTH = 0.1
 
 
 class Overdue:
@@ -75,7 +75,7 @@ class Overdue:
         if member.state is not State.BOUND or not pod.start_s or self._after_s is None:
             return False
         stated_s = run_time_s(pod.run_time_metadata, gang.stated_run_time if gang else None, self._default_s)
-        return wall_s >= pod.start_s + stated_s + max(TENTH * stated_s, self._after_s)
+        return wall_s >= pod.start_s + stated_s + much_longer_s(stated_s, self._after_s)
 
     def _whole(self, member: Member) -> set[str]:
         """All that runs of its group, or the pod alone."""

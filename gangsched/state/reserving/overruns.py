@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 
 from gangsched.api.keys import DEADLINE
-from gangsched.api.run_time import DEFAULT, run_time, run_time_s
+from gangsched.api.run_time import DEFAULT, RunTime, run_time, run_time_s
 from gangsched.api.timestamps import format_timestamp
 from gangsched.core.reservations.expected_end import expected_end_s
 from gangsched.model.objects import Pod
@@ -25,8 +25,8 @@ from gangsched.state.members import Member, State
 from gangsched.state.reporting.gang_events import gang_ref, pod_ref
 from gangsched.state.reserving.expected_ends import LATE_S
 
-TENTH, LEAST_S = 0.1, 600.0
-"""How much longer than stated is much longer: a tenth, and at least this."""
+LEAST_S = 600.0
+"""By how much longer than stated a pod runs at least where its statements stop to count."""
 SPARE = 1_000
 """Entries of pods that are gone are dropped once there are so many more entries than pods."""
 
@@ -80,19 +80,16 @@ class Overruns:
         while self._ends and self._ends[0][0] <= wall_s:
             end_s, uid = heapq.heappop(self._ends)
             member = self._members.get(uid)
-            is_current = self._end_of.get(uid) == end_s and since_s < end_s and self._is_stated(uid)
-            if self._end_of.get(uid) == end_s and self._ignore_s and member is not None:
-                self._watch(member, end_s)
-            if is_current and member is not None and member.state is State.BOUND and self._is_news(member):
-                events.append(self._event(member, wall_s))
+            if member is None or self._end_of.get(uid) != end_s:
+                continue
+            stated = self._run_time(member)
+            if self._ignore_s:
+                self._watch(member, stated, end_s)
+            # Its gang may be another one by now, or state nothing any more.
+            is_late = member.state is State.BOUND and since_s < end_s and stated.seconds < math.inf
+            if is_late and self._is_news(member):
+                events.append(self._event(member, stated, wall_s))
         return [*events, *self._ignore(wall_s)]
-
-    def _is_stated(self, uid: str) -> bool:
-        """Whether the pod still has a run time: its gang may be another one, or state nothing any more."""
-        member = self._members.get(uid)
-        if member is None:
-            return False
-        return run_time_s(member.pod.run_time_metadata, self._stated_for(member), self._default_s) < math.inf
 
     def next_deadline_s(self) -> float | None:
         """When the next run time is over."""
@@ -105,11 +102,10 @@ class Overruns:
         for gang_id in gangs & self._told_runs.keys():
             del self._told_runs[gang_id]
 
-    def _watch(self, member: Member, end_s: float) -> None:
+    def _watch(self, member: Member, stated: RunTime, end_s: float) -> None:
         """See when the pod runs for much longer than its owner states; a kubelet and a default are no statements."""
-        found = run_time(member.pod.run_time_metadata, self._stated_for(member), default_s=self._default_s)
-        if found.source not in (DEADLINE, DEFAULT, ""):
-            heapq.heappush(self._much_later, (end_s + max(TENTH * found.seconds, LEAST_S), member.pod.uid))
+        if stated.source not in (DEADLINE, DEFAULT, ""):
+            heapq.heappush(self._much_later, (end_s + much_longer_s(stated.seconds, LEAST_S), member.pod.uid))
 
     def _ignore(self, wall_s: float) -> Iterator[RecordEvent]:
         """Bring up to date in which namespaces statements count for nothing; Events where that begins."""
@@ -140,8 +136,9 @@ class Overruns:
         text += f" are ignored until {until} at least"
         return RecordEvent(self._ref(member), EventReason.RUN_TIMES_IGNORED, text, warning=True)
 
-    def _stated_for(self, member: Member) -> str | None:
-        return _stated_by(self._registry.gangs.get(member.gang))
+    def _run_time(self, member: Member) -> RunTime:
+        of_gang = _stated_by(self._registry.gangs.get(member.gang))
+        return run_time(member.pod.run_time_metadata, of_gang, default_s=self._default_s)
 
     def _ref(self, member: Member) -> ObjectRef:
         gang = self._registry.gangs.get(member.gang)
@@ -158,11 +155,10 @@ class Overruns:
         self._told_runs[gang.id] = run
         return True
 
-    def _event(self, member: Member, wall_s: float) -> RecordEvent:
+    def _event(self, member: Member, stated: RunTime, wall_s: float) -> RecordEvent:
         pod = member.pod
-        found = run_time(pod.run_time_metadata, self._stated_for(member), default_s=self._default_s)
-        ends = format_timestamp(int(expected_end_s(pod.start_s, found.seconds, wall_s)), seconds=False)
-        text = f"pod {pod.key} has exceeded its run time of {found.seconds:g} s ({found.source})"
+        ends = format_timestamp(int(expected_end_s(pod.start_s, stated.seconds, wall_s)), seconds=False)
+        text = f"pod {pod.key} has exceeded its run time of {stated.seconds:g} s ({stated.source})"
         return RecordEvent(
             self._ref(member), EventReason.OVERRUN, f"{text}; it is now expected to end by {ends}", warning=True
         )
@@ -171,6 +167,11 @@ class Overruns:
         self._end_of = {uid: end_s for uid, end_s in self._end_of.items() if uid in self._members.uids()}
         self._ends = [(end_s, uid) for uid, end_s in self._end_of.items() if end_s > (self._since_s or -math.inf)]
         heapq.heapify(self._ends)
+
+
+def much_longer_s(stated_s: float, least_s: float) -> float:
+    """By how much longer than stated a pod may run until that counts: a tenth, and at least `least_s`."""
+    return max(0.1 * stated_s, least_s)
 
 
 def _slack_s(pod: Pod) -> float:
