@@ -1,4 +1,4 @@
 """Planted bugs: proof that the tests notice them.
 
-Invariant: each mutant is one small edit of the package that breaks one rule; the tests named beside it must fail on it.
+Each replaces one function or constant of the package and breaks one rule; the tests named beside it must fail then.
 """

@@ -1,6 +1,6 @@
-"""Plant each bug in a copy of the package and see that a test fails: `python -m tests.mutants.run [WORD]`.
+"""Plant each bug in the processes of its tests, and see that one fails: `python -m tests.mutants.run [WORD]`.
 
-Exit status 1 when a mutant survives or no longer applies, or when the tests fail without any. With WORD only mutants
+Exit status 1 when a mutant survives, or when the tests fail without any. With WORD only mutants
 whose name contains it. `--part 2/5` plants the second fifth; what was found is kept in `.cache/mutants.json` until a
 first part begins anew. When all were planted the table of README.md is written, which says by what kind of test each
 was found; nothing else of the checkout is changed.
@@ -11,10 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -23,12 +21,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.mutants.mutant import Mutant
 from tests.mutants.planted import MUTANTS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = Path(__file__).with_name("README.md")
 FOUND = ROOT / ".cache" / "mutants.json"
+SITE = Path(__file__).with_name("site")
 Row = tuple[str, str, str, str]
 """Rule, planted bug, kind of test, test."""
 KINDS = {
@@ -55,22 +53,18 @@ def main() -> int:
     console = Console(width=150)
     table = Table("rule", "planted bug", "kind", "found by", "s", title=f"{len(chosen)} planted bugs")
     survived, rows = list[str](), list[Row]()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = Path(folder)
-        copy_checkout(copy)
-        for tests in sorted({mutant.tests for mutant in chosen}):
-            if (failing := first_failure(copy, tests)) is not None:
-                console.print(f"[red]without any planted bug {failing} fails[/]")
-                return 1
-        for mutant in chosen:
-            began_s = time.monotonic()
-            found = caught_by(mutant, copy)
-            if found is None:
-                survived.append(mutant.name)
-            kind, test = (kind_of(found), found.split("::", 1)[-1]) if found else ("", "nothing")
-            rows.append((mutant.rule, mutant.name, kind, test))
-            table.add_row(*rows[-1], f"{time.monotonic() - began_s:.1f}")
-            console.print(f"{len(rows)} of {len(chosen)}: {mutant.name}: {test}")
+    if (failing := first_failure(*sorted({mutant.tests for mutant in chosen}))) is not None:
+        console.print(f"[red]without any planted bug {failing} fails[/]")
+        return 1
+    for mutant in chosen:
+        began_s = time.monotonic()
+        found = first_failure(mutant.tests, mutant=mutant.name)
+        if found is None:
+            survived.append(mutant.name)
+        kind, test = (kind_of(found), found.split("::", 1)[-1]) if found else ("", "nothing")
+        rows.append((mutant.rule, mutant.name, kind, test))
+        table.add_row(*rows[-1], f"{time.monotonic() - began_s:.1f}")
+        console.print(f"{len(rows)} of {len(chosen)}: {mutant.name}: {test}")
     console.print(table)
     if not asked.word:
         keep(rows, anew=number == 1)
@@ -101,47 +95,32 @@ def page(rows: Sequence[Row]) -> str:
     lines = [f"| {rule} | {name} | {kind} | {f'`{test}`' if kind else 'nothing'} |" for rule, name, kind, test in rows]
     return (
         "# Planted bugs\n\n"
-        "`make mutants` plants each bug in a copy of the package, one at a time, and writes this table: the first\n"
-        "test that fails. A bug is looked for only where it must be found, so that others may find it as well.\n\n"
+        "A planted bug puts something that behaves wrongly in the place of one function or constant, which it names;\n"
+        "how it behaves then is its own name (`mutant.py`, `planted_*.py`). `make mutants` plants one at a time into\n"
+        "the processes of the tests beside it, and writes this table: the first test that fails. A bug is looked for\n"
+        "only where it must be found, so that others may find it as well.\n\n"
         f"{sum(kinds.values())} of {len(rows)} are found: {found}.\n\n"
         "| rule | planted bug | kind | found by |\n|---|---|---|---|\n" + "\n".join(lines) + "\n"
     )
 
 
-def copy_checkout(copy: Path) -> None:
-    """What the tests need, and nothing that is not source."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in ("gangsched", "tests", "bench", "docs", "manifests"):
-        shutil.copytree(ROOT / name, copy / name, ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", copy)
-
-
-def caught_by(mutant: Mutant, copy: Path) -> str | None:
-    """The test that fails on the mutant; None when it survives."""
-    path = copy / "gangsched" / mutant.file
-    source = path.read_text()
-    if source.count(mutant.old) != 1:
-        sys.exit(
-            f'The planted bug "{mutant.name}" no longer applies: its text is {source.count(mutant.old)} times in '
-            f"gangsched/{mutant.file}."
-        )
-    path.write_text(source.replace(mutant.old, mutant.new))
-    try:
-        return first_failure(copy, mutant.tests)
-    finally:
-        path.write_text(source)
-
-
-def first_failure(copy: Path, tests: str) -> str | None:
-    """The first test of the copy that fails, or ends too late; None when all pass."""
-    env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", tests]
+def first_failure(*tests: str, mutant: str = "") -> str | None:
+    """The first of these tests that fails, or ends too late, beside this mutant; None when all pass."""
+    path = os.pathsep.join((str(SITE), str(ROOT)))
+    env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "", "MUTANT": mutant}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
     try:
         ended = subprocess.run(
-            command, cwd=copy, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False
+            command,
+            cwd=ROOT / "tests",
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_S if mutant else None,
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"{tests}::(did not end)"
+        return f"tests/{tests[0]}::(did not end)"
     if ended.returncode == 0:
         return None
     lines = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]

@@ -1,19 +1,40 @@
-"""Each planted bug still has its place in the source; whether the tests find it is `make mutants`."""
+"""Each planted bug still has its place in the package; whether the tests find it is `make mutants`."""
 
 from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
 
 import pytest
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.planted import MUTANTS
-from tests.mutants.run import ROOT, kind_of, page
+from tests.mutants.run import ROOT, SITE, kind_of, page
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_planted_bug_applies(mutant: Mutant) -> None:
-    """The text to replace is in the file once, and the tests that must fail exist."""
-    assert (ROOT / "gangsched" / mutant.file).read_text().count(mutant.old) == 1
-    assert (ROOT / mutant.tests).exists()
+    """What it patches is there and becomes something else, and the tests that must fail exist."""
+    owner, name = mutant.place()
+    found = inspect.getattr_static(owner, name)
+    assert mutant.make(found) is not found
+    assert (ROOT / "tests" / mutant.tests).is_file()
+
+
+def test_a_planted_bug_is_in_every_process_of_its_tests() -> None:
+    """Whoever imported the function by its name has the bug as well, in children too; an unknown bug ends them."""
+    ask = "import sys; from gangsched.core import cycle, permit, rounds; "
+    ask += "print(rounds.missing is permit.missing, permit.missing.__module__.partition('.')[0])"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(SITE), str(ROOT)))}
+    for name, printed in (("gangs start one member short", "True tests"), ("", "True gangsched")):
+        done = subprocess.run(
+            [sys.executable, "-c", ask], env={**env, "MUTANT": name}, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == printed
+    unknown = subprocess.run([sys.executable, "-c", ""], env={**env, "MUTANT": "?"}, capture_output=True, check=False)
+    assert unknown.returncode == 3
 
 
 def test_names_are_unique() -> None:
@@ -23,7 +44,7 @@ def test_names_are_unique() -> None:
 
 def test_every_planted_bug_is_looked_for_by_a_kind_of_test_with_a_name() -> None:
     """The table can say by what kind of test each was found."""
-    assert "other" not in {kind_of(mutant.tests) for mutant in MUTANTS}
+    assert "other" not in {kind_of(f"tests/{mutant.tests}") for mutant in MUTANTS}
     assert kind_of("tests/unit/state/test_validate.py::test_a") == "validate"
     assert kind_of("tests/unit/state/test_cluster.py::test_a") == "unit"
 

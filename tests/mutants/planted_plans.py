@@ -1,0 +1,135 @@
+"""Planted bugs in what one plan decides: order, rounds, room, refusals and what is said of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gangsched.core.pre_filter import refusals
+from gangsched.core.queue_sort import group_key
+from gangsched.model.gang import MatchPolicy, Mode
+from gangsched.model.objects import Shape
+from gangsched.model.plan import Need
+from tests.mutants.mutant import bug
+
+
+@bug("R2", "core.reserve:Ledger._take_back", "unit/core/filter/test_occupancy.py")
+def rollback_forgets_one_resource(take_back: Any) -> Any:
+    def forgetful(self: Any, pods: Any, nodes: Any, counts: Any, where: Any, sign: int) -> None:
+        take_back(self, pods, nodes, counts, where, sign)
+        self._add(Shape(requests=pods[0].shape.requests[:1]), nodes, -counts)
+
+    return forgetful
+
+
+@bug("B1", "model.gang:Gang.counted", "unit/core/test_rounds.py")
+def permit_counts_terminating_pods(counted: Any) -> Any:
+    def generous(gang: Any, placed: int) -> int:
+        more = 0 if gang.match_policy is MatchPolicy.ONLY_WAITING else gang.terminating
+        return int(counted(gang, placed) + more)
+
+    return generous
+
+
+@bug("D1", "core.post_filter:_may_yield", "unit/core/test_post_filter.py")
+def the_highest_rank_yields(_: Any) -> Any:
+    return lambda holder, beneficiary: group_key(holder) < group_key(beneficiary)
+
+
+@bug("R2", "core.rounds:missing", "unit/core/filter/volumes/test_dynamic_resources.py")
+def fast_fail_is_off_by_one(missing: Any) -> Any:
+    return lambda gang, placed: missing(gang, placed + 1)
+
+
+@bug("R3", "model.gang:Group.strict", "unit/core/test_rounds.py")
+def one_nonstrict_gang_makes_the_group_nonstrict(_: Any) -> Any:
+    return property(lambda group: all(gang.mode is Mode.STRICT for gang in group.gangs))
+
+
+@bug("B1", "core.cycle:_round", "unit/core/test_rounds.py")
+def members_above_the_minimum_are_left_behind(decide: Any) -> Any:
+    def least(group: Any, gangs: Any, *rest: Any) -> Any:
+        verdict = decide(group, gangs, *rest)
+        return replace(verdict, binds=verdict.binds[: sum(gang.min_member for gang in gangs)])
+
+    return least
+
+
+@bug("Q1", "core.queue_sort:group_key", "unit/core/test_queue_sort.py")
+def order_by_name_before_priority(key: Any) -> Any:
+    return lambda group: (group.id, *key(group))
+
+
+@bug("Q2", "core.queue_sort:group_key", "unit/core/test_queue_sort.py")
+def broken_groups_queue_like_others(key: Any) -> Any:
+    return lambda group: key(replace(group, broken=False))
+
+
+@bug("P3", "core.pre_filter:unhindered", "unit/core/test_pre_filter.py")
+def a_satisfied_gang_waits_for_its_siblings(unhindered: Any) -> Any:
+    return lambda group: [] if refusals(group) else unhindered(group)
+
+
+@bug("P4", "core.pre_filter:min_resources_short", "unit/core/test_post_filter.py")
+def min_resources_are_ignored(_: Any) -> Any:
+    return lambda gang, ledger: []
+
+
+@bug("P4, decision 11", "core.pre_filter:arithmetic", "unit/core/test_post_filter.py")
+def a_nonstrict_gang_needs_free_room_for_all_at_once(arithmetic: Any) -> Any:
+    return lambda group, gangs, ledger, totals: arithmetic(group, gangs, ledger, ledger)
+
+
+@bug("Q3", "core.pre_filter:_room_short", "unit/state/queueing/test_preemptors.py")
+def a_nonstrict_gang_larger_than_the_cluster_sleeps_when_a_full_node_comes(room_short: Any) -> Any:
+    def needs_room(gang: Any, group: Any, *rest: Any) -> Any:
+        found = room_short(gang, group, *rest)
+        if found is None or group.strict:
+            return found
+        refusal, needs = found
+        return refusal, tuple(Need(each.shape, 1) for each in needs)
+
+    return needs_room
+
+
+@bug("P4", "core.filter.volumes.storage_use:StorageUse._obtainable", "unit/core/filter/volumes/test_volume_binding.py")
+def a_shared_claim_is_provisioned_again_for_each_members_node(obtainable: Any) -> Any:
+    def forgetful(self: Any, claim: Any, picked: Any) -> Any:
+        taken = self._taken.volume_of
+        known = taken.pop(claim.key, None)
+        try:
+            return obtainable(self, claim, picked)
+        finally:
+            if known is not None:
+                taken[claim.key] = known
+
+    return forgetful
+
+
+@bug("E1", "core.diagnosis:_closed", "unit/core/test_diagnosis.py")
+def what_closes_nodes_that_would_do_is_not_told(_: Any) -> Any:
+    return lambda shape, ledger: ()
+
+
+@bug("E1", "core.messages:_never", "unit/core/preemption/test_plan_preemptions.py")
+def a_pod_that_would_fit_once_others_end_is_told_that_it_never_does(never: Any) -> Any:
+    return lambda pod, short: never(pod, replace(short, empty_room=0))
+
+
+@bug("P1", "core.messages:waiting_for_members", "unit/core/test_messages.py")
+def a_gated_member_is_missing_as_well(waiting_for_members: Any) -> Any:
+    def twice(gang: Any) -> Any:
+        refusal = waiting_for_members(gang)
+        return replace(refusal, now=f"{refusal.now}; {gang.gated} is missing") if gang.gated else refusal
+
+    return twice
+
+
+@bug("F1", "core.reserve:Ledger.respect_nominations", "unit/state/preemption/test_nominations.py")
+def a_nomination_of_equal_priority_is_passed_over(respect: Any) -> Any:
+    return lambda self, priority, *, but="": respect(self, priority + 1, but=but)
+
+
+@bug("I3", "api.keys:is_too_long", "unit/api/test_gang_spec.py")
+def a_long_value_is_read_like_any_other(_: Any) -> Any:
+    return lambda text: False
