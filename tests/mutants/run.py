@@ -108,11 +108,12 @@ def first_failure(*tests: str, mutant: str = "") -> str | None:
     """The first of these tests that fails, or ends too late, beside this mutant; None when all pass."""
     path = os.pathsep.join((str(SITE), str(ROOT)))
     env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "", "MUTANT": mutant}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
+    command += [f"tests/{each}" for each in tests]
     try:
         ended = subprocess.run(
             command,
-            cwd=ROOT / "tests",
+            cwd=ROOT,
             env=env,
             capture_output=True,
             text=True,
