@@ -202,7 +202,9 @@ class Simulator:
 
     def _bind(self, bind: Bind) -> None:
         _, run = self._pods[bind.uid]
-        changes = {"node_name": bind.node, "phase": Phase.RUNNING, "start_s": int(self._now_s), "nominated_node": ""}
+        # A trace may begin at second 0, but a start of 0 means that the pod has not started: it would stay too young.
+        start_s = max(1, int(self._now_s))
+        changes = {"node_name": bind.node, "phase": Phase.RUNNING, "start_s": start_s, "nominated_node": ""}
         self._change(bind.uid, **changes)
         self._state.apply(Bound(bind.uid, bind.node), now_s=self._now_s)
         run.unbound -= 1

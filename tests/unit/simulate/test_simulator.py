@@ -121,6 +121,8 @@ def test_settings_count() -> None:
     jobs = [job("low", 0, 1_000, 8), job("high", 10, 10, 8, priority=1)]
     assert starts(Simulator(nodes(1), jobs, Settings(scheduler_names=("other",))).run())["high"] == 40
     assert starts(Simulator(nodes(1), jobs, Settings(preempt_min_run_s=2_000)).run())["high"] == 1_000
+    high_s = starts(Simulator(nodes(1), jobs, Settings(preempt_min_run_s=500)).run())["high"]
+    assert high_s in (530, 531)  # woken when the low one has run for long enough, to the second
 
 
 @pytest.mark.long
