@@ -131,14 +131,11 @@ def _fewest(beneficiary: Group, yielding: list[Group], ledger: Ledger, decide: D
 def _permitted_without(beneficiary: Group, yielding: Sequence[Group], ledger: Ledger, decide: Decide) -> Verdict | None:
     """The beneficiary's verdict if it reaches Permit once `yielding` gave up their holds; changes nothing."""
     ledger.respect_nominations(beneficiary.lowest_priority, but=beneficiary.id)
-    checkpoint = ledger.checkpoint()
-    try:
+    with ledger.tentative():
         for group in yielding:
             for placement in _holds(group):
                 ledger.release(placement.pod, placement.node)
         verdict = decide(beneficiary)
-    finally:
-        ledger.rollback(checkpoint)
     permitted = verdict.round is not None and verdict.round.outcome is RoundOutcome.PERMITTED
     return verdict if permitted and verdict.binds else None
 

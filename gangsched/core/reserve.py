@@ -215,6 +215,15 @@ class Ledger:
         while len(self._journal) > checkpoint:
             self._journal.pop()(self)
 
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        """Undo every reservation and release that is made while the context lasts."""
+        checkpoint = self.checkpoint()
+        try:
+            yield
+        finally:
+            self.rollback(checkpoint)
+
     def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
         """Take room for `pods`, all of one shape, the first `counts[0]` of them on node index `nodes[0]` and so on.
 

@@ -60,11 +60,8 @@ class Attempt:
 
     def make_room(self) -> Found | NotHelpful:
         """Look for room, in the order of the harm that it does."""
-        checkpoint = self.ledger.checkpoint()
-        try:
+        with self.ledger.tentative():
             return self._make_room()
-        finally:
-            self.ledger.rollback(checkpoint)
 
     def _make_room(self) -> Found | NotHelpful:
         ledger, sums = self.ledger, NeededSums.of(self.preemptor, self.ledger)

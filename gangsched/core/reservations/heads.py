@@ -217,11 +217,8 @@ def _in_nodes(head: Head, empty: Ledger) -> tuple[int, int]:
 
 
 def _fits(head: Head, empty: Ledger) -> bool:
-    checkpoint = empty.checkpoint()
-    try:
+    with empty.tentative():
         _, round_ = run_round(head.group, head.gangs, empty)
-    finally:
-        empty.rollback(checkpoint)
     return round_.outcome is RoundOutcome.PERMITTED
 
 

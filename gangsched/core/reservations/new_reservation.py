@@ -77,43 +77,26 @@ def make_reservations(
     `ledger` is the room now, `empty` that of the nodes with nothing on them. `standing` are what the heads have already
     by the id of the group; only those in `anew` are made anew, None for all.
     """
-    checkpoint = ledger.checkpoint()
-    try:
-        return _make(heads, ledger, empty, timeline, limits, wall_s=wall_s, standing=standing or {}, anew=anew)
-    finally:
-        ledger.rollback(checkpoint)
-
-
-def _make(
-    heads: Sequence[Head],
-    ledger: Ledger,
-    empty: Ledger,
-    timeline: Timeline,
-    limits: ReservationLimits,
-    *,
-    wall_s: float,
-    standing: Mapping[str, Reservation],
-    anew: Container[str] | None,
-) -> tuple[list[Reservation], dict[str, NotReserved]]:
-    made, others = _Standing(), dict[str, NotReserved]()
-    for head in heads:
-        found = old = standing.get(head.group.id)
-        if anew is None or head.group.id in anew:
-            found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
-            if found is not None and old is not None and found.is_as(old):
-                found = old
+    made, others, known = _Standing(), dict[str, NotReserved](), standing or {}
+    with ledger.tentative():
+        for head in heads:
+            found = old = known.get(head.group.id)
+            if anew is None or head.group.id in anew:
+                found = _anew(head, old, made, ledger, empty, timeline, limits, wall_s=wall_s)
+                if found is not None and old is not None and found.is_as(old):
+                    found = old
+                if found is None:
+                    others[head.group.id] = impossible(head, empty) or _without_time(head, limits, wall_s)
+            if found is not None and not _within_share(found, made, ledger, limits):
+                others[head.group.id], found = NotReserved(why=NotEntitled.SHARE), None
             if found is None:
-                others[head.group.id] = impossible(head, empty) or _without_time(head, limits, wall_s)
-        if found is not None and not _within_share(found, made, ledger, limits):
-            others[head.group.id], found = NotReserved(why=NotEntitled.SHARE), None
-        if found is None:
-            continue
-        made.reservations.append(found if found.head is head else replace(found, head=head))
-        if found.is_fence:
-            made.fenced |= {ledger.table.names[node] for node in found.nodes}
-        if found.placements:
-            _reserve(found.placements, ledger)
-            timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s)
+                continue
+            made.reservations.append(found if found.head is head else replace(found, head=head))
+            if found.is_fence:
+                made.fenced |= {ledger.table.names[node] for node in found.nodes}
+            if found.placements:
+                _reserve(found.placements, ledger)
+                timeline = timeline.with_reserved(found.placements, found.at_s, found.at_s + head.run_time_s)
     return made.reservations, others
 
 
@@ -214,12 +197,9 @@ def _reserve(placements: Sequence[Placement], ledger: Ledger) -> None:
 
 def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Reservation | None:
     """The reservation if all that are expected to end by `at_s` are gone then; None if a round does not permit it."""
-    checkpoint = ledger.checkpoint()
-    try:
+    with ledger.tentative():
         timeline.release(timeline.ended(at_s), ledger)
         trial, round_ = run_round(head.group, head.gangs, ledger)
-    finally:
-        ledger.rollback(checkpoint)
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
     return Reservation(head, at_s, _nodes_of(trial.placements, ledger), trial.placements)
@@ -280,11 +260,8 @@ def _fenced(head: Head, empty: Ledger, nodes: Ints) -> Reservation | None:
     """The fence of the head on some of `nodes`; None if a round on them does not permit it."""
     names = empty.table.names
     others = frozenset(names) - {names[node] for node in nodes.tolist()}
-    checkpoint = empty.checkpoint()
-    try:
+    with empty.tentative():
         trial, round_ = run_round(replace(head.group, avoid=head.group.avoid | others), head.gangs, empty)
-    finally:
-        empty.rollback(checkpoint)
     if round_.outcome is not RoundOutcome.PERMITTED:
         return None
     chosen = _nodes_of(trial.placements, empty)
