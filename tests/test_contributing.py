@@ -37,7 +37,7 @@ def test_every_path_and_target_that_it_names_exists() -> None:
 
 
 ASK_THE_FILTER = """
-from gangsched.core.messages import nodes_available
+from gangsched.core.messages.placing import nodes_available
 from tests.builders import ledger, node, pod
 
 nodes = [node("a", labels={"example.com/quarantine": "1"}), node("b", gpus=0)]

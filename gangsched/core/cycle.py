@@ -18,8 +18,9 @@ from typing import Any, TypeAlias
 
 import numpy.ma  # noqa: F401  # else `np.unique` imports it in the middle of a plan, which takes 30 ms
 
-from gangsched.core import diagnosis, messages, post_filter, pre_filter, rounds
+from gangsched.core import diagnosis, post_filter, pre_filter, rounds
 from gangsched.core.last_ends import LastEnds
+from gangsched.core.messages import placing
 from gangsched.core.permit import missing
 from gangsched.core.plan_queue import PlanQueue
 from gangsched.core.preemption.plan_preemptions import PlanPreemptions
@@ -213,20 +214,20 @@ def _end_holds(group: Group, ledger: Ledger, *, now_s: float) -> Verdict | None:
     """
     held = _held(group.gangs)
     if group.clock_started_s is not None and now_s >= group.clock_started_s + group.wait_time_s:
-        return replace(_released(group, held, ledger, messages.wait_time_over(group)), expired=True)
+        return replace(_released(group, held, ledger, placing.wait_time_over(group)), expired=True)
     kept = (placement for gang in group.gangs for placement in gang.kept)
     lost = tuple(each for each in (*held, *kept) if not ledger.fits_still(each.pod, each.node))
     if lost:
-        return _released(group, lost, ledger, messages.holds_lost(sorted({placement.node for placement in lost})))
+        return _released(group, lost, ledger, placing.holds_lost(sorted({placement.node for placement in lost})))
     if group.strict and held:
-        return _released(group, held, ledger, messages.strict_holds_nothing(len(held)))
+        return _released(group, held, ledger, placing.strict_holds_nothing(len(held)))
     return None
 
 
 def _refuse(group: Group) -> Verdict | None:
     """A group that gave its holds up (D1), or whose members are not there (P1, P2); None if it may have a round."""
     if group.yielded_to:
-        return _verdict(group, messages.yielded(group, group.yielded_to))
+        return _verdict(group, placing.yielded(group, group.yielded_to))
     refused = pre_filter.refusals(group)
     if not refused:
         return None
@@ -254,7 +255,7 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     if round_.outcome is RoundOutcome.HOLDING:
         return replace(_hold(group, gangs, trial, notes), round=round_, needs=needs)
     binds = (*_held(gangs), *trial.placements)
-    told = notes[0][1] if notes and not binds else messages.permitted(len(binds))
+    told = notes[0][1] if notes and not binds else placing.permitted(len(binds))
     return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=needs if notes else ())
 
 
@@ -265,21 +266,21 @@ def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: L
     short = diagnosis.shortage(pod.shape, group, ledger, totals)
     needed = sum(missing(each, 0) for each in gangs)
     placed = len(trial.placements)
-    return messages.gang_failed(gang, pod, refusal, short, placed=placed, needed=needed, note=trial.note)
+    return placing.gang_failed(gang, pod, refusal, short, placed=placed, needed=needed, note=trial.note)
 
 
 def _notes(group: Group, trial: rounds.Trial, ledger: Ledger, totals: Ledger) -> Notes:
     """By uid why members found no node that do not hold up the others."""
     shapes = dict.fromkeys(pod.shape for pod, _ in trial.failed)
     short = {shape: diagnosis.shortage(shape, group, ledger, totals) for shape in shapes}
-    return tuple((pod.uid, messages.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed)
+    return tuple((pod.uid, placing.no_node(pod, refusal, short[pod.shape])) for pod, refusal in trial.failed)
 
 
 def _hold(group: Group, gangs: list[Gang], trial: rounds.Trial, notes: Notes) -> Verdict:
     """A NonStrict group keeps what found a node, until the others do (R3)."""
     held = tuple((gang, p) for gang in gangs for p in (*gang.held, *trial.placed.get(gang.id, ())))
-    holding = ((p.pod.uid, messages.holding(p.pod, p.node, gang)) for gang, p in held)
-    told = messages.holds_summary(group, len(held), messages.lacking(gangs, trial.counts), trial.failed)
+    holding = ((p.pod.uid, placing.holding(p.pod, p.node, gang)) for gang, p in held)
+    told = placing.holds_summary(group, len(held), placing.lacking(gangs, trial.counts), trial.failed)
     return _verdict(group, told, holds=trial.placements, notes=(*notes, *holding))
 
 
@@ -289,7 +290,7 @@ def _alone(group: Group, ready: tuple[Placement, ...], trial: rounds.Trial, note
     outcome = RoundOutcome.REFUSED if notes else RoundOutcome.PERMITTED
     tried, placed = trial.attempted, len(trial.placements)
     round_ = Round(group.rounds + 1, tried, tried, placed, outcome) if tried else None
-    told = notes[0][1] if notes else messages.permitted(len(binds))
+    told = notes[0][1] if notes else placing.permitted(len(binds))
     return _verdict(group, told, round=round_, binds=binds, notes=notes, needs=_needs((), trial))
 
 
@@ -313,7 +314,7 @@ def _of_each(gangs: list[Gang], trial: rounds.Trial, failed: dict[str, Refusal])
     told: dict[str, Refusal] = {}
     for gang in gangs:
         uids = [pod.uid for pod in (*gang.retry, *gang.pending)]
-        started = messages.permitted(sum(uid in placed for uid in uids) + len(gang.held) + len(gang.kept))
+        started = placing.permitted(sum(uid in placed for uid in uids) + len(gang.held) + len(gang.kept))
         told[gang.id] = next((failed[uid] for uid in uids if uid in failed), started)
     return told
 

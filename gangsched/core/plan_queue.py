@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from gangsched.core import messages
+from gangsched.core.messages import placing
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
 from gangsched.core.work import OutOfWork, Work
@@ -115,4 +115,4 @@ def given_up(group: Group, ledger: Ledger) -> Verdict:
     """The verdict on a group that plans came no further with; any room is worth another look."""
     shapes = dict.fromkeys(pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry))
     needs = tuple(Need(shape, 0) for shape in shapes if shape in ledger.table.static_fits)
-    return Verdict(group=group.id, generation=group.generation, told=messages.too_much_work(group), needs=needs)
+    return Verdict(group=group.id, generation=group.generation, told=placing.too_much_work(group), needs=needs)

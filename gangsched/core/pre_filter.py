@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gangsched.core import diagnosis, messages
+from gangsched.core import diagnosis
 from gangsched.core.filter import static_fit
+from gangsched.core.messages import placing
 from gangsched.core.permit import missing
 from gangsched.core.progress import Progress
 from gangsched.core.reserve import Ledger
@@ -52,9 +53,9 @@ def _not_ready(gang: Gang) -> Refusal | None:
     if gang.uninitialised is not None:
         return gang.uninitialised
     if gang.timed_out:
-        return messages.timed_out(gang)
+        return placing.timed_out(gang)
     if not gang.free_running and gang.quorum < gang.min_member:
-        return messages.waiting_for_members(gang)
+        return placing.waiting_for_members(gang)
     return None
 
 
@@ -65,7 +66,7 @@ def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
     """
     lacks = {gang.id: missing(gang, len(gang.pending)) for gang in gangs}
     return _of_each(
-        gangs, {each.id: messages.waiting_for_more(each, lacks[each.id]) for each in gangs if lacks[each.id]}
+        gangs, {each.id: placing.waiting_for_more(each, lacks[each.id]) for each in gangs if lacks[each.id]}
     )
 
 
@@ -73,7 +74,7 @@ def _of_each(gangs: Sequence[Gang], own: Mapping[str, Refusal]) -> tuple[tuple[s
     """The refusal of each gang by id: its `own`, or that it waits for the first gang that has one; () without any."""
     if not own:
         return ()
-    waiting = messages.waiting_for_sibling(*next(iter(own.items())))
+    waiting = placing.waiting_for_sibling(*next(iter(own.items())))
     return tuple((gang.id, own.get(gang.id, waiting)) for gang in gangs)
 
 
@@ -90,7 +91,7 @@ def arithmetic(
         if short:
             needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for pod in gang.pending))
             never = bool(min_resources_short(gang, totals))
-            return messages.min_resources_short(gang, short, never=never), needs
+            return placing.min_resources_short(gang, short, never=never), needs
         refusal = _room_short(gang, group, ledger if group.strict else totals, totals, ledger.progress)
         if refusal is not None:
             return refusal
@@ -117,8 +118,8 @@ def _room_short(
     shape = min(short_of, key=lambda each: short_of[each] - counts[each])
     first = next(pod for pod in pods if pod.shape is shape)
     if shape.unsupported:
-        return messages.unsupported(first), ()
-    refusal = messages.no_room_for_all(
+        return placing.unsupported(first), ()
+    refusal = placing.no_room_for_all(
         gang,
         first,
         diagnosis.shortage(shape, group, ledger, totals),
@@ -126,7 +127,7 @@ def _room_short(
         needed=needed,
         empty_room=empty_room,
         alike=len(counts) == 1,
-        nodes=messages.why_no_node(first, group, ledger, filled=True),
+        nodes=placing.why_no_node(first, group, ledger, filled=True),
     )
     if not group.strict:  # nodes that are full may help as well: what is too small is the empty cluster
         return refusal, tuple(Need(each, 0) for each in counts)

@@ -12,9 +12,10 @@ from itertools import groupby
 
 import numpy as np
 
-from gangsched.core import messages, preferences, score
+from gangsched.core import preferences, score
 from gangsched.core.filter import narrow, pre_filter, serial
 from gangsched.core.filter.inter_pod_affinity import room_for_followers
+from gangsched.core.messages import placing
 from gangsched.core.permit import missing, permitted
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE
@@ -238,9 +239,9 @@ def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[P
         return []
     first = alike[0]
     if first.shape.unsupported:
-        return [(pod, messages.unsupported(pod)) for pod in alike]
+        return [(pod, placing.unsupported(pod)) for pod in alike]
     cause = pre_filter(first, ledger.occupancy)
-    text = messages.why_no_node(first, group, ledger)
+    text = placing.why_no_node(first, group, ledger)
     refusal = Refusal(cause.reason if cause is not None else Reason.UNSCHEDULABLE, "", text)
     return [(pod, refusal) for pod in alike]
 

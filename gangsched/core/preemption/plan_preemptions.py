@@ -13,8 +13,7 @@ from math import ceil, inf
 
 import numpy as np
 
-from gangsched.core import messages
-from gangsched.core.preemption import sentences
+from gangsched.core.messages import placing, preempting
 from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.holding_back import SOON, wanted
@@ -160,7 +159,7 @@ class PlanPreemptions:
             return None
         until_s = ceil(waiting_since_s(lacks) + group.preemption_delay_s)
         left_s = until_s - self.given.wall_s
-        delay = sentences.short_duration(group.preemption_delay_s)
+        delay = preempting.short_duration(group.preemption_delay_s)
         return NotHelpful(why=Obstacle.DELAYED, seconds=left_s, amount=until_s, name=delay) if left_s > 0 else None
 
     def _excused(self, group: Group, preemptor: Preemptor, promises: Sequence[Group]) -> NotHelpful | None:
@@ -288,7 +287,7 @@ class PlanPreemptions:
             deadline_s=deadline_s,
         )
         number = len(gangs) if min(gangs, default=-1) >= 0 else 0
-        told = sentences.nominated(
+        told = preempting.nominated(
             found.placements, pods=len(going), gangs=number, deadline_s=deadline_s, wall_s=wall_s
         )
         return preemption, told
@@ -332,7 +331,7 @@ def _priority(holder: Group) -> int:
 def _gives_up(holder: Group, beneficiary: Group) -> Verdict:
     """The verdict of a group of lower priority that gives up its holds (V6)."""
     held = tuple(each.pod.uid for gang in holder.gangs for each in gang.held)
-    told = messages.yielded(holder, beneficiary.id)
+    told = placing.yielded(holder, beneficiary.id)
     return Verdict(group=holder.id, generation=holder.generation, told=told, releases=held)
 
 
@@ -349,5 +348,5 @@ def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
     notes = verdict.notes
     if notes:
         needed = {pod.uid for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
-        notes = tuple((uid, sentences.with_obstacle(note, why) if uid in needed else note) for uid, note in notes)
-    return replace(verdict, told=sentences.with_obstacle(verdict.told, why), notes=notes, preemption=why)
+        notes = tuple((uid, preempting.with_obstacle(note, why) if uid in needed else note) for uid, note in notes)
+    return replace(verdict, told=preempting.with_obstacle(verdict.told, why), notes=notes, preemption=why)

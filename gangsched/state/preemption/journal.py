@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gangsched.core.messages import preempting
 from gangsched.model.disruption import VICTIM_MESSAGE
 from gangsched.model.preemption import UnitKind, Victim
 from gangsched.model.protocol import Evicted, EvictionResult, ObjectRef, RecordEvent
 from gangsched.model.reasons import EventReason
 from gangsched.state.groups import GroupRecord, Registry
-from gangsched.state.preemption import telling
 from gangsched.state.preemption.nomination import Fate, NominationRecord, Result
 from gangsched.state.reporting.gang_events import gang_ref
 
@@ -88,7 +88,7 @@ class Journal:
         for gang_id in group.gangs:
             record = self._registry.gangs[gang_id]
             if record.ours and (ref := gang_ref(record)) is not None:
-                text = telling.delayed(victim, ref, message)
+                text = preempting.delayed(victim, ref, message)
                 yield RecordEvent(ref, EventReason.PREEMPTION_DELAYED, text, action=ACTION, warning=True)
 
     def answered(self, record: NominationRecord, answer: Evicted) -> Iterator[RecordEvent]:
@@ -102,7 +102,7 @@ class Journal:
                 evicted_gang.preemptions += not evicted_gang.preempted
                 evicted_gang.preempted = VICTIM_MESSAGE
             ref = ObjectRef("v1", "Pod", victim.namespace, victim.name, victim.uid)
-            yield RecordEvent(ref, EventReason.PREEMPTED, telling.preempted_pod(victim, by), action=ACTION)
+            yield RecordEvent(ref, EventReason.PREEMPTED, preempting.preempted_pod(victim, by), action=ACTION)
         of_gang = [uid for uid, each in record.victims.items() if each.gang == victim.gang]
         gang = self._registry.gangs.get(victim.gang)
         if gang is None or any(record.fates[uid] is Fate.ORDERED for uid in of_gang):
@@ -112,7 +112,7 @@ class Journal:
         if not evicted or ref_of_gang is None:
             return
         least = self._registry.view(victim.gang).min_member
-        text = telling.preempted_gang(victim.kind, evicted, bound, least, by, victim.namespace)
+        text = preempting.preempted_gang(victim.kind, evicted, bound, least, by, victim.namespace)
         yield RecordEvent(ref_of_gang, EventReason.PREEMPTED, text, action=ACTION)
 
     def _beneficiary(self, record: NominationRecord) -> ObjectRef | None:

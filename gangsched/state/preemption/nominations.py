@@ -11,7 +11,7 @@ from collections.abc import Iterable, Set, ValuesView
 from dataclasses import replace
 from itertools import count
 
-from gangsched.core.preemption.sentences import nominated as nominated_to
+from gangsched.core.messages import preempting
 from gangsched.model.gang import Refusal
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import STUCK_S, Preemption, UnitKind, Victim
@@ -31,7 +31,7 @@ from gangsched.model.reasons import Reason
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.preemption import last_look, nominees, telling
+from gangsched.state.preemption import last_look, nominees
 from gangsched.state.preemption.back_off import BackOff
 from gangsched.state.preemption.journal import Journal
 from gangsched.state.preemption.next_looks import NextLooks
@@ -178,7 +178,7 @@ class Nominations:
         record.unwritten -= 1
         if record.stage is Stage.PREPARING and answer.failed:
             others = [each for each in record.victims.values() if not self._may_name(record, each)]
-            self._lose(record, telling.not_nominated(answer.failed, others))
+            self._lose(record, preempting.not_nominated(answer.failed, others))
         elif record.stage is Stage.PREPARING and not record.unwritten:
             record.stage = Stage.PREPARED if record.of(Fate.MARKED) else Stage.EVICTING
             self._queue.activate(record.group)
@@ -200,7 +200,7 @@ class Nominations:
             case EvictionResult.BLOCKED | EvictionResult.FAILED:
                 record.fates[answer.uid] = Fate.MARKED
                 victim = record.victims[answer.uid]
-                self._lose(record, telling.not_evicted(victim, answer.message, named=self._may_name(record, victim)))
+                self._lose(record, preempting.not_evicted(victim, answer.message, named=self._may_name(record, victim)))
         self._reports.note(record.victims[answer.uid].group, now_s)
         return tuple(self.journal.answered(record, answer))
 
@@ -356,7 +356,7 @@ class Nominations:
         self._queue.activate(group.id)
         if result is not Result.STARTED:
             self._queue.wake_at(group.id, self.back_off.failed(group.id, now_s, harmed=in_vain > 0))
-            actions += self.journal.lost(group, telling.lost(record.lost, in_vain))
+            actions += self.journal.lost(group, preempting.lost(record.lost, in_vain))
         if result is Result.EXPIRED:
             for uid in (*record.victims, *record.awaited):
                 if node := self._members.node_of(uid):
@@ -431,7 +431,7 @@ class Nominations:
         placements = [nominee.placement for nominee in record.nominees.values()] or record.decision.placements
         until_s = int(self.deadline_s(record) + self._offset_s)
         wall_s = int(self._promised.wall_s)
-        return nominated_to(placements, pods=len(left), gangs=gangs, deadline_s=until_s, wall_s=wall_s)
+        return preempting.nominated(placements, pods=len(left), gangs=gangs, deadline_s=until_s, wall_s=wall_s)
 
     def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:
         """The group is told how many it still waits for."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from gangsched.core.messages import preempting
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
-from gangsched.state.preemption import telling
 from gangsched.state.queueing.queue import Queue
 
 
@@ -54,7 +54,7 @@ class TakenGroups:
 
     def _show(self, group_id: str) -> None:
         group = self._registry.groups.get(group_id)
-        taken = telling.being_preempted() if group_id in self._uids else None
+        taken = preempting.being_preempted() if group_id in self._uids else None
         if group is not None and group.taken != taken:
             group.taken = taken
             self._registry.changed(group_id)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from gangsched.core.messages import reserving
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import NotEntitled, NotReserved, ReservationLimits, Reservations, Reserved
-from gangsched.state.reporting.reserved import LOST, NOT_NEEDED, STARTED, Told, ended, kept_for, not_reserved, with_tail
+from gangsched.state.reporting.reserved import Told, with_tail
 
 Fact: TypeAlias = tuple[bool, str, str]
 """Whether a condition is true, its reason and its message."""
-OVER = frozenset({STARTED, NOT_NEEDED})
+OVER = frozenset({reserving.STARTED, reserving.NOT_NEEDED})
 
 
 class ReservationReports:
@@ -73,11 +74,11 @@ class ReservationReports:
         if told is not None:
             return told.text(namespace)
         if verdict.kept_for is not None:
-            return kept_for(verdict.kept_for, wall_s=wall_s)
+            return reserving.kept_for(verdict.kept_for, wall_s=wall_s)
         why = self._why.get(verdict.group) or self._by_number(namespace)
         if why is not None and verdict.told.never and why.why is NotEntitled.IMPOSSIBLE and not why.needs:
             return ""  # the refusal has said it, with amounts
-        return not_reserved(why, wall_s=wall_s) if why is not None else ""
+        return reserving.not_reserved(why, wall_s=wall_s) if why is not None else ""
 
     def _by_number(self, namespace: str) -> NotReserved | None:
         """Why a group has none that is too far behind for plans to say so (H7)."""
@@ -107,11 +108,15 @@ class ReservationReports:
             return before
         if before is None and group_id not in self._had and not self._may_end(group_id, verdict, stored):
             return None
-        self._ended[gang_id] = fact = ended(verdict, self._why.get(group_id), wall_s=wall_s)
+        self._ended[gang_id] = fact = reserving.ended(verdict, self._why.get(group_id), wall_s=wall_s)
         return fact
 
     def _may_end(self, group_id: str, verdict: Verdict | None, stored: Mapping[str, object] | None) -> bool:
         """Whether a reservation that another process told is known to stand no more."""
-        if stored is None or verdict is None or (stored.get("status") != "True" and stored.get("reason") != LOST):
+        if (
+            stored is None
+            or verdict is None
+            or (stored.get("status") != "True" and stored.get("reason") != reserving.LOST)
+        ):
             return False
         return verdict.reason is not Reason.UNSCHEDULABLE or group_id in self._why

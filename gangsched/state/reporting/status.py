@@ -21,7 +21,7 @@ from gangsched.api.podgroup import (
     stored_conditions,
     with_condition,
 )
-from gangsched.core.messages import waiting_for_members
+from gangsched.core.messages import placing
 from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Phase, PodGroup
@@ -178,7 +178,7 @@ def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: C
     elif count.scheduled or (verdict is not None and verdict.sent):
         reason = "Binding"  # the members are on their way, or some were lost on it
     else:
-        lack = waiting_for_members(gang)
+        lack = placing.waiting_for_members(gang)
         reason, message = lack.reason.value, lack.text
     if faults := record.faults:
         message += f"; {named(faults)}"

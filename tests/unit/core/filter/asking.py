@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gangsched.core import messages
 from gangsched.core.filter import narrow
+from gangsched.core.messages import placing
 from gangsched.core.reserve import Ledger
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Selector
 from gangsched.model.objects import Node, Pod, Shape
@@ -52,4 +52,4 @@ def open_nodes(probe: Pod, on: Ledger) -> set[str]:
 
 def refusal(probe: Pod, on: Ledger) -> str:
     """The message of a pod without a feasible node."""
-    return messages.nodes_available(probe, on)
+    return placing.nodes_available(probe, on)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangsched.core.messages import nodes_available
+from gangsched.core.messages.placing import nodes_available
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import NodeSelectorTerm, Pod, Shape
 from tests.builders import amounts, node, pod

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from gangsched.core.messages.reserving import duration, ended, kept_for, not_reserved
 from gangsched.model.gang import Refusal
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
-from gangsched.state.reporting.reserved import Told, duration, ended, kept_for, not_reserved, with_tail
+from gangsched.state.reporting.reserved import Told, with_tail
 
 AT_S = 1_795_356_300.0
 """2026-11-22T14:05:00Z."""

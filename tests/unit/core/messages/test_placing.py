@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from gangsched.core import messages
+from gangsched.core.messages import placing
 from gangsched.model.gang import Gang, Group
 from tests.builders import pod
 
 
 def test_one_is_not_told_as_many() -> None:
     """Counts of one read as people say them, and others as they did."""
-    assert messages.permitted(1).text == "1 pod is placed"
-    assert messages.permitted(2).text == "2 pods are placed"
+    assert placing.permitted(1).text == "1 pod is placed"
+    assert placing.permitted(2).text == "2 pods are placed"
     group = Group(id="ns/g", gangs=())
-    assert messages.holds_summary(group, 1, "waiting", ()).now == "1 member holds a node, waiting"
-    assert messages.holds_summary(group, 2, "waiting", ()).now == "2 members hold a node, waiting"
-    assert messages.strict_holds_nothing(1).text.endswith("; 1 hold was released")
-    assert messages.strict_holds_nothing(3).text.endswith("; 3 holds were released")
+    assert placing.holds_summary(group, 1, "waiting", ()).now == "1 member holds a node, waiting"
+    assert placing.holds_summary(group, 2, "waiting", ()).now == "2 members hold a node, waiting"
+    assert placing.strict_holds_nothing(1).text.endswith("; 1 hold was released")
+    assert placing.strict_holds_nothing(3).text.endswith("; 3 holds were released")
 
 
 def test_gated_member_is_counted_once() -> None:
     """P1: it is gated and not missing as well; one that is being deleted does not count, so another one is missing."""
     pods = [pod(f"g-{index}") for index in range(2)]
-    gated = messages.waiting_for_members(Gang(id="ns/g", min_member=5, pending=tuple(pods), gated=2))
+    gated = placing.waiting_for_members(Gang(id="ns/g", min_member=5, pending=tuple(pods), gated=2))
     assert gated.message == "waiting for members of gang ns/g"
     assert gated.now == "2 of 5 are ready; 2 are gated; 1 is missing"
-    going = messages.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), terminating=1))
+    going = placing.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), terminating=1))
     assert going.now == "2 of 3 are ready; 1 is missing; 1 is being deleted and does not count"
-    all_there = messages.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), gated=4))
+    all_there = placing.waiting_for_members(Gang(id="ns/g", min_member=3, pending=tuple(pods), gated=4))
     assert all_there.now == "2 of 3 are ready; 4 are gated"
 
 
 def test_a_minimum_that_overrides_the_pod_groups_is_told() -> None:
     """I3: what a pod says wins, which somebody who reads the PodGroup does not expect."""
-    told = messages.waiting_for_members(Gang(id="ns/g", min_member=5, min_overrides="x of pod ns/g-0 overrides it"))
+    told = placing.waiting_for_members(Gang(id="ns/g", min_member=5, min_overrides="x of pod ns/g-0 overrides it"))
     assert told.message == "waiting for members of gang ns/g (x of pod ns/g-0 overrides it)"

@@ -1,0 +1,125 @@
+"""Sentences about reservations: the condition `Reserved`, and the end of a refusal (semantics H13, H14).
+
+Invariant: groups of other namespaces are counted and never named. A promised time is never stated earlier than it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import ceil
+from typing import assert_never
+
+from gangsched.api import keys
+from gangsched.api.timestamps import format_timestamp
+from gangsched.model.plan import Verdict
+from gangsched.model.reasons import Reason
+from gangsched.model.reservation import Blocker, KeptFor, NotEntitled, NotReserved, Reserved
+from gangsched.model.text import counted
+
+STARTED, LOST, NOT_NEEDED = "Started", "Lost", "NotNeeded"
+NODES_NAMED = 2
+TO_THE_SECOND_S = 600.0
+"""Times nearer than this are written with seconds."""
+STEPS_S = ((600, 60), (3_600, 300), (10_800, 900), (43_200, 3_600), (604_800, 21_600))
+"""Suggested run times below the first number are rounded down to a multiple of the second: texts rarely change."""
+
+
+def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
+    """What is reserved, from when, and which groups must end first; names only groups of `namespace`."""
+    count = len(of.nodes)
+    if of.is_fence:
+        left, are = count - of.empty, "is" if of.empty == 1 else "are"
+        kept = f"{of.empty} of {counted(count, 'node')} {are} free and reserved"
+        more = "one more" if left == 1 else f"{left} more"
+        return f"{kept}; {more} must empty: pods there declare no run time" if left else kept
+    at = moment(of.at_s, wall_s=wall_s)
+    start = f"starts at {at} at the latest" if of.is_promised else f"expected at about {at}"
+    when = _when(of.waits_for, namespace)
+    return f"room on {counted(count, 'node')} ({_some(of.nodes)}) is reserved; {start}{when}"
+
+
+def kept_for(kept: KeptFor, *, wall_s: float) -> str:
+    """Told to a group that would fit but for reservations, with the run time that would let it start now (H14)."""
+    said = "room for it is reserved for gangs ahead of it"
+    if kept.until_s == math.inf:
+        return said
+    said += f" until {moment(kept.until_s, wall_s=wall_s)}"
+    advised_s = _step(kept.run_time_s)
+    if not advised_s:
+        return said
+    return (
+        f"{said}; declare an expected run time of {duration(advised_s)} or less ({keys.EXPECTED_RUNTIME}) to start now"
+    )
+
+
+def not_reserved(why: NotReserved, *, wall_s: float) -> str:
+    """Told to a group that waits for room and has no reservation (H14)."""
+    from_then_on = "" if why.until_s == math.inf else f" before {moment(why.until_s, wall_s=wall_s)}"
+    match why.why:
+        case NotEntitled.IMPOSSIBLE:
+            return (
+                f"not reserved: needs {counted(why.needs, 'node')}, the cluster has {why.offers}"
+                if why.needs
+                else f"not reserved: {why.why}"
+            )
+        case NotEntitled.NAMESPACE:
+            return f"not reserved: namespace {why.namespace} has {counted(why.offers, 'reservation')}"
+        case NotEntitled.TOO_YOUNG:
+            return f"not reserved{from_then_on}: it needs less than a node"
+        case NotEntitled.NO_TIME:
+            return f"not reserved{from_then_on}: running pods declare no run times, so no start time can be computed"
+        case NotEntitled.FENCE_OVER:
+            return f"not reserved{from_then_on}: {why.why}"
+        case NotEntitled.REFUSED:
+            return f"not reserved until a node changes: {why.why}"
+        case NotEntitled.LATER | NotEntitled.SHARE:
+            return f"not reserved: {why.why}"
+        case _:
+            assert_never(why.why)
+
+
+def ended(verdict: Verdict | None, why: NotReserved | None, *, wall_s: float) -> tuple[bool, str, str]:
+    """The condition once there is no reservation any more: why it ended."""
+    reason = verdict.reason if verdict is not None else None
+    if reason is Reason.SCHEDULED:
+        return False, STARTED, "the gang has started"
+    if reason is not Reason.UNSCHEDULABLE:
+        return False, NOT_NEEDED, "the gang no longer waits for room"
+    cause = not_reserved(why, wall_s=wall_s) if why is not None else "its room was taken or lost, and there is no other"
+    return False, LOST, cause
+
+
+def moment(at_s: float, *, wall_s: float) -> str:
+    """A time in RFC 3339, UTC: rounded up to the minute, or to the second if it is near."""
+    near = at_s - wall_s <= TO_THE_SECOND_S
+    return format_timestamp(ceil(at_s) if near else ceil(at_s / 60) * 60, seconds=near)
+
+
+def duration(seconds: int) -> str:
+    """`35m`, `1h30m`, `48h`: whole minutes as a Go duration."""
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours}h" * bool(hours) + f"{minutes}m" * bool(minutes or not hours)
+
+
+def _step(most_s: float) -> int:
+    """The longest run time to advise where it may be so long; 0 for less than a minute."""
+    size = next((size for most, size in STEPS_S if most_s < most), STEPS_S[-1][1])
+    return int(most_s // size) * size
+
+
+def _when(waits_for: Sequence[Blocker], namespace: str) -> str:
+    """`, when ml/a and 2 more have ended`."""
+    number = len(waits_for)
+    own = next((each.id for each in waits_for if each.namespace == namespace), "")
+    if not number:
+        return ""
+    if not own:
+        return ", when another group has ended" if number == 1 else f", when {number} other groups have ended"
+    name = own.replace("pod:", "pod ", 1)
+    return f", when {name} and {number - 1} more have ended" if number > 1 else f", when {name} has ended"
+
+
+def _some(names: Sequence[str]) -> str:
+    first = sorted(names)[:NODES_NAMED]
+    return ", ".join(first if len(names) <= NODES_NAMED else [*first, f"{len(names) - NODES_NAMED} more"])
