@@ -203,8 +203,9 @@ bench-scale: .cache/bench/.installed ## Start on 15,000 nodes and 150,000 pods o
 bench-wakeup: .cache/bench/.installed control-plane ## Measure from a pod's deletion to the last bind of the gang that waited for its room
 	@$(BENCH)python -m bench.wakeup
 
-bench-plan: .cache/bench/.installed ## Time plans on large clusters, beside a naive loop
+bench-plan: .cache/bench/.installed ## Time plans on large clusters, beside a naive loop, and in required domains; DEMANDS=200
 	@$(BENCH)python -m bench.plan
+	@$(BENCH)python -m bench.domains --demands $(or $(DEMANDS),200)
 	@$(BENCH)python -m bench.heads
 
 .PHONY: bench-hostile

@@ -47,6 +47,12 @@ class TopologyLevel:
             return np.bincount(self.codes[inside], weights=values[inside], minlength=self.size).astype(np.int64)
         return np.bincount(self.codes, weights=values, minlength=self.size).astype(np.int64)
 
+    def inside(self, coarser: TopologyLevel) -> Ints:
+        """By domain the domain of a coarser level that it lies in."""
+        order, starts = self._sorted
+        found: Ints = coarser.codes[order[starts[:-1]]].astype(np.int64)
+        return found
+
     def name(self, domain: int) -> str:
         """`zone=a, rack=r1`."""
         node = int(self.nodes(domain)[0])

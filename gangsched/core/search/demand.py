@@ -6,7 +6,7 @@ Invariant: sums refute and never promise; what they refute, no packing finds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -52,9 +52,18 @@ class Demand:
 
     @classmethod
     def of(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
-        """The pending members of the gangs."""
-        needs = tuple(missing(gang, 0) for gang in gangs)
-        return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), needs)
+        """Those of the pending members of the gangs that they need."""
+        return cls.of_all(group, gangs, ledger).minimum()
+
+    @classmethod
+    def of_all(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
+        """All pending members of the gangs."""
+        return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), tuple(len(gang.pending) for gang in gangs))
+
+    def minimum(self) -> Demand:
+        """Of the same members those that are needed; itself if that is all of them."""
+        needs = tuple(missing(gang, 0) for gang in self.gangs)
+        return self if needs == self.needs else replace(self, needs=needs)
 
     @cached_property
     def is_exact(self) -> bool:

@@ -7,7 +7,7 @@ for lack of tries. What is only preferred is tried first and given up as soon as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,9 +17,9 @@ from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
-from gangsched.core.search.facts import packed
+from gangsched.core.search.facts import is_refuted, packed
 from gangsched.core.topology import TopologyLevel, level
-from gangsched.model.gang import Gang, Group
+from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
@@ -41,11 +41,7 @@ class Domains:
     def outer_of(self) -> Ints:
         """By domain the domain of `outer` that it lies in."""
         assert self.outer is not None
-        first = np.zeros(self.level.size, dtype=np.int64)
-        inside = np.flatnonzero(self.level.codes >= 0)[::-1]
-        first[self.level.codes[inside]] = inside
-        found: Ints = self.outer.codes[first].astype(np.int64)
-        return found
+        return self.level.inside(self.outer)
 
     def scope(self, domain: int) -> Scope:
         """The nodes of one domain."""
@@ -116,48 +112,74 @@ def regions(group: Group, ledger: Ledger) -> list[Scope]:
     return [home] if home is not None else [domains.scope(n) for n in range(domains.level.size)]
 
 
-def required(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
-    """The scopes that nothing preferred narrows, best first; the last one is the best that does not do."""
-    domains = Domains.required(group, ledger.table)
-    if domains is None:
-        yield EVERYWHERE
-        return
-    demand = Demand.of(group, gangs, ledger)
-    enough, holds = domains.judge(demand)
-    home = domains.level.common(member_nodes(group, ledger.table))
-    if home is not None:
-        enough &= np.arange(domains.level.size) == home
-    candidates = np.flatnonzero(enough)
-    present = None
-    if len(candidates) > 1 and any(need < len(gang.pending) for need, gang in zip(demand.needs, gangs, strict=True)):
-        every = replace(demand, needs=tuple(len(gang.pending) for gang in gangs))
-        present, _ = domains.judge(every)
-    ordered = domains.order(candidates, demand, first=present)
-    is_searched = group.strict and len(demand.items) > 1 and demand.is_exact
-    for number, n in enumerate(ordered):
-        scope = domains.scope(n)
-        if number and is_searched and not _could(demand, domains, n, scope):
-            continue
-        yield scope
-    if home is None:
-        home = int(np.argmax(holds)) if domains.level.size else 0
-    best = domains.scope(home)
-    told = _told(domains, home, holds, len(ordered), demand)
-    yield replace(best, name=f"{best.name} at last", last=True, note=told, refuted=group.strict)
+@dataclass(frozen=True, eq=False)
+class Required:
+    """The domains that a group requires, judged: those that are `enough` by sums, and how many pods each `holds`.
+
+    `present` is the demand of all its members. Only `home`, where members are, is ever enough; None without any.
+    """
+
+    domains: Domains
+    demand: Demand
+    present: Demand
+    enough: Bools
+    holds: Ints
+    home: int | None
+
+    @classmethod
+    def of(cls, group: Group, present: Demand) -> Required | None:
+        """None if nothing is required."""
+        table = present.ledger.table
+        domains = Domains.required(group, table)
+        if domains is None:
+            return None
+        demand = present.minimum()
+        enough, holds = domains.judge(demand)
+        home = domains.level.common(member_nodes(group, table))
+        if home is not None:
+            enough &= np.arange(domains.level.size) == home
+        return cls(domains, demand, present, enough, holds, home)
+
+    def scopes(self) -> Iterator[Scope]:
+        """The scopes that nothing preferred narrows, best first; the last one is the best that does not do."""
+        domains, demand = self.domains, self.demand
+        candidates = np.flatnonzero(self.enough)
+        holds_all = None
+        if len(candidates) > 1 and demand is not self.present:
+            holds_all, _ = domains.judge(self.present)
+        ordered = domains.order(candidates, demand, first=holds_all)
+        is_strict = demand.group.strict
+        is_searched = is_strict and len(demand.items) > 1 and demand.is_exact
+        for number, n in enumerate(ordered):
+            scope = domains.scope(n)
+            # The first one is not searched before the usual order was tried there, which mostly does.
+            if is_searched and _is_refuted(demand, domains, n, scope, search=number > 0):
+                continue
+            yield scope
+        best = self.home if self.home is not None else int(np.argmax(self.holds)) if domains.level.size else 0
+        told = _told(domains, best, self.holds, len(ordered), demand, is_home=self.home is not None)
+        scope = domains.scope(best)
+        yield replace(scope, name=f"{scope.name} at last", last=True, note=told, refuted=is_strict)
 
 
-def _could(demand: Demand, domains: Domains, domain: int, scope: Scope) -> bool:
-    """Whether the minimum can be packed into a domain, or nobody knows: without a next plan the search is cut short."""
+def _is_refuted(demand: Demand, domains: Domains, domain: int, scope: Scope, *, search: bool) -> bool:
+    """Whether the minimum cannot be packed into a domain, as a `search` says or an earlier one did.
+
+    Raises OutOfWork; the next plan goes on searching.
+    """
     nodes = domains.outer.nodes(int(domains.outer_of[domain])) if domains.outer is not None else None
-    return packed(demand.problem(nodes, scope), demand.ledger) is not None
+    problem = demand.problem(nodes, scope)
+    return packed(problem, demand.ledger) is None if search else is_refuted(problem, demand.ledger)
 
 
-def _told(domains: Domains, best: int, holds: Ints, left: int, demand: Demand) -> str:
-    """What the best domain lacks, and why the others are refuted (M1)."""
+def _told(domains: Domains, best: int, holds: Ints, left: int, demand: Demand, *, is_home: bool) -> str:
+    """What the best domain lacks, and why the others are refuted (M1); of those whose members are in one, that one."""
     size, needed = domains.level.size, sum(demand.needs)
     if not size:
         return ""
     lack = max(1, needed - int(holds[best]))
+    if is_home:
+        return f"its other members are in {domains.level.name(best)}, which lacks {lack} of {needed}"
     few = size - left
     torn = "too fragmented" if demand.is_exact else "without a place that was found"
     causes = [f"{n} {'has' if n == 1 else 'have'} too few free in sum" for n in (few,) if n]

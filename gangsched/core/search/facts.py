@@ -24,10 +24,9 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packin
 
     Raises OutOfWork; the next plan goes on from there.
     """
-    known, name = ledger.table.packings, key(problem)
-    if name in known:
-        known[name] = known.pop(name)  # used last, so that it is forgotten last
+    if is_refuted(problem, ledger):
         return None
+    known, name = ledger.table.packings, key(problem)
     under_way: dict[bytes, Packing] = known.setdefault(UNDER_WAY, {})
     packing = under_way.pop(name, None) or Packing(problem)
     packing.problem = problem  # the same numbers; its nodes may be called otherwise
@@ -46,3 +45,12 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packin
         if len(known) > MAX_FACTS:
             del known[next(each for each in known if each != UNDER_WAY)]
     return packing if found else None
+
+
+def is_refuted(problem: PackingProblem, ledger: Ledger) -> bool:
+    """Whether the packing was refuted before."""
+    known, name = ledger.table.packings, key(problem)
+    if name not in known:
+        return False
+    known[name] = known.pop(name)  # used last, so that it is forgotten last
+    return True

@@ -13,9 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from gangsched.core.reserve import Ledger
-from gangsched.core.scope import Scope
+from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import MAX_SHAPES, Demand
-from gangsched.core.search.domains import Domains, required, required_keys
+from gangsched.core.search.domains import Domains, Required, required_keys
 from gangsched.core.topology import climb, level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
@@ -27,23 +27,33 @@ PREFERENCE_WORK = 2_800
 
 def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
     """Where to try the pending members of `gangs`, best first and one after the other, until one attempt counts."""
-    if not _may_prefer(group, ledger):
-        yield from required(group, gangs, ledger)
+    must, may = any(required_keys(group)), _may_prefer(group, ledger)
+    if not must and not may:
+        yield EVERYWHERE
         return
     begun = ledger.work.used
-    present = Demand.of(group, gangs, ledger)
-    present = replace(present, needs=tuple(len(gang.pending) for gang in gangs))
+    present = Demand.of_all(group, gangs, ledger)
+    required = Required.of(group, present) if must else None
+    if may and (required is None or required.enough.any()):
+        yield from _preferred(present, required, begun)
+    yield from [EVERYWHERE] if required is None else required.scopes()
+
+
+def _preferred(present: Demand, required: Required | None, begun: int) -> Iterator[Scope]:
+    """Domains of preferred levels that sums leave, within those that are required; `begun` is the work until now."""
+    group, work = present.group, present.ledger.work
     for domains in _levels(group, present):
         enough, _ = domains.judge(present)
+        if required is not None:
+            enough &= required.enough[domains.level.inside(required.domains.level)]
         for number, n in enumerate(domains.order(np.flatnonzero(enough), present)):
-            if number and ledger.work.used - begun > PREFERENCE_WORK:
+            if number and work.used - begun > PREFERENCE_WORK:
                 break
             yield replace(domains.scope(n), whole=True)
             if len(present.items) == 1 and present.is_exact:
                 break  # sums are exact then: what did not do is more than room
     if (union := _fewest(group, present)) is not None:
         yield union
-    yield from required(group, gangs, ledger)
 
 
 def _stated(group: Group) -> str:
@@ -73,9 +83,10 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
         known = tuple(key for key in wanted if table.label_column(key).values)
         sets = [*((key, *product) for key in known), product, *((key,) for key in known)]
     outer = level(topology, table) if topology else None
+    of_must = level(must, table)
     for keys in dict.fromkeys((*must, *(key for key in keys if key not in must)) for keys in sets):
-        if keys != must:
-            inner = level(keys, table)
+        inner = level(keys, table)
+        if not must or not np.array_equal(inner.codes, of_must.codes):  # else it cuts no finer than what is required
             is_kept = stated and PRODUCT_LABEL not in keys
             if stated and not is_kept:
                 yield Domains(inner, level([key for key in keys if key != PRODUCT_LABEL], table))

@@ -108,6 +108,16 @@ def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
     assert "of 1 domain 1 is too fragmented" in verdict.told.now
 
 
+def test_a_gang_that_is_in_a_rack_is_not_continued_in_another() -> None:
+    """L8: one member runs, two are missing, and its rack is full; a zone that both racks are in changes nothing."""
+    nodes = rack("a", (8, 4)) + rack("b", (8, 8, 8))
+    there = builders.running(builders.pod("there", gpus=8), "a-0")
+    missing = replace(gang((2, 8)), nodes=("a-0",), bound=1, min_member=3, total=3)
+    verdict, _ = decided(builders.snapshot(nodes, [(there, "a-0")]), builders.group(missing), most_plans=1)
+    assert not verdict.binds
+    assert f"its other members are in {RACK}=a, which lacks 2 of 2" in verdict.told.now
+
+
 def fragmented(rng: random.Random, racks: int, nodes: int) -> list[Node]:
     """Racks that all differ, with so many nodes each."""
     return [each for n in range(racks) for each in rack(f"r{n:03}", [rng.randint(1, 8) for _ in range(nodes)])]
