@@ -54,12 +54,12 @@ def root(
 
 
 def _run(config: Path | None, overrides: dict[str, object]) -> int:
-    """Schedule gangs until told to stop (SIGTERM or ctrl-C)."""
+    """Run the scheduler until it receives SIGTERM or SIGINT."""
     return guarded(lambda: _schedule(config, overrides))
 
 
 def _config(config: Path | None, overrides: dict[str, object]) -> int:
-    """Print the settings that `run` with the same flags would have, and where each comes from."""
+    """Print the effective settings and the source of each. Takes the flags of `run`."""
     output = ConfigFormat(str(overrides.pop("output")))
 
     def work() -> int:
@@ -82,24 +82,33 @@ cli.command("config")(with_settings(_config, OUTPUT))
 @cli.command()
 def simulate(
     *,
-    nodes: Annotated[Path, typer.Option(help="CSV file with the nodes: ours (name, gpus, …) or openb's.")],
-    jobs: Annotated[
-        Path, typer.Option(help="CSV file with the jobs: ours (submitted, run_seconds, …), openb's, Philly's.")
+    nodes: Annotated[
+        Path,
+        typer.Option(help="CSV file with nodes, in the format of gangsched (name, gpus, …) or of the openb trace."),
     ],
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings, as for run; GANGSCHED_* win.")] = None,
+    jobs: Annotated[
+        Path,
+        typer.Option(
+            help="CSV file with jobs, in the format of gangsched (submitted, run_seconds, …) or of the openb "
+            "or Philly trace."
+        ),
+    ],
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file with settings, as for run; GANGSCHED_* variables override it.")
+    ] = None,
     stated: Annotated[
         str,
         typer.Option(
-            help="Run times that owners state: file (what the jobs file says), exact, class (10m, 1h, 4h, 1d, …), "
-            "half (every second job states its class) or nothing."
+            help="Run times that jobs declare: file (as in the jobs file), exact, class (rounded up to 10m, 1h, 4h, "
+            "1d, …), half (every second job declares its class) or nothing."
         ),
     ] = "file",
-    out: Annotated[Path | None, typer.Option(help="Write what became of each job to this CSV file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV file for the start and end of each job.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the waits to this file (.svg, .png); needs matplotlib.")
+        Path | None, typer.Option(help="Image file (.svg or .png) for a plot of the waits; requires matplotlib.")
     ] = None,
 ) -> None:
-    """Say how long jobs would wait on a cluster under these settings, without any cluster."""
+    """Simulate how long jobs would wait on a given set of nodes. Needs no cluster."""
 
     def work() -> int:
         from gangsched.configuration import load_settings

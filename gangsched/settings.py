@@ -97,33 +97,35 @@ class Settings(BaseSettings):
     wait_time_s: float = Field(
         default=600.0,
         gt=0,
-        description="Permit timeout of gangs that set none, in seconds: how long placed members hold their room.",
+        description="Default Permit timeout of gangs, in seconds: how long members reserve their nodes while "
+        "the gang is incomplete.",
     )
-    hold_max_s: float = Field(
-        default=3600.0, gt=0, description="Upper limit of every gang's Permit timeout, in seconds."
-    )
+    hold_max_s: float = Field(default=3600.0, gt=0, description="Upper limit of any gang's Permit timeout, in seconds.")
     match_policy: MatchPolicy = Field(
         default=MatchPolicy.ONCE_SATISFIED,
-        description="Members that count towards minMember, for gangs that set no match policy.",
+        description="Default match policy, which decides the members that count towards minMember: "
+        "once-satisfied, only-waiting or waiting-and-running.",
     )
     bind_connections: int = Field(default=96, ge=1, le=256, description="Maximum number of bind requests in flight.")
     writes_per_s: float = Field(
         default=400,
         gt=0,
         le=10_000,
-        description="Sustained rate of condition and status writes, and of Events, per second; a namespace gets half.",
+        description="Maximum rate of condition and status writes per second, and of Events per second; a "
+        "single namespace may use half.",
     )
     reservations: int = Field(
         default=8,
         ge=0,
         le=64,
-        description="Maximum number of groups that room is reserved for at a time; 0 disables reservations.",
+        description="Maximum number of groups with a reservation at any time; 0 disables reservations.",
     )
     fence_after_s: float = Field(
         default=21_600,
         ge=0,
         le=31_536_000,
-        description="Wait after which nodes are reserved for a group without a known start time, in seconds.",
+        description="Wait, in seconds, after which whole nodes are reserved for a group whose start time "
+        "cannot be computed.",
     )
     reservations_per_namespace: int = Field(
         default=2, ge=1, le=64, description="Maximum number of reservations per namespace."
@@ -132,15 +134,16 @@ class Settings(BaseSettings):
         default=None,
         gt=0,
         le=31_536_000,
-        description="Run time assumed for pods that state none, in seconds. Default: unknown.",
+        description="Run time assumed for pods that declare none, in seconds. Default: unknown.",
     )
     backfill_order: BackfillOrder = Field(
         default=BackfillOrder.SHORTEST,
-        description="Order in which groups of equal priority may backfill reserved room: shortest (run time) or age.",
+        description="Order in which groups of equal priority are backfilled: shortest (run time first) or age "
+        "(oldest first).",
     )
     backfill_overrun: OnOverrun = Field(
         default=OnOverrun.TELL,
-        description="What happens to backfilled groups that exceed their stated run time: tell (an Event) or evict.",
+        description="Action for backfilled groups that exceed their declared run time: tell (write an Event) or evict.",
     )
     topology_keys: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=TOPOLOGY_KEYS,
@@ -157,7 +160,7 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         le=3_600,
-        description="How long a group that states no delay leaves an autoscaler time before it preempts (V28).",
+        description="Default delay before a group preempts, in seconds; gives an autoscaler time to add nodes.",
     )
     preempt_min_run_s: int = Field(
         default=0, ge=0, le=86_400, description="Minimum run time of a pod before it may be evicted, in seconds."
@@ -166,15 +169,16 @@ class Settings(BaseSettings):
         default=600,
         ge=30,
         le=86_400,
-        description="How long a preemptor waits for terminating pods, in seconds; victims with a longer grace period "
-        "are taken last.",
+        description="Time that a preemptor waits for its victims to terminate, in seconds; pods with a longer "
+        "grace period "
+        "are evicted only if no others help.",
     )
     preempt_pdb: BudgetRule = Field(
         default=BudgetRule.RESPECT,
-        description="PodDisruptionBudgets: respect, or last_resort (violated where no other preemption helps).",
+        description="PodDisruptionBudgets: respect, or last_resort (violate them if no other preemption helps).",
     )
     leader_elect: bool = Field(
-        default=False, description="Elect a leader among several replicas by a Lease; only the leader schedules."
+        default=False, description="Enable leader election through a Lease; only the leader schedules."
     )
     lease_namespace: LeaseName = Field(
         default="gangsched-system", description="Namespace of the leader election Lease."
@@ -197,8 +201,9 @@ class Settings(BaseSettings):
         default=10.0,
         gt=0,
         le=300,
-        description="Time to finish binds and reports after SIGTERM, in seconds. Half of it is for the API of gangs, "
-        "which is served until Services have dropped the replica.",
+        description="Time to finish binds and reports after SIGTERM, in seconds. During the first half the API "
+        "of gangs stays up, "
+        "until Services have removed the replica.",
     )
 
     @classmethod

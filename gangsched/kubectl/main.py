@@ -17,7 +17,8 @@ from gangsched.kubectl.terminal import Output
 
 cli = typer.Typer(
     name="kubectl-gangsched",
-    help="Ask a cluster about its gangs. Exit codes: 0 answered, 1 no or findings, 2 no answer, 3 a bug.",
+    help="Inspect the gangs of a cluster. Exit codes: 0 yes or done, 1 no or problems found, 2 the cluster "
+    "could not be read, 3 internal error.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -25,16 +26,20 @@ cli = typer.Typer(
 )
 
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="The namespace; else that of the kubeconfig's context.")
+    str | None, typer.Option("--namespace", "-n", help="Namespace. Default: that of the kubeconfig context.")
 ]
-Kubeconfig = Annotated[Path | None, typer.Option(metavar="FILE", help="Else $KUBECONFIG, else ~/.kube/config.")]
-Context = Annotated[str | None, typer.Option(help="A context of the kubeconfig; else the current one.")]
-Form = Annotated[Output, typer.Option("--output", "-o", help="text or json.")]
+Kubeconfig = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Path to a kubeconfig. Default: $KUBECONFIG, else ~/.kube/config.")
+]
+Context = Annotated[str | None, typer.Option(help="Kubeconfig context. Default: the current context.")]
+Form = Annotated[Output, typer.Option("--output", "-o", help="Output format: text or json.")]
 
 
 @cli.callback()
 def root() -> None:
-    """Ask a cluster about its gangs. Exit codes: 0 answered, 1 no or findings, 2 no answer, 3 a bug."""
+    """Inspect the gangs of a cluster. Exit codes: 0 yes or done, 1 no or problems found, 2 the cluster could not be
+    read, 3 internal error.
+    """
 
 
 @cli.command()
@@ -46,7 +51,7 @@ def why(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Say why a pod or a gang waits, or where it is."""
+    """Explain why a pod or gang is waiting, or show where it runs."""
 
     def work() -> int:
         from gangsched.kubectl.why import why as ask
@@ -59,13 +64,17 @@ def why(
 @cli.command("map")
 def gpu_map(
     *,
-    resource: Annotated[str | None, typer.Option(help="The resource to count; else the accelerators found.")] = None,
-    selector: Annotated[str | None, typer.Option("--selector", "-l", help="Only nodes with these labels.")] = None,
+    resource: Annotated[
+        str | None, typer.Option(help="Extended resource to show. Default: all accelerators in the cluster.")
+    ] = None,
+    selector: Annotated[
+        str | None, typer.Option("--selector", "-l", help="Label selector of the nodes to show.")
+    ] = None,
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show which gang uses which GPUs, node by node; you must be allowed to list nodes and pods."""
+    """Show which gangs use the GPUs of each node. Requires permission to list nodes and pods."""
 
     def work() -> int:
         from gangsched.kubectl.gpu_map import show
@@ -79,14 +88,14 @@ def gpu_map(
 def doctor(
     *,
     system: Annotated[
-        str, typer.Option("--scheduler-namespace", help="The scheduler's namespace.")
+        str, typer.Option("--scheduler-namespace", help="Namespace in which gangsched runs.")
     ] = "gangsched-system",
-    account: Annotated[str, typer.Option("--service-account", help="The scheduler's ServiceAccount.")] = "gangsched",
+    account: Annotated[str, typer.Option("--service-account", help="ServiceAccount of gangsched.")] = "gangsched",
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Look for what keeps gangs from being scheduled; exit code 1 if anything is found."""
+    """Check the cluster for problems that keep gangs from being scheduled; exit code 1 if there are any."""
 
     def work() -> int:
         from gangsched.kubectl.doctor.command import doctor as examine
@@ -99,14 +108,18 @@ def doctor(
 @cli.command()
 def snapshot(
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write it.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")] = Path(
         "gangsched-snapshot.json.gz"
     ),
-    redact_names: Annotated[bool, typer.Option("--redact-names", help="Replace the names of all objects.")] = False,
+    redact_names: Annotated[
+        bool, typer.Option("--redact-names", help="Replace the names of all objects by pseudonyms.")
+    ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Write everything that a plan is made from to one file, without environments, images and arguments."""
+    """Save the scheduler's input (nodes, pods, PodGroups, volumes) to a file, without environment variables, images and
+    arguments.
+    """
 
     def work() -> int:
         from gangsched.kubectl.snapshot.take import snapshot as take
@@ -118,13 +131,15 @@ def snapshot(
 
 @cli.command()
 def replay(
-    file: Annotated[Path, typer.Argument(help="A file that snapshot wrote.")],
+    file: Annotated[Path, typer.Argument(help="Snapshot file.")],
     *,
-    config: Annotated[Path | None, typer.Option(help="YAML file with settings; else those of the snapshot.")] = None,
-    scheduler_name: Annotated[list[str] | None, typer.Option(help="Serve pods with this schedulerName.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file with settings. Default: the settings in the snapshot.")
+    ] = None,
+    scheduler_name: Annotated[list[str] | None, typer.Option(help="Value of spec.schedulerName to serve.")] = None,
     output: Form = Output.TEXT,
 ) -> None:
-    """Plan a snapshot without a cluster, and print what the scheduler would say of everything that waits."""
+    """Schedule a snapshot offline, and print the decision for each waiting group."""
 
     def work() -> int:
         from gangsched.kubectl.snapshot.replay import replay as play
@@ -138,12 +153,14 @@ def replay(
 def queue(
     *,
     namespace: Namespace = None,
-    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")] = False,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="List the gangs of all namespaces.")
+    ] = False,
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Show the gangs that wait in the order of the queue; the gangs API must be served."""
+    """List waiting gangs in queue order. Requires the gangs API (--visibility-port)."""
 
     def work() -> int:
         from gangsched.kubectl.waiting import queue as ask
@@ -156,14 +173,19 @@ def queue(
 @cli.command()
 def plan(
     *,
-    file: Annotated[Path, typer.Option("--filename", "-f", metavar="FILE", help="A manifest; - is stdin.")],
-    minimum: Annotated[int | None, typer.Option("--min", min=0, help="The minimum of each gang.")] = None,
+    file: Annotated[
+        Path, typer.Option("--filename", "-f", metavar="FILE", help="Manifest file; - reads standard input.")
+    ],
+    minimum: Annotated[
+        int | None,
+        typer.Option("--min", min=0, help="Minimum number of members per gang. Default: as in the manifest."),
+    ] = None,
     namespace: Namespace = None,
     output: Form = Output.TEXT,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Say whether what a manifest describes would start now; exit code 1 if it would not. Nothing is created."""
+    """Check whether the workload in a manifest would start now; exit code 1 if not. Nothing is created."""
 
     def work() -> int:
         from gangsched.kubectl.plan.command import plan as ask
