@@ -1,12 +1,12 @@
-"""The cycle: `plan`, one look at the queue.
+"""The cycle: `plan` decides the groups of the queue on one snapshot.
 
-Invariant: groups are looked at in queue order and a refused group never stops one behind it (semantics Q4); each sees
-the room that those before it left. The result depends on nothing but the arguments. The steps, numbered where they are:
+Invariant: groups are decided in queue order, and a refused group never blocks one behind it (semantics Q4); each sees
+the room that the groups before it left. The result depends on the arguments only. The steps, numbered in the code:
 
-1. QueueSort: order the groups. 2. End what cannot go on: holds that timed out, lost their node, or may not be held. 3.
-PreFilter: members (P1, P2), then arithmetic (P4). 4. A round for the gangs that need a minimum: Filter, Score, Reserve
-and Permit (R1-R3, B1). 5. Members that no gang rule holds back, one by one (P3, B3). 6. Preemption (V15). 7. The
-reservation of a group that is entitled to one (H12). 8. PostFilter: end a deadlock of holds (D1).
+1. QueueSort: order the groups. 2. Release holds that timed out, lost their node or are no longer allowed. 3. PreFilter:
+members (P1, P2), then arithmetic (P4). 4. One round for the gangs below their minimum: Filter, Score, Reserve and
+Permit (R1-R3, B1). 5. Members that no gang rule holds back, one by one (P3, B3). 6. Preemption (V15). 7. A reservation
+for each group that is entitled to one (H12). 8. PostFilter: break a deadlock of holds (D1).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Notes: TypeAlias = tuple[tuple[str, Refusal], ...]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The size of one plan, by count and not by clock, so that the caller's loop never stalls (decisions 8 and 47).
+    """The size of one plan, by count and not by clock, so that the event loop never stalls (decisions 8 and 47).
 
-    `work` is in units of `core.work`, about a microsecond each.
+    `work` is in units of `core.work`, each about a microsecond.
     """
 
     groups: int = 400
@@ -66,11 +66,11 @@ def plan(
 ) -> Plan:
     """Decide every group of `queue` that is not `unchanged` on one ledger, at monotonic second `now_s`.
 
-    Groups beyond `limits` are returned in `Plan.left`; at least one group is always looked at. `looked_at` are the ids
-    of those in the plans since one left some: they come last, so that n ready groups are looked at within n /
-    `limits.groups` plans (decision 8), and namespaces take turns (Q4). A group that takes more work than a
-    plan may do is left `unfinished`: the next plan is given that, does half of its work for others, and goes on.
-    Without `reserving` nothing is reserved for those that wait; without `preempting` nobody is evicted for them.
+    At least one group is decided; groups beyond `limits` are returned in `Plan.left`. `looked_at` are the ids that the
+    last plans decided since one left some: they come last, so that n ready groups are decided within n /
+    `limits.groups` plans (decision 8), and namespaces take turns (Q4). A group that needs more work than a plan may do
+    is returned as `unfinished`; the next plan receives it, spends half of its work on others, and continues. Without
+    `reserving` no reservations are made, without `preempting` nothing is preempted.
     """
     limits = limits or Limits()
     work = Work()
@@ -183,7 +183,7 @@ def _of_those_that_hold(
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:
-    """Steps 2 to 5 for one group; on refusal `ledger` is left as found, but for holds that are released."""
+    """Steps 2 to 5 for one group. A refusal leaves `ledger` unchanged, except for holds that it releases."""
     # 2. End what cannot go on.
     ended = _end_holds(group, ledger, now_s=now_s)
     if ended is not None:

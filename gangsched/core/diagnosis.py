@@ -1,8 +1,7 @@
-"""Diagnosis: the amounts that a refusal names, beside kube-scheduler's counts of nodes (semantics E1).
+"""Diagnosis: the amounts that a refusal names beside kube-scheduler's counts of nodes (semantics E1).
 
-Invariant: it reads and never reserves. That pods never fit is said only where sums prove it: the nodes that they may
-use do not take them even when nothing runs there. It looks at requests only, not at other pods, ports, volumes or
-domains.
+Invariant: the ledger is only read. "Can never fit" is stated only where sums prove it: the eligible nodes would not
+take the pods even if they were empty. Only requests count here, not other pods, ports, volumes or domains.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ RESOURCES_NAMED = 3
 class Amounts:
     """One resource on the nodes that a shape may use, in exact units.
 
-    `asked` by each pod; `offered` and `free_on_one` are the largest of any one node. `takes` is how many pods the free
-    amounts would do for, one node at a time.
+    `asked` is the request of each pod; `offered` and `free_on_one` are the largest values of any single node. `takes`
+    is the number of pods that the free amounts suffice for, node by node.
     """
 
     resource: str
@@ -40,17 +39,17 @@ class Amounts:
 
     @property
     def never(self) -> bool:
-        """Whether a pod asks for more than any node offers."""
+        """Whether a pod requests more than any node offers."""
         return self.offered < self.asked
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why pods of one shape find no room.
+    """Why there is no room for pods of one shape.
 
-    `scarcest` is the resource that stops them first; `nodes` counts the nodes that they may use, and `empty_room` the
-    pods that those take when they are empty. `closed` says why they may not use nodes that offer enough. `instead` are
-    the extended resources that there are where no node at all offers the scarcest.
+    `scarcest` is the resource that limits them first; `nodes` counts the eligible nodes, and `empty_room` the pods that
+    these would take if they were empty. `closed` lists why nodes that offer enough are not eligible. `instead` lists
+    the extended resources that exist in the cluster, if no node offers the scarcest one at all.
     """
 
     scarcest: Amounts
@@ -61,7 +60,7 @@ class Shortage:
 
 
 def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
-    """What pods of `shape` are short of on `ledger`; `totals` is the ledger of the empty cluster."""
+    """Return what limits pods of `shape` on `ledger`; `totals` is the ledger of the empty cluster."""
     progress = ledger.progress
     known = progress.shortage(shape) if progress is not None else None
     if known is None:
@@ -73,13 +72,13 @@ def shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shor
 
 
 def room(shape: Shape, group: Group, ledger: Ledger) -> int:
-    """How many pods of `shape` the nodes that they may use take now, each by itself."""
+    """Number of pods of `shape` that the eligible nodes take now, each node by itself."""
     key = (room, shape, standing(group, shape, ledger))
     return ledger.recall(key, lambda: int(usable(shape, group, ledger).sum()))
 
 
 def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
-    """How many pods of `shape` the nodes that they may use take when empty; those avoided for a while count."""
+    """Number of pods of `shape` that the eligible nodes take when empty; nodes that are avoided temporarily count."""
     return room(shape, replace(group, avoid=frozenset()) if group.avoid else group, totals)
 
 

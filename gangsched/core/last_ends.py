@@ -1,7 +1,7 @@
-"""The last expected end on each node, so that pods that end together leave whole nodes behind (semantics H10).
+"""Last expected end on each node, so that pods that end together free whole nodes (semantics H10).
 
-Invariant: it says only where a group of known run time would keep a node busy for longer than those that run there;
-nobody is asked before such a group is placed. It prefers among nodes that are equal otherwise, and refuses none.
+Invariant: it only ranks nodes that are otherwise equal and refuses none. Nothing is computed before the first group
+with a known run time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PUSH_S = 3_600.0
 
 
 class LastEnds:
-    """The ends while a plan is made at `wall_s`; `ask` gives `last[n]`, -inf for a node without occupants."""
+    """Expected ends during a plan at `wall_s`; `ask` returns `last[n]`, -inf for a node without pods."""
 
     def __init__(self, ask: Callable[[NodeTable], Floats], table: NodeTable, wall_s: float) -> None:
         self._ask = ask
@@ -34,7 +34,7 @@ class LastEnds:
         return last_s
 
     def pushed(self, group: Group) -> Bools | None:
-        """`pushed[n]`: whether the group would keep node `n` busy for longer; None where nobody knows."""
+        """`pushed[n]`: the group would keep node `n` busy for longer; None if its run time is unknown."""
         run_time_s = group.run_time_s
         if run_time_s == math.inf:
             return None
@@ -42,7 +42,7 @@ class LastEnds:
         return pushed
 
     def take(self, placed: Iterable[Placement], group: Group) -> None:
-        """The group has its places; groups after it see its end."""
+        """Record the group's places, so that later groups see its expected end."""
         if "_last_s" not in self.__dict__:
             return  # nobody asked; the places of this group are those of a group whose end nobody knows
         nodes = [self._table.index[each.node] for each in placed]

@@ -1,7 +1,7 @@
-"""Permit: may everything that found a node be bound now?
+"""Permit: may the members that found a node be bound now?
 
-Invariant: a group is permitted when each of its gangs has what it needs, and then all placed and held members go
-together (semantics B1). Nothing ever waits inside Permit; a group that is not permitted is refused or holds.
+Invariant: a group is permitted when each of its gangs has its minimum; all placed and held members then start together
+(semantics B1). Nothing waits inside Permit; a group that is not permitted is refused or holds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from gangsched.model.gang import Gang
 
 
 def missing(gang: Gang, placed: int) -> int:
-    """How many more members the gang needs when `placed` of its pending ones have found a node; 0 = enough."""
+    """Number of members that the gang still needs after `placed` of its pending ones found a node; 0 if none."""
     if gang.free_running:
         return 0
     return max(0, gang.min_member - gang.counted(placed))
 
 
 def permitted(gangs: Sequence[Gang], placed: Mapping[str, int]) -> bool:
-    """Whether every gang has enough, where `placed` counts newly placed members by gang id."""
+    """Whether every gang has its minimum; `placed` counts newly placed members by gang id."""
     return all(missing(gang, placed.get(gang.id, 0)) == 0 for gang in gangs)

@@ -1,8 +1,8 @@
-"""Turns: which group is next in a plan, and how much work it may take (semantics Q4, decision 47).
+"""Turns: which group a plan decides next, and how much work it may take (semantics Q4, decision 47).
 
-Invariant: a plan does `most` units of work for groups and a little more. A group that does not fit into what is left is
-taken back whole and left to the next plan, which is told how far it came. While one is unfinished others have half of
-each plan and it has the other half, so that neither keeps the other waiting. One that comes no further is given up.
+Invariant: a plan does about `most` units of work for groups. A group that needs more than what is left is rolled back
+and left to the next plan, which receives its progress. While a group is unfinished, each plan gives it half of the work
+and the other groups the other half, so that neither blocks the other. A group without progress is given up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ T = TypeVar("T")
 
 
 class PlanQueue:
-    """Iterates over the groups of one plan; `begun` are those that it took back, `unfinished` is for the next plan."""
+    """Iterates over the groups of one plan; `begun` are those that it rolled back, `unfinished` is passed to the next
+    plan.
+    """
 
     def __init__(self, ready: Sequence[Group], before: Unfinished | None, ledger: Ledger, most: int) -> None:
         """`ready` is in order; they have half of the work at least, whatever was done before."""
@@ -52,16 +54,16 @@ class PlanQueue:
             yield self._resumed
 
     def end(self, group: Group) -> bool:
-        """Whether the plan, which has looked at enough groups, ends before this one: not before an unfinished one."""
+        """Whether the plan, having decided enough groups, ends before this one; never before an unfinished group."""
         self._is_over = group is not self._resumed
         return self._is_over
 
     def decide(
         self, group: Group, decided: Callable[[Group], Verdict], make_room: Callable[[Verdict], dict[str, Verdict]]
     ) -> Mapping[str, Verdict]:
-        """The verdicts on a group and on those that make room for it; none if the work of this plan does not do for it.
+        """Return verdicts on a group and on the groups that make room for it.
 
-        Then the ledger is as found.
+        Empty if the plan has too little work left; the ledger is then unchanged.
         """
         ledger, work = self._ledger, self._work
         progress = Progress(self._before if group is self._resumed else None)
@@ -97,7 +99,7 @@ class PlanQueue:
         return made
 
     def beyond(self, act: Callable[[], T]) -> T | None:
-        """What `act` returns; None if it takes too much work, and the ledger is as it was then."""
+        """Return the result of `act`; None, with the ledger unchanged, if it takes too much work."""
         checkpoint = self._ledger.checkpoint()
         try:
             with self._work.at_most(self._most + BEYOND - self._work.used):
@@ -112,7 +114,7 @@ def _is_same(group: Group, before: Unfinished) -> bool:
 
 
 def given_up(group: Group, ledger: Ledger) -> Verdict:
-    """The verdict on a group that plans came no further with; any room is worth another look."""
+    """Verdict on a group without progress; any freed room wakes it."""
     shapes = dict.fromkeys(pod.shape for gang in group.gangs for pod in (*gang.pending, *gang.retry))
     needs = tuple(Need(shape, 0) for shape in shapes if shape in ledger.table.static_fits)
     return Verdict(group=group.id, generation=group.generation, told=placing.too_much_work(group), needs=needs)

@@ -1,7 +1,7 @@
-"""PostFilter: end a deadlock of holds by letting lower-ranked groups yield (semantics D1).
+"""PostFilter: break a deadlock of holds by letting lower-ranked groups yield (semantics D1).
 
 Invariant: the order of `queue_sort.group_key` is total and a group yields only to one before it, so the first holding
-group never yields and every deadlock ends with some group permitted. Nothing is released unless a group is permitted by
+group never yields and every deadlock ends with a permitted group. Holds are released only if a group is permitted by
 it.
 """
 
@@ -28,11 +28,11 @@ Decide: TypeAlias = Callable[[Group], Verdict]
 def yield_holds(
     ordered: Sequence[Group], holders: Sequence[Group], verdicts: Mapping[str, Verdict], ledger: Ledger, decide: Decide
 ) -> dict[str, Verdict]:
-    """Verdicts that replace those of one deadlock's groups, those that yield first; empty when there is none.
+    """Return the new verdicts of one deadlock's groups, yielding groups first; empty without a deadlock.
 
-    A deadlock is: no holder progressed (placed, bound or released anything) in this plan, and a group that was refused
-    room would be permitted without the holds of lower-ranked ones. It is looked for among the groups with a verdict;
-    any of the `holders` among them may yield.
+    A deadlock: no holder progressed (placed, bound or released anything) in this plan, and a group that was refused for
+    room would be permitted without the holds of lower-ranked groups. Only groups with a verdict are considered; any of
+    the `holders` among them may yield.
     """
     if not holders:
         return {}
@@ -56,17 +56,16 @@ def yield_holds(
 
 
 def progressed(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> bool:
-    """Whether a holder moved in this plan, or somebody became one: then a deadlock is looked for in the next."""
+    """Whether a holder progressed in this plan, or a group became one: then the next plan looks for a deadlock."""
     moved = any(group.id in verdicts and group.holds and has_moved(verdicts[group.id]) for group in ordered)
     return moved or any(verdict.holds for verdict in verdicts.values())
 
 
 def unsettled(ordered: Sequence[Group], verdicts: Mapping[str, Verdict], table: NodeTable) -> frozenset[str]:
-    """The groups that are to be looked at again because a holder progressed: in this plan no deadlock was looked for.
+    """Groups to decide again because a holder progressed, so that this plan did not look for a deadlock.
 
-    These are groups refused for room that took holds, and those to which a group might yield that holds on a node which
-    they may use. Nobody else is helped by a yield; who was not looked at was refused when the room was free that is
-    held now.
+    These are groups that took holds and were refused for room, and those to which a group could yield that holds on one
+    of their eligible nodes. No other group gains by a yield.
     """
     if not progressed(ordered, verdicts):
         return frozenset()
@@ -98,12 +97,12 @@ def _may_profit(group: Group, holders: Sequence[tuple[Group, frozenset[str]]], t
 
 
 def still_holding(ordered: Sequence[Group], verdicts: Mapping[str, Verdict]) -> list[Group]:
-    """The groups that hold room of which nothing moved in this plan."""
+    """Groups with holds that did not progress in this plan."""
     return [group for group in ordered if group.holds and not (group.id in verdicts and has_moved(verdicts[group.id]))]
 
 
 def has_moved(verdict: Verdict) -> bool:
-    """Whether anything is bound, held or released by it."""
+    """Whether the verdict binds, holds or releases anything."""
     return bool(verdict.binds or verdict.holds or verdict.releases)
 
 

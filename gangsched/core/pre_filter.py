@@ -1,7 +1,7 @@
 """PreFilter: refusals that need no look at single nodes.
 
-Invariant: nothing is reserved and no round is consumed here. `refusals` asks about the members (P1, P2, I4),
-`arithmetic` whether the cluster can hold enough of them at all (P4); both leave the ledger as they found it.
+Invariant: nothing is reserved and no round is counted. `refusals` checks the members (P1, P2, I4), `arithmetic` whether
+the cluster can hold enough of them (P4); both leave the ledger unchanged.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SHAPES_SUMMED = 64
 
 
 def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
-    """Why the gangs of `group` are not ready, as (gang id, refusal) of every gang; empty when all are (P1, P2, I4).
+    """Refusals of every gang of the group if one of them is not ready; empty if all are (P1, P2, I4).
 
-    When one gang is not ready its siblings wait for it, and each is told about the first that is not.
+    The siblings of a gang that is not ready wait for it; each refusal names the first such gang.
     """
     if group.refusal is not None:
         return tuple((gang.id, group.refusal) for gang in group.gangs)
@@ -39,9 +39,9 @@ def refusals(group: Group) -> tuple[tuple[str, Refusal], ...]:
 
 
 def unhindered(group: Group) -> list[Gang]:
-    """The gangs of which members may go alone whatever their siblings lack (P3, B3).
+    """Gangs whose surplus members may start alone, whatever their siblings lack (P3, B3).
 
-    None when the group's declaration is faulty (I4) or one of its gangs timed out (P2, T3).
+    None of them if the group's declaration is invalid (I4) or one of its gangs timed out (P2, T3).
     """
     faulty = group.refusal is not None and group.refusal.reason is not Reason.WAITING_FOR_GANG
     if faulty or any(gang.timed_out for gang in group.gangs):
@@ -60,9 +60,9 @@ def _not_ready(gang: Gang) -> Refusal | None:
 
 
 def waiting_short(gangs: Sequence[Gang]) -> tuple[tuple[str, Refusal], ...]:
-    """(gang id, refusal) of every gang of `gangs` if one cannot be permitted even if all its pending members fit.
+    """Refusals of all `gangs` if one of them could not be permitted even if all its pending members fitted.
 
-    The quorum of P1 counts bound members, Permit may not (B1): then members are missing, and no room can help (E1).
+    The quorum of P1 counts bound members, Permit may not (B1): then members are missing, and room does not help (E1).
     """
     lacks = {gang.id: missing(gang, len(gang.pending)) for gang in gangs}
     return _of_each(
@@ -81,10 +81,10 @@ def _of_each(gangs: Sequence[Gang], own: Mapping[str, Refusal]) -> tuple[tuple[s
 def arithmetic(
     group: Group, gangs: Sequence[Gang], ledger: Ledger, totals: Ledger
 ) -> tuple[Refusal, tuple[Need, ...]] | None:
-    """Refuse a group that cannot fit whatever the placing order (P4), with the room it needs before another try.
+    """Refuse a group that cannot fit in any order of placing (P4), and return the room that it needs to be tried again.
 
-    `gangs` are those that still must satisfy their minimum. A Strict group is held against the free room of `ledger`;
-    a NonStrict one collects room over time, so only against `totals`, the empty cluster.
+    `gangs` are those below their minimum. A Strict group is compared with the free room of `ledger`; a NonStrict group
+    collects room over time, so only with `totals`, the empty cluster.
     """
     for gang in gangs:
         short = min_resources_short(gang, ledger)
@@ -135,7 +135,7 @@ def _room_short(
 
 
 def least_needs(gangs: Sequence[Gang]) -> tuple[Need, ...]:
-    """Of each shape the number of pods for which there must be room, whichever other members find a node; maybe 0."""
+    """For each shape, the number of pods that need room whichever other members are placed; may be 0."""
     least: Counter[Shape] = Counter()
     for gang in gangs:
         needed = missing(gang, 0)
@@ -178,7 +178,7 @@ def _room(shape: Shape, held: Sequence[Placement], group: Group, ledger: Ledger)
 
 
 def min_resources_short(gang: Gang, ledger: Ledger) -> list[str]:
-    """Amounts of `minResources` missing on the nodes that any member may use, its own holds counted as free."""
+    """Amounts of `minResources` missing on the eligible nodes of any member; the gang's own holds count as free."""
     if not gang.min_resources or not gang.pending:
         return []
     usable = np.zeros(len(ledger.table), dtype=np.bool_)

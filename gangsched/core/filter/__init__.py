@@ -1,7 +1,8 @@
 """Filter: which nodes may take a pod, and why the others may not.
 
-Invariant: `FILTERS` are kube-scheduler's plugins in its order. The first one that refuses a node ends it, so that
-refusals count as kube-scheduler counts them. What static filters say is computed once per shape and node table.
+Invariant: `FILTERS` are kube-scheduler's plugins in its order. The first filter that refuses a node decides, so that
+refusals are counted as kube-scheduler counts them. The result of static filters is computed once per shape and node
+table.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ PRE_FILTERS = tuple(each for each in FILTERS if type(each).pre_filter is not Fil
 
 
 def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
-    """What the static filters say of every node; a shape with unsupported features fits nowhere."""
+    """Result of the static filters for every node; a shape with unsupported features fits nowhere."""
     fit = table.static_fits.get(shape)
     if fit is None:
         open_nodes = np.ones(len(table), dtype=np.bool_)
@@ -71,22 +72,22 @@ def static_fit(shape: Shape, table: NodeTable) -> StaticFit:
 
 
 def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
-    """Why no node at all can take the pod: the first filter's refusal, None if a node may."""
+    """The refusal of the first filter that rules out all nodes for the pod; None if no filter does."""
     return next((refusal for each in PRE_FILTERS if (refusal := each.pre_filter(pod, occupancy)) is not None), None)
 
 
 def restricts(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether a stateful filter may refuse the pod a node that has the room."""
+    """Whether a stateful filter may refuse the pod a node that has enough room."""
     return any(each.applies(pod, occupancy) for each in STATEFUL)
 
 
 def serial(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether placing one such pod may change where the next one may go, room aside."""
+    """Whether placing one such pod may change which nodes the next one may use, apart from room."""
     return any(each.serial(pod, occupancy) for each in STATEFUL)
 
 
 def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
-    """`room`, which lacks what does not fit, without the nodes that the other stateful filters refuse."""
+    """`room` without the nodes that stateful filters refuse; nodes where the pod does not fit are already 0 in it."""
     applying = [each for each in STATEFUL if each.applies(pod, occupancy)]
     occupancy.work.charge(4 + len(applying) * (10 + room.size // 200))
     if applying and pre_filter(pod, occupancy) is not None:
@@ -100,7 +101,7 @@ def narrow(pod: Pod, room: Ints, occupancy: Occupancy) -> Ints:
 
 
 def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[RefusedNodes]:
-    """What the stateful filters say of `open_nodes`: each reason and the nodes that report it."""
+    """Yield each reason of the stateful filters, with those of `open_nodes` that it refuses."""
     occupancy.work.charge(60 + len(STATEFUL) * open_nodes.size // 500)
     for each in STATEFUL:
         told = _told(each.refusals(pod, occupancy), several=each.several_reasons)
@@ -112,7 +113,7 @@ def refusals(pod: Pod, occupancy: Occupancy, open_nodes: Bools) -> Iterator[Refu
 
 
 def may_stay(pod: Pod, node: int, occupancy: Occupancy) -> bool:
-    """Whether no lasting filter refuses `node` to a pod that does not count itself there."""
+    """Whether no lasting filter refuses `node` to a pod that already runs there; the pod itself is not counted."""
     lasting = (each for each in STATEFUL if each.lasting and each.applies(pod, occupancy))
     return not any(refused.nodes[node] for each in lasting for refused in each.refusals(pod, occupancy))
 

@@ -23,7 +23,7 @@ EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
 class PodAffinity(StatefulFilter):
-    """Nodes in a domain with the pods that the required affinity selects."""
+    """Nodes whose topology domain contains the pods that the required affinity terms select."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.affinity)
@@ -41,7 +41,7 @@ class PodAffinity(StatefulFilter):
 
 
 class PodAntiAffinity(StatefulFilter):
-    """Nodes outside the domains of pods that anti-affinity selects, the pod's own and that of existing pods."""
+    """Nodes outside the domains that the pod's anti-affinity, or that of existing pods, excludes."""
 
     lasting = True
 
@@ -65,7 +65,7 @@ class PodAntiAffinity(StatefulFilter):
 
 
 def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:
-    """Whether no existing pod matches the affinity terms, and the pod matches them itself."""
+    """Whether no existing pod matches the affinity terms while the pod matches them itself."""
     terms, pods = pod.shape.constraints.affinity, occupancy.pods
     if not terms:
         return False
@@ -76,10 +76,11 @@ def first_of_its_kind(pod: Pod, occupancy: Occupancy) -> bool:
 
 
 def room_for_followers(pod: Pod, count: int, group: Group, room: Ints, occupancy: Occupancy) -> Ints:
-    """`room` for the first of `count` such pods: the domains where most members that must be near it have a place.
+    """Narrow `room` for the first of `count` pods to the domains where most members that must be near it fit.
 
-    By each affinity term in turn, the smallest domain that holds them all, or else the largest. kube-scheduler takes
-    any; a gang that must stay together would then be refused for a bad start (semantics R2).
+    For each affinity term in turn: the smallest domain that holds all of them, otherwise the largest. kube-scheduler
+    takes any domain; a gang that must stay together would then be refused because of an unlucky first node (semantics
+    R2).
     """
     if not first_of_its_kind(pod, occupancy):
         return room

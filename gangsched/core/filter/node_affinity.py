@@ -46,7 +46,7 @@ class NodeAffinity(StaticFilter):
 
 
 def preference(shape: Shape, table: NodeTable) -> Ints:
-    """`preference[node]`: the sum of the weights of the preferred terms the node matches."""
+    """`preference[node]`: sum of the weights of the preferred terms that the node matches."""
     total = np.zeros(len(table), dtype=np.int64)
     for preferred in shape.preferred:
         total += np.where(term_met(preferred.term, table), preferred.weight, 0)

@@ -1,6 +1,6 @@
 """kube-scheduler's NodeName: a pod that names a node in its spec runs there or nowhere.
 
-Pods of ours are unbound and so never carry `spec.nodeName`; shapes made by a simulation may.
+Pending pods never have `spec.nodeName`; shapes made by a simulation may.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from gangsched.model.snapshot import Bools, NodeTable
 
 
 class NodeName(StaticFilter):
-    """The node that the pod names, or every one."""
+    """The node that the pod names; every node if it names none."""
 
     reason = "node(s) didn't match the requested node name"
 

@@ -1,7 +1,7 @@
 """kube-scheduler's NodeResourcesFit: exact integers, free = allocatable - requested, never floats.
 
-A resource that is not requested is never insufficient, so a request vector without zero entries is all there is to
-check; the pod itself is the resource `pods`.
+A resource that is not requested is never insufficient, so only non-zero requests are compared; the pod itself is the
+resource `pods`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangsched.model.snapshot import Ints, RefusedNodes
 
 
 class NodeResourcesFit(StatefulFilter):
-    """Nodes with room for the pod. The ledger keeps that room for each shape (`Ledger.room`)."""
+    """Nodes with room for the pod. The ledger caches that room per shape (`Ledger.room`)."""
 
     several_reasons = True
 

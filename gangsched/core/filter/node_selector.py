@@ -1,4 +1,4 @@
-"""Node selector terms: which nodes' labels and fields meet them.
+"""Node selector terms: which nodes match them by labels and fields.
 
 Requirements are evaluated once per distinct label value, not once per node (`LabelColumn`).
 """
@@ -20,7 +20,7 @@ _LARGEST_INTEGER = 2**63 - 1
 
 
 def any_term(terms: Iterable[NodeSelectorTerm], table: NodeTable) -> Bools:
-    """`matched[node]`: one of the terms of a node selector does."""
+    """`matched[node]`: the node matches at least one of the terms."""
     mask = np.zeros(len(table), dtype=np.bool_)
     for term in terms:
         mask |= term_met(term, table)
@@ -28,12 +28,12 @@ def any_term(terms: Iterable[NodeSelectorTerm], table: NodeTable) -> Bools:
 
 
 def requirement_met(requirement: Requirement, table: NodeTable) -> Bools:
-    """`met[node]`: the node's labels meet one requirement."""
+    """`met[node]`: the node's labels satisfy the requirement."""
     return _matches(requirement, table.label_column(requirement.key))
 
 
 def term_met(term: NodeSelectorTerm, table: NodeTable) -> Bools:
-    """`met[node]`: all requirements of the term hold; an empty term matches no node."""
+    """`met[node]`: the node satisfies all requirements of the term; an empty term matches no node."""
     mask = np.full(len(table), bool(term.labels or term.fields))
     for requirement in term.labels:
         mask &= requirement_met(requirement, table)

@@ -1,7 +1,7 @@
-"""What is taken while one plan is made: free room, the pods on each node, the storage in use.
+"""What is in use while one plan is made: free room, the pods on each node, storage.
 
-Invariant: this is all that stateful filters look at. It follows each reservation; one taken back leaves everything as
-it was.
+Invariant: stateful filters read nothing else. Every reservation updates it, and undoing a reservation restores it
+exactly.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ class Occupancy:
     work: Work = field(default_factory=Work)
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """`pods[i]`, all of one shape, came to node `nodes[i]` (+1) or left it (-1); the ledger sees to `free`."""
+        """Move `pods[i]`, all of one shape, onto node `nodes[i]` (+1) or off it (-1); the ledger updates `free`."""
         self.pods.move(pods, nodes, sign)
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
                 (self.storage.come if sign > 0 else self.storage.go)(pod, node)
 
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
-        """`pods[i]`, of any shapes, came to node `nodes[i]`."""
+        """Add `pods[i]`, of any shapes, to node `nodes[i]`."""
         self.pods.come(pods, nodes)
         for pod, node in zip(pods, nodes, strict=True):
             if pod.claims:
                 self.storage.come(pod, node)
 
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
-        """`pods[i]`, of any shapes, left node `nodes[i]`; those at the indices `claiming` have claims."""
+        """Remove `pods[i]`, of any shapes, from node `nodes[i]`; those at the indices `claiming` have claims."""
         self.pods.leave(pods, nodes)
         for index in claiming:
             self.storage.go(pods[index], nodes[index])
 
     def take_back_leave(self, pods: Sequence[Pod], nodes: Sequence[int], claiming: Sequence[int]) -> None:
-        """Undo a leave; the newest are taken back first."""
+        """Undo a `leave`; the newest is undone first."""
         self.pods.take_back(pods, nodes, -1)
         for index in reversed(claiming):
             self.storage.come_back(pods[index], nodes[index])
 
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """Undo a move; the newest are taken back first."""
+        """Undo a `move`; the newest is undone first."""
         self.pods.take_back(pods, nodes, sign)
         for pod, node in zip(reversed(pods), reversed(nodes), strict=True):
             if pod.claims:
                 (self.storage.go if sign > 0 else self.storage.come_back)(pod, node)
 
     def equivalence(self, pods: Sequence[Pod]) -> Callable[[Pod], Hashable]:
-        """What two of `pods` have in common when every filter and every preference answers the same for both.
+        """Return a key function: every filter and preference gives the same answer for `pods` with equal keys.
 
-        It is the shape and the claims, and the namespace and labels as far as terms look at them.
+        The key consists of the shape, the claims, and namespace and labels as far as any term reads them.
         """
         keys = self.pods.label_keys(pods)
         claims = self.storage.equivalence if any(pod.claims for pod in pods) else None

@@ -1,8 +1,8 @@
-"""The Filter protocol: for which nodes a plugin refuses a pod, and why.
+"""The Filter protocol: which nodes a plugin refuses to a pod, and why.
 
-Invariant: a filter only reads. A reason is kube-scheduler's text. A filter has one of two forms: a `StaticFilter` looks
-at the shape and the node only; a `StatefulFilter` looks at what is on the nodes as well, and so sees each reservation
-and each rollback of the plan.
+Invariant: a filter only reads, and a reason is kube-scheduler's text. A `StaticFilter` depends on the shape and the
+node only; a `StatefulFilter` also depends on what is on the nodes, and so sees each reservation and rollback of the
+plan.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable, RefusedNodes
 
 
 class Filter(ABC):  # noqa: B024 - the two forms have the abstract methods
-    """The common part of both forms."""
+    """Base class of both forms."""
 
     def pre_filter(self, pod: Pod, occupancy: Occupancy) -> Refusal | None:
-        """Why no node at all can take the pod; None if one may."""
+        """Refusal if no node at all can take the pod, otherwise None."""
         return None
 
 
 class StaticFilter(Filter):
-    """A filter that looks at the shape and the node; the answer is computed once per shape and node table."""
+    """A filter that depends on the shape and the node; computed once per shape and node table."""
 
     reason: ClassVar[str]
 
@@ -36,10 +36,10 @@ class StaticFilter(Filter):
 
 
 class StatefulFilter(Filter):
-    """A filter that looks at pods, ports, volumes or devices on the nodes; it is asked anew after each reservation.
+    """A filter that depends on pods, ports, volumes or devices on the nodes; evaluated again after each reservation.
 
-    `lasting`: a pod that holds a node loses it when the filter refuses it there. `several_reasons`: each of the reasons
-    that the filter has for a node counts, and not the first one only.
+    `lasting`: a pod that holds a node loses it when the filter refuses it there. `several_reasons`: every reason of the
+    filter for a node counts, not only the first.
     """
 
     lasting: ClassVar[bool] = False
@@ -47,23 +47,23 @@ class StatefulFilter(Filter):
 
     @abstractmethod
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
-        """Each reason with the nodes that it refuses."""
+        """Yield each reason with the nodes that it refuses."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """Whether the filter may refuse this pod a node that has the room."""
+        """Whether the filter may refuse this pod a node that has enough room."""
         return True
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """Whether placing one such pod may change where the next one may go, so that they are placed one by one."""
+        """Whether placing one such pod may change where the next one may go; such pods are placed one by one."""
         return self.applies(pod, occupancy)
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
-        """`room[node]`: how many such pods fit; None if the filter does not count."""
+        """`room[node]`: number of such pods that fit; None if the filter does not limit the number."""
         return None
 
 
 class ClaimFilter(StatefulFilter):
-    """The common part of filters that look at claims."""
+    """Base class of filters that read claims."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.claims)
@@ -73,7 +73,7 @@ class ClaimFilter(StatefulFilter):
 
 
 def static_cost(shape: Shape, table: NodeTable) -> int:
-    """Units of what the static filters look at for one shape (`core.work`)."""
+    """Work units of evaluating the static filters for one shape (`core.work`)."""
     terms = [*(shape.required or ()), *(each.term for each in shape.preferred)]
     asked = [each for term in terms for each in (*term.labels, *term.fields)]
     columns = [table.label_columns.get(each.key) for each in asked]

@@ -1,8 +1,8 @@
-"""Pod counts by topology domain, with the members that this plan placed.
+"""Pod counts by topology domain, including the members that this plan placed.
 
-Invariant: counts start from the snapshot's pods and follow every move that the ledger reports, each move counted once;
-a move taken back leaves every count as it was. A count takes in what moved since it was last read, so that a plan which
-asks nothing about other pods pays nothing for them.
+Invariant: counts start from the snapshot's pods and follow every move that the ledger reports, each counted once;
+undoing a move restores every count. A count applies outstanding moves when it is read, so a plan whose pods have no
+inter-pod terms pays nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Eligible: TypeAlias = tuple[Shape, int]
 
 @dataclass(slots=True)
 class DomainCounts:
-    """`counts[domain]` pods that a question counts, on eligible nodes; as of the first `seen` moves.
+    """`counts[domain]`: matching pods on eligible nodes, as of the first `seen` moves.
 
-    `codes[node]` is the node's domain, -1 without one; the last entry of `counts` is for those and stays 0.
-    `exists[domain]` is whether an eligible node has that domain.
+    `codes[node]` is the node's domain, -1 without one; the last entry of `counts` belongs to those nodes and stays 0.
+    `exists[domain]`: an eligible node has that domain.
     """
 
     counts: Ints
@@ -42,12 +42,12 @@ class DomainCounts:
     seen: int = 0
 
     def by_node(self) -> Ints:
-        """`by_node[node]`: the count in the node's domain, 0 where it has none."""
+        """`by_node[node]`: the count of the node's domain, 0 if it has none."""
         found: Ints = self.counts[self.codes]
         return found
 
     def add(self, pods: int, node: int) -> None:
-        """Count `pods` more on `node`."""
+        """Count `pods` additional pods on `node`."""
         code = self.codes[node]
         if code >= 0 and (self.eligible is None or self.eligible[node]):
             self.counts[code] += pods
@@ -55,9 +55,9 @@ class DomainCounts:
 
 @dataclass(slots=True)
 class ExistingTerms:
-    """Terms of existing pods that select the pod at hand, as of the first `seen` term owners.
+    """Terms of existing pods that select the given pod, as of the first `seen` term owners.
 
-    `anti_affinity` has the topology key of each, `preferred` the weight too, negative for anti-affinity.
+    `anti_affinity` has the topology key of each term; `preferred` also the weight, negative for anti-affinity.
     """
 
     anti_affinity: list[tuple[Question, str]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class ExistingTerms:
 
 
 class PodCounts:
-    """The pods in each topology domain, with the moves of this plan."""
+    """Pods per topology domain, including the moves of this plan."""
 
     def __init__(self, table: NodeTable, pods_by_node: PodsByNode, work: Work | None = None) -> None:
         self.table = table
@@ -80,7 +80,7 @@ class PodCounts:
         self._existing: dict[str, ExistingTerms] = {}
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """`pods[i]`, all of one shape, came to node `nodes[i]` (+1) or left it (-1)."""
+        """Count `pods[i]`, all of one shape, onto node `nodes[i]` (+1) or off it (-1)."""
         self._moves.append((pods, nodes, sign))
         shape = pods[0].shape
         if shape.constraints.has_terms:
@@ -88,7 +88,7 @@ class PodCounts:
             self._label_keys |= shape.constraints.keys
 
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
-        """`pods[i]`, of any shapes, came to node `nodes[i]`."""
+        """Count `pods[i]`, of any shapes, onto node `nodes[i]`."""
         self._moves.append((pods, nodes, 1))
         owners = {(pod.shape, pod.namespace): None for pod in pods if pod.shape.constraints.has_terms}
         self._term_owners.update(owners)
@@ -96,35 +96,35 @@ class PodCounts:
 
     @property
     def versions(self) -> Ints:
-        """`versions[node]` of the pods that the snapshot has there."""
+        """`versions[node]`: version of the pods that the snapshot has on the node."""
         return self._pods_by_node.versions
 
     def anti_affinity_keys(self) -> frozenset[str]:
-        """The topology keys of all that keep pods off."""
+        """Topology keys of all required anti-affinity terms of existing pods."""
         return frozenset(
             term.topology_key for shape, _ in self._term_owners for term in shape.constraints.anti_affinity
         )
 
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
-        """`pods[i]`, of any shapes, left node `nodes[i]`."""
+        """Count `pods[i]`, of any shapes, off node `nodes[i]`."""
         self._moves.append((pods, nodes, -1))
 
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
-        """Undo a move; the newest are taken back first."""
+        """Undo a `move`; the newest is undone first."""
         if self._counts:
             self._moves.append((pods, nodes, -sign))
         else:
             self._moves.pop()  # nobody has counted yet, so the log is exactly what was not taken back
 
     def label_keys(self, pods: Sequence[Pod]) -> frozenset[str] | None:
-        """The label keys that inter-pod terms look at; None if there are no terms."""
+        """Label keys that inter-pod terms read; None if there are no terms."""
         shapes = [shape for shape in {pod.shape for pod in pods} if shape.inter_pod is not None]
         if not shapes and not self._term_owners:
             return None
         return self._label_keys.union(*(shape.constraints.keys for shape in shapes))
 
     def by_domain(self, question: Question, topology_key: str, eligible: Eligible | None = None) -> DomainCounts:
-        """The counts by domain of `topology_key` ("": each node is its own), up to date; not to be kept."""
+        """Up-to-date counts by domain of `topology_key` ("": each node is its own); do not keep the result."""
         key = (question, topology_key, eligible)
         known, units = self._counts.get(key), 8 + len(self.table) // 400
         if known is None:
@@ -153,7 +153,7 @@ class PodCounts:
     # --- terms ------------------------------------------------------------------------------------------------------
 
     def existing_terms(self, pod: Pod) -> ExistingTerms:
-        """The terms of existing pods that select `pod`; cached, and extended by the owners that came since."""
+        """Terms of existing pods that select `pod`; cached, and extended by new term owners."""
         known = self._existing.get(pod.uid)
         if known is None:
             known = self._existing[pod.uid] = ExistingTerms()
@@ -186,10 +186,10 @@ class PodCounts:
         ]
 
     def selected(self, terms: Sequence[PodTerm], pod: Pod) -> Selected:
-        """The pods that each of these terms of an incoming `pod` selects.
+        """Pods that each of these terms of an incoming `pod` selects.
 
-        kube-scheduler 1.36 does not look up the labels of other pods' namespaces for it, so that a namespace selector
-        which holds for a namespace without labels (NotIn, DoesNotExist) holds for every one.
+        As in kube-scheduler 1.36, the namespace labels of other pods are not read here, so a namespace selector that
+        matches a namespace without labels (NotIn, DoesNotExist) matches every namespace.
         """
         return Selected(tuple(self._resolve_incoming(term, pod.namespace) for term in terms))
 

@@ -24,13 +24,13 @@ MISSING = f"{REFUSED} (missing required label)"
 
 
 class PodTopologySpread(StatefulFilter):
-    """Nodes in whose domains one pod more stays within every constraint's maxSkew."""
+    """Nodes in whose domains one more pod stays within every constraint's maxSkew."""
 
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.spread)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
-        """The reason of each constraint, in their order."""
+        """Yield the reason of each constraint, in order."""
         for index, constraint in enumerate(pod.shape.constraints.spread):
             occupancy.work.charge(60 + len(occupancy.table) // 80)
             yield RefusedNodes(MISSING, occupancy.pods.domains(constraint.topology_key) < 0)
@@ -42,7 +42,7 @@ class PodTopologySpread(StatefulFilter):
 
 
 def matching_pods(pod: Pod, index: int, occupancy: Occupancy) -> DomainCounts:
-    """Matching pods by domain of one constraint; `index` counts through the hard and then the soft ones."""
+    """Matching pods by domain for one constraint; `index` counts the hard constraints, then the soft ones."""
     hard, soft = pod.shape.constraints.spread, pod.shape.constraints.soft_spread
     constraints, constraint = hard if index < len(hard) else soft, (*hard, *soft)[index]
     key = (pod.shape, index)

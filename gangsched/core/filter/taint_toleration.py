@@ -16,7 +16,7 @@ PENALTY_PER_TAINT = 100
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether one toleration covers one taint, as `v1.Toleration.ToleratesTaint` says it."""
+    """Whether the toleration covers the taint, as `v1.Toleration.ToleratesTaint` decides it."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -42,7 +42,7 @@ def penalty(shape: Shape, table: NodeTable) -> Ints:
 
 
 def untolerated(shape: Shape, taints: tuple[Taint, ...]) -> list[Taint]:
-    """Those of `taints` that keep pods of the shape off."""
+    """Those of `taints` that exclude pods of the shape."""
     keeps_off = _counter(shape.tolerations, HARD)
     return [taint for taint in taints if keeps_off(taint)]
 

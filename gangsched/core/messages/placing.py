@@ -1,8 +1,8 @@
-"""Every message of a decision to users, in one place.
+"""Sentences about refusals, holds and starts.
 
-Invariant: `Refusal.message` names the gang, the culprit and what no waiting changes; counts that move are in
-`Refusal.now`. Refusals by Filter are worded, counted and sorted as kube-scheduler does it. A sentence ends without a
-full stop where more may follow.
+Invariant: `Refusal.message` names the gang, the cause and what does not change while it waits; changing counts are in
+`Refusal.now`. Refusals by Filter are worded, counted and sorted as in kube-scheduler. A sentence has no full stop where
+more may follow.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NO_NODES = "no nodes available to schedule pods"
 def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (), *, filled: bool = False) -> str:
     """kube-scheduler's sentence: `0/N nodes are available: 3 Insufficient cpu, 9 node(s) had untolerated taint(s).`
 
-    `closed` are nodes that are closed for another reason, by its text (`core.scopes`). With `filled`, the sentence is
-    as it would read for the pod after the last one that fits.
+    `closed` are nodes excluded for other reasons, by text (`core.scopes`). With `filled`, the sentence is the one for
+    the first pod that no longer fits.
     """
     total, shape, occupancy = len(ledger.table), pod.shape, ledger.occupancy
     ledger.work.charge(100 + total // 25)
@@ -57,7 +57,7 @@ def nodes_available(pod: Pod, ledger: Ledger, closed: Iterable[RefusedNodes] = (
 
 
 def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False) -> str:
-    """`nodes_available` for a pod of `group`, made once for all pods that are told the same."""
+    """`nodes_available` for a pod of `group`, cached for all pods with the same answer."""
     alike = ledger.occupancy.equivalence((pod,))(pod)
     key = (why_no_node, alike, standing(group, pod.shape, ledger), filled)
 
@@ -69,13 +69,13 @@ def why_no_node(pod: Pod, group: Group, ledger: Ledger, *, filled: bool = False)
 
 
 def unsupported(pod: Pod) -> Refusal:
-    """A feature that cannot be honoured yet is a refusal, never a guess."""
+    """Refuse a pod that uses a feature that gangsched does not support yet."""
     features = ", ".join(pod.shape.unsupported)
     return Refusal(Reason.UNSUPPORTED, f"pod {pod.key} uses {features}, which gangsched does not support yet")
 
 
 def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
-    """A pod found no node: kube-scheduler's sentence in `now`, and what the pod asks for if room is short."""
+    """Refusal of a pod without a feasible node; also states its requests if room is short."""
     if not _lacks_room(refused):
         return refused
     amounts, now = short.scarcest, refused.now
@@ -89,7 +89,10 @@ def no_node(pod: Pod, refused: Refusal, short: Shortage) -> Refusal:
 def gang_failed(
     gang: Gang, pod: Pod, refused: Refusal, short: Shortage, *, placed: int, needed: int, note: str = ""
 ) -> Refusal:
-    """Whose turn failed, why, and how far the gang had come (semantics R2); `note` is about required domains (M1)."""
+    """Refusal of a gang: the pod that could not be placed, why, and how many were placed before it (semantics R2).
+
+    `note` is about required topology domains.
+    """
     far = f"{note}; " * bool(note) + f"{placed} of {needed} pods could be placed"
     if refused.reason is not Reason.UNSCHEDULABLE:
         cause = refused.message or refused.now.partition(" nodes are available: ")[2].removesuffix(".")
@@ -108,10 +111,10 @@ def gang_failed(
 def no_room_for_all(
     gang: Gang, pod: Pod, short: Shortage, *, room: int, needed: int, empty_room: int, alike: bool, nodes: str
 ) -> Refusal:
-    """The arithmetic refusal before anything is placed (semantics P4).
+    """Refusal by arithmetic, before anything is placed (semantics P4).
 
-    `pod` is of the shape that is short of most; `alike`: all are of that shape. `room` is how many of the `needed` pods
-    there is room for, `empty_room` that of the empty cluster, and `nodes` kube-scheduler's sentence.
+    `pod` has the shape that is shortest of room; `alike`: all pods have that shape. `room` of the `needed` pods fit
+    now, `empty_room` in the empty cluster; `nodes` is kube-scheduler's sentence.
     """
     text, now, hopeless = _needs_room(gang, needed), f"there is room for {room}.", True
     asking = f", each asking for {_asks(pod.shape)}" if alike else f"; pod {pod.key} asks for {_asks(pod.shape)}"
@@ -130,7 +133,10 @@ def no_room_for_all(
 
 
 def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Refusal:
-    """`short` has entries like `3 nvidia.com/gpu`; `never`: not even the empty nodes offer enough (semantics P4)."""
+    """Refusal because minResources are not free; `short` has entries like `3 nvidia.com/gpu` (semantics P4).
+
+    `never`: not even the empty nodes offer enough.
+    """
     asked = ", ".join(_amount(name, amount) for name, amount in gang.min_resources)
     text = f"gang {gang.id} needs its minResources ({asked}) free at once on eligible nodes"
     if never:
@@ -139,7 +145,7 @@ def min_resources_short(gang: Gang, short: Iterable[str], *, never: bool) -> Ref
 
 
 def waiting_for_members(gang: Gang) -> Refusal:
-    """P1, each member counted once: `3 of 5 are ready; 1 is gated; 1 is missing`."""
+    """Refusal below the minimum; each member is counted once: `3 of 5 are ready; 1 is gated; 1 is missing` (P1)."""
     missing = gang.min_member - gang.quorum - gang.gated - len(gang.foreign)
     counts = (
         (gang.gated, "is gated", "are gated"),
@@ -154,7 +160,7 @@ def waiting_for_members(gang: Gang) -> Refusal:
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
-    """Told where enough members exist, but too few of those that Permit counts (semantics B1)."""
+    """Refusal of a gang with enough members, too few of which the match policy counts (semantics B1)."""
     text = f"waiting for members of gang {gang.id}, whose match policy {gang.match_policy.value} does not count all"
     return Refusal(
         Reason.WAITING_FOR_MEMBERS,
@@ -164,13 +170,13 @@ def waiting_for_more(gang: Gang, lack: int) -> Refusal:
 
 
 def timed_out(gang: Gang) -> Refusal:
-    """Told while members carry the timeout annotation (semantics T3)."""
+    """Refusal while members have the timeout annotation (semantics T3)."""
     text = f"gang {gang.id} timed out earlier: delete the pods or remove the timeout annotation from them to try again"
     return Refusal(Reason.TIMED_OUT, text, f"{counted(len(gang.timed_out), 'pod')} with the annotation")
 
 
 def too_much_work(group: Group) -> Refusal:
-    """Planning the group takes more than one decision may (decision 47)."""
+    """Refusal of a group that takes more work than one decision may (decision 47)."""
     pods = [pod for gang in group.gangs for pod in (*gang.pending, *gang.retry)]
     shapes = len({pod.shape for pod in pods})
     what = f"{counted(len(pods), 'pod')} with {counted(shapes, 'different specification')}"
@@ -179,18 +185,18 @@ def too_much_work(group: Group) -> Refusal:
 
 
 def wait_time_over(group: Group) -> Refusal:
-    """Told when the wait time ends (semantics T2)."""
+    """Refusal when the wait time expires (semantics T2)."""
     text = f"the wait time of {group.wait_time_s:g} s has expired and all holds were released"
     return Refusal(Reason.TIMED_OUT, text, lacking(group.gangs, {}))
 
 
 def holding(pod: Pod, node: str, gang: Gang) -> Refusal:
-    """Told on a held pod (semantics R3)."""
+    """Status of a pod that holds a node (semantics R3)."""
     return Refusal(Reason.HOLDING, f"pod {pod.key} holds room on node {node} and waits for the rest of gang {gang.id}")
 
 
 def holds_summary(group: Group, held: int, lack: str, failed: Sequence[tuple[Pod, Refusal]]) -> Refusal:
-    """Told on a group that holds; `failed` are the members that found no node (semantics R3)."""
+    """Status of a group that holds nodes; `failed` are the members that found none (semantics R3)."""
     now = f"{counted(held, 'member')} {'holds' if held == 1 else 'hold'} a node, {lack}"
     if failed:
         pod, refused = failed[0]
@@ -201,37 +207,37 @@ def holds_summary(group: Group, held: int, lack: str, failed: Sequence[tuple[Pod
 
 
 def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
-    """How many members each gang still needs, `placed` newly placed ones (by gang id) counted."""
+    """State how many members each gang still needs; `placed` is the number newly placed, by gang id."""
     short = {gang.id: gang.min_member - gang.counted(placed.get(gang.id, 0)) for gang in gangs}
     return "waiting for " + (", ".join(f"{n} more of {name}" for name, n in short.items() if n > 0) or "its group")
 
 
 def holds_lost(nodes: Sequence[str]) -> Refusal:
-    """Told when held room went away with its node (semantics R3)."""
+    """Refusal after nodes with held room went away (semantics R3)."""
     text = f"holds were lost with {named(nodes)}; the members are placed again"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
 def strict_holds_nothing(number: int) -> Refusal:
-    """Told when a group that holds has become Strict (semantics I5, T1)."""
+    """Refusal when a group with holds has become Strict (semantics I5, T1)."""
     released = f"{counted(number, 'hold')} {'was' if number == 1 else 'were'} released"
     text = f"the group is Strict now, which keeps no holds; {released}"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
 def yielded(group: Group, beneficiary: str) -> Refusal:
-    """Told on a group that gave its holds up (semantics D1)."""
+    """Refusal of a group that released its holds for another (semantics D1)."""
     name = beneficiary.replace("pod:", "pod ", 1) if group.is_of(beneficiary) else "a group of another namespace"
     return Refusal(Reason.YIELDED, f"released its holds so that {name} can start")
 
 
 def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:
-    """Told on the other gangs of a group when one of them is not ready."""
+    """Refusal of the other gangs of a group if one of them is not ready."""
     return Refusal(Reason.WAITING_FOR_GANG, f"waiting for gang {gang_id} of the same group", cause.text)
 
 
 def permitted(placed: int) -> Refusal:
-    """Told when members start; nothing where none do."""
+    """Verdict text when `placed` members start; empty if none do."""
     text = "1 pod is placed" if placed == 1 else f"{placed} pods are placed" if placed else ""
     return Refusal(Reason.SCHEDULED, text)
 

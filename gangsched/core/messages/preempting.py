@@ -19,7 +19,7 @@ from gangsched.model.text import counted
 
 
 def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadline_s: int, wall_s: int) -> Refusal:
-    """Told of a group for which room is made; `pods` must go first, of so many `gangs`, 0 if some are of none."""
+    """Status of a nominated group that waits for `pods` of `gangs` gangs to end; `gangs` is 0 if some have no gang."""
     nodes = sorted({placement.node for placement in placements})
     more = f" and {counted(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
     of_gangs = f" of {counted(gangs, 'gang')}" if gangs else ""
@@ -28,7 +28,7 @@ def nominated(placements: Sequence[Placement], *, pods: int, gangs: int, deadlin
 
 
 def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
-    """The refusal, which ends with why preemption does not help; one that can never fit needs no such reason."""
+    """Append to the refusal why preemption does not help. A pod that can never fit needs no such reason."""
     if told.never and why.why is Obstacle.NOTHING_LOWER:
         return told
     sentence = f"{_sentence(why)}." if why.why is Obstacle.DELAYED else f"Preemption: {_sentence(why)}."
@@ -36,42 +36,47 @@ def with_obstacle(told: Refusal, why: NotHelpful) -> Refusal:
 
 
 def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
-    """The Event of an eviction that a PodDisruptionBudget stops; the API server's words are for its namespace only."""
+    """Event of an eviction that a PodDisruptionBudget blocks.
+
+    The API server's message may name objects, so it appears only within the victim's namespace.
+    """
     if victim.namespace != regarding.namespace:
         return f"the eviction of pod {victim.uid} waits for a PodDisruptionBudget"
     return f"the eviction of pod {victim.name} waits: {message}"
 
 
 def not_nominated(message: str, others: Sequence[Victim]) -> str:
-    """Why a nomination could not be written; the API server's words may name a victim, so not with one of `others`."""
+    """Why a nomination could not be written. The API server's message may name victims: left out if
+    there are `others`.
+    """
     return "the pods could not be nominated" if others else f"the pods could not be nominated: {message}"
 
 
 def not_evicted(victim: Victim, message: str, *, named: bool) -> str:
-    """Why a nomination ends whose victim stays; the API server's words name it."""
+    """Why a nomination ended although a victim stays; `named`: the reader may see the victim's name."""
     return f"pod {victim.name} was not evicted: {message}" if named else f"pod {victim.uid} was not evicted"
 
 
 def lost(cause: str, in_vain: int) -> str:
-    """The Event of a nomination that ended without a start."""
+    """Event of a nomination that ended without a start; `in_vain` pods were evicted for it."""
     if not in_vain:
         return f"{cause}; no pods were evicted for it"
     return f"{cause}; {counted(in_vain, 'pod')} {'was' if in_vain == 1 else 'were'} evicted without effect"
 
 
 def being_preempted() -> Refusal:
-    """What the waiting members of a group are told while its bound ones are evicted (semantics V17)."""
+    """Refusal of waiting members while bound members of their group are evicted (semantics V17)."""
     text = "the gang is being preempted; it is scheduled again as a whole once its last bound member is being deleted"
     return Refusal(Reason.WAITING_FOR_MEMBERS, text)
 
 
 def preempted_pod(victim: Victim, by: ObjectRef) -> str:
-    """The Event of a victim."""
+    """Event of an evicted pod."""
     return f"Preempted by {_named(by, victim.namespace)} on node {victim.node}"
 
 
 def preempted_gang(kind: UnitKind, evicted: int, bound: int, min_member: int, by: ObjectRef, namespace: str) -> str:
-    """The Event of a gang of which members were evicted; `bound` members it had before."""
+    """Event of a gang that lost `evicted` of its `bound` members."""
     if kind is UnitKind.SURPLUS:
         what = f"{evicted} of {counted(bound, 'member')}, it keeps its minimum of {min_member}"
     else:
@@ -124,7 +129,7 @@ def _duration(seconds: int) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """As users write it: `30s`, `5m`, `1h30m`, without parts that are 0; parts of a second stay."""
+    """Duration without parts that are 0: `30s`, `5m`, `1h30m`; fractions of a second are kept."""
     whole, rest = divmod(seconds, 60)
     hours, minutes = divmod(int(whole), 60)
     parts = [f"{amount:g}{unit}" for amount, unit in ((hours, "h"), (minutes, "m"), (round(rest, 3), "s")) if amount]

@@ -40,7 +40,7 @@ def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
 
 
 def kept_for(kept: KeptFor, *, wall_s: float) -> str:
-    """Told to a group that would fit but for reservations, with the run time that would let it start now (H14)."""
+    """State that a group would fit without reservations, and the run time with which it could start now (H14)."""
     said = "room for it is reserved for gangs ahead of it"
     if kept.until_s == math.inf:
         return said
@@ -54,7 +54,7 @@ def kept_for(kept: KeptFor, *, wall_s: float) -> str:
 
 
 def not_reserved(why: NotReserved, *, wall_s: float) -> str:
-    """Told to a group that waits for room and has no reservation (H14)."""
+    """Why a group that waits for room has no reservation (H14)."""
     from_then_on = "" if why.until_s == math.inf else f" before {moment(why.until_s, wall_s=wall_s)}"
     match why.why:
         case NotEntitled.IMPOSSIBLE:
@@ -80,7 +80,7 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
 
 
 def ended(verdict: Verdict | None, why: NotReserved | None, *, wall_s: float) -> tuple[bool, str, str]:
-    """The condition once there is no reservation any more: why it ended."""
+    """Status, reason and message of the condition `Reserved` after the reservation ended."""
     reason = verdict.reason if verdict is not None else None
     if reason is Reason.SCHEDULED:
         return False, STARTED, "the gang has started"
@@ -91,7 +91,7 @@ def ended(verdict: Verdict | None, why: NotReserved | None, *, wall_s: float) ->
 
 
 def moment(at_s: float, *, wall_s: float) -> str:
-    """A time in RFC 3339, UTC: rounded up to the minute, or to the second if it is near."""
+    """RFC 3339 time in UTC, rounded up to the minute, or to the second if it is near."""
     near = at_s - wall_s <= TO_THE_SECOND_S
     return format_timestamp(ceil(at_s) if near else ceil(at_s / 60) * 60, seconds=near)
 

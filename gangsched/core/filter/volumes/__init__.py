@@ -1,1 +1,1 @@
-"""The Filter plugins about claims: volumes, their limits, and devices; and what they share."""
+"""The Filter plugins for claims: volumes, volume limits and devices; and their common parts."""

@@ -1,6 +1,6 @@
-"""What the claims of a pod ask of a node: the PreFilter of the volume plugins and of DynamicResources.
+"""What a pod's claims require of a node: the PreFilter of the volume plugins and of DynamicResources.
 
-Invariant: nothing is taken here, and no node is looked at. The first problem is the one that kube-scheduler would tell.
+Invariant: nothing is reserved here and no node is read. The first problem is the one that kube-scheduler would report.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Found: TypeAlias = Sequence[tuple[ClaimUse, Claim | None]]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ClaimNeeds:
-    """What the claims of a pod come to; `problem` is why no node can do, None if one may.
+    """Requirements of a pod's claims; `problem` is why no node can satisfy them, None if one may.
 
-    `bound` are the volumes of bound claims (of which `zoned` are looked at by VolumeZone), `unbound` the claims that
-    wait for a node, smallest first. `exclusive` are keys of claims that one pod at a time may use, `disks` everything
-    to be attached. `devices` are allocated ResourceClaims.
+    `bound` are the volumes of bound claims (VolumeZone checks those in `zoned`), `unbound` the claims that wait for a
+    node, smallest first. `exclusive` are keys of claims that only one pod at a time may use, `disks` all disks to
+    attach. `devices` are allocated ResourceClaims.
     """
 
     problem: Refusal | None = None
@@ -45,7 +45,7 @@ class ClaimNeeds:
 
 
 def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
-    """Look the pod's claims up."""
+    """Look up the pod's claims and derive their requirements."""
     found = [(use, storage.claims.get(use.key(pod.namespace))) for use in pod.claims if not use.device]
     claims = [claim for _, claim in found if claim is not None]
     own = [claim for use, claim in found if claim is not None and not use.ephemeral]
@@ -66,7 +66,7 @@ def claim_needs(pod: Pod, storage: Storage) -> ClaimNeeds:
 
 
 def disk_of(claim: Claim, storage: Storage) -> Disk | None:
-    """What the claim has attached or will have; None for what no CSI driver attaches."""
+    """The disk that the claim has or will have attached; None if no CSI driver attaches it."""
     volume = storage.volumes.get(claim.volume_name)
     if volume is not None:
         return (volume.driver, volume.handle) if volume.driver and volume.handle else None

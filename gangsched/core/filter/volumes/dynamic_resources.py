@@ -1,6 +1,6 @@
-"""kube-scheduler's DynamicResources, for claims that are allocated already: the pod runs where the devices can be used.
+"""kube-scheduler's DynamicResources, for allocated claims only: the pod runs where their devices are available.
 
-Invariant: nothing is allocated here. A claim that nobody has allocated rules every node out (`claim_needs`).
+Invariant: nothing is allocated here. An unallocated claim rules out every node (`claim_needs`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REFUSED = "resourceclaim not available on the node"
 
 
 class DynamicResources(ClaimFilter):
-    """Nodes where the devices of all the pod's claims can be used."""
+    """Nodes where the devices of all the pod's claims are available."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         claims = occupancy.storage.needs(pod).devices if pod.claims else ()

@@ -1,7 +1,7 @@
-"""kube-scheduler's NodeVolumeLimits: a node takes so many volumes of each CSI driver, as its CSINode says.
+"""kube-scheduler's NodeVolumeLimits: the maximum number of volumes per CSI driver, from the CSINode.
 
-A volume that several pods of a node use counts once. Volumes attached without a pod (VolumeAttachments that linger)
-are not looked at.
+A volume used by several pods of a node counts once. Volumes attached without a pod (lingering VolumeAttachments) are
+not counted.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class NodeVolumeLimits(ClaimFilter):
             yield RefusedNodes(REFUSED, room < 1)
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:
-        """`room[node]` more pods with such volumes of their own; None where no limit is stated.
+        """`room[node]`: additional pods with such volumes of their own; None if no limit is declared.
 
-        Right for one pod whatever it shares; for several only if none of their volumes is shared.
+        Exact for one pod; for several pods only if they share no volume.
         """
         storage = occupancy.storage
         disks = storage.needs(pod).disks if pod.claims else ()

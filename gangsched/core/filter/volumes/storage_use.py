@@ -1,8 +1,7 @@
-"""What of the cluster's storage is taken while one plan is made, and what is picked for unbound claims.
+"""Storage in use while one plan is made, and the volumes picked for unbound claims.
 
-Invariant: it starts from the snapshot's storage and follows every pod with claims that comes to a node or leaves it; a
-move taken back leaves everything as it was, the volumes picked for a pod included. Nothing is built before the first
-pod with claims is looked at.
+Invariant: it starts from the snapshot's storage and follows every pod with claims that is placed or removed; undoing a
+move restores everything, including the picked volumes. Nothing is computed before the first pod with claims.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ PickedByNode = dict[int, Volume]
 class Matching:
     """For each unbound claim (by key) of one pod: the volume picked on each node.
 
-    `allowed[node]` is whether every such claim can be had there.
+    `allowed[node]`: every such claim can be satisfied there.
     """
 
     allowed: Bools
@@ -39,10 +38,10 @@ class Matching:
 
 @dataclass(slots=True)
 class Taken:
-    """Pods with a place that use each claim (by key); claims by volume given away; nodes by claim to be provisioned.
+    """Placed pods per claim (by key); claim per picked volume; nodes per claim to be provisioned.
 
-    `volume_of[claim]` is `volumes` the other way round. `attached[disk][node]` pods use a disk there, and
-    `counts[driver][node]` different disks are attached.
+    `volume_of[claim]` is the inverse of `volumes`. `attached[disk][node]` counts the pods that use a disk on a node,
+    and `counts[driver][node]` the distinct disks attached.
     """
 
     users: Counter[str] = field(default_factory=Counter)
@@ -53,7 +52,7 @@ class Taken:
     counts: dict[str, Ints] = field(default_factory=dict)
 
     def select(self, selected: tuple[Selection, ...], sign: int) -> None:
-        """Give away (+1) or take back (-1) what was picked for a pod."""
+        """Mark the volumes picked for a pod as used (+1) or free (-1)."""
         for each in selected:
             for name, value, given in (
                 (each.volume, each.key, self.volumes),
@@ -66,7 +65,7 @@ class Taken:
                     given.pop(name, None)
 
     def attach(self, disk: Disk, node: int, sign: int, size: int) -> None:
-        """One pod more or less uses a disk on a node."""
+        """Count one pod more (+1) or less (-1) that uses the disk on the node."""
         counts = self.counts.setdefault(disk[0], np.zeros(size, dtype=np.int64))
         before = self.attached[disk][node]
         self.attached[disk][node] = after = before + sign
@@ -74,7 +73,7 @@ class Taken:
 
 
 class StorageUse:
-    """Claims in use, volumes given away, disks attached; as far as this plan has come."""
+    """Claims in use, volumes picked and disks attached at this point of the plan."""
 
     def __init__(self, table: NodeTable, storage: Storage, work: Work | None = None) -> None:
         self.table = table
@@ -91,20 +90,20 @@ class StorageUse:
     # --- what is taken ----------------------------------------------------------------------------------------------
 
     def come(self, pod: Pod, node: int) -> None:
-        """A pod with claims got a node: pick its volumes."""
+        """Place a pod with claims on a node and pick its volumes."""
         self._move(pod, node, self._select(pod, node), +1)
 
     def go(self, pod: Pod, node: int) -> None:
-        """A pod with claims gave its node up."""
+        """Remove a pod with claims from its node."""
         self._left[pod.uid] = self._selected.get(pod.uid, self.storage.selections.get(pod.uid, ()))
         self._move(pod, node, self._left[pod.uid], -1)
 
     def come_back(self, pod: Pod, node: int) -> None:
-        """A pod that had given its node up has it still, and the volumes picked for it."""
+        """Undo `go`: restore the pod on its node, with the volumes picked for it."""
         self._move(pod, node, self._left.pop(pod.uid), +1)
 
     def selected(self, pod: Pod) -> tuple[Selection, ...]:
-        """What was picked for a pod that got a node in this plan."""
+        """Volumes picked for a pod that this plan placed."""
         return self._selected.get(pod.uid, ()) if pod.claims else ()
 
     @cached_property
@@ -134,13 +133,13 @@ class StorageUse:
                 taken.attach(disk, node, sign, len(self.table))
 
     def in_use(self, key: str) -> bool:
-        """Whether a pod with a place uses this claim."""
+        """Whether a placed pod uses this claim."""
         return self._taken.users[key] > 0
 
     # --- limits -----------------------------------------------------------------------------------------------------
 
     def limits(self, driver: str) -> Ints | None:
-        """`limits[node]` volumes of a driver; None when no node states one."""
+        """`limits[node]`: maximum number of volumes of a driver; None if no node declares one."""
         if driver not in self._limits:
             self._work.charge(len(self.storage.csi_nodes) // 2)
             limits = np.full(len(self.table), NO_LIMIT, dtype=np.int64)
@@ -151,18 +150,18 @@ class StorageUse:
         return self._limits[driver]
 
     def attached(self, driver: str) -> Ints:
-        """`attached[node]` different volumes of a driver."""
+        """`attached[node]`: number of distinct volumes of a driver."""
         return self._taken.counts.setdefault(driver, np.zeros(len(self.table), dtype=np.int64))
 
     def attached_on(self, disk: Disk) -> list[int]:
-        """The nodes on which a disk is attached."""
+        """Nodes on which a disk is attached."""
         known = self._taken.attached.get(disk)
         return [node for node, count in known.items() if count > 0] if known else []
 
     # --- what pods need ---------------------------------------------------------------------------------------------
 
     def needs(self, pod: Pod) -> ClaimNeeds:
-        """What the pod's claims come to."""
+        """Requirements of the pod's claims."""
         owner = pod.uid if any(use.ephemeral for use in pod.claims) else pod.namespace
         key = (owner, pod.claims)
         if key not in self._needs:
@@ -170,19 +169,19 @@ class StorageUse:
         return self._needs[key]
 
     def serial(self, pod: Pod) -> bool:
-        """Whether where such a pod went may change where another like it may go, limits of nodes aside."""
+        """Whether the place of such a pod may change where the next one may go, node limits aside."""
         needs = self.needs(pod)
         shared = any(use.key(pod.namespace) in self.storage.shared for use in pod.claims)
         limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
         return bool(needs.exclusive) or (shared and limited) or any(map(self._own, needs.unbound))
 
     def pinned(self, pod: Pod) -> bool:
-        """Whether volumes that exist, or that are being made, decide where a pod can go."""
+        """Whether existing or provisioning volumes determine where a pod can go."""
         needs = self.needs(pod)
         return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
 
     def equivalence(self, pod: Pod) -> Hashable:
-        """What pods have in common whose claims need the same."""
+        """Equal for pods whose claims have equal requirements."""
         if not pod.claims:
             return None
         needs = self.needs(pod)
@@ -211,7 +210,7 @@ class StorageUse:
         return found
 
     def reachable(self, required: tuple[NodeSelectorTerm, ...] | None) -> Bools:
-        """`volume_matching.reachable`, remembered."""
+        """`volume_matching.reachable`, cached."""
         if required not in self._reachable:
             self._reachable[required] = reachable(required, self.table)
         return self._reachable[required]
@@ -219,7 +218,7 @@ class StorageUse:
     # --- volumes for unbound claims ---------------------------------------------------------------------------------
 
     def matching(self, needs: ClaimNeeds) -> Matching:
-        """On which nodes every unbound claim can have a volume now, and which."""
+        """Nodes on which every unbound claim can get a volume now, and which volume."""
         known = self._matchings.get(needs)
         if known is not None and known[0] == self._version:
             return known[1]

@@ -1,6 +1,6 @@
-"""kube-scheduler's VolumeBinding: bound volumes can be used on the node, and unbound claims can have one there.
+"""kube-scheduler's VolumeBinding: bound volumes are usable on the node, and unbound claims can be bound there.
 
-Invariant: what the claims are given when a pod is placed is decided in `storage_use`; here nothing is taken.
+Invariant: `storage_use` picks the volumes when a pod is placed; nothing is reserved here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent
 
 
 class VolumeBinding(ClaimFilter):
-    """Nodes where every claim has its volume or can get one."""
+    """Nodes where every claim has, or can get, its volume."""
 
     several_reasons = True
 

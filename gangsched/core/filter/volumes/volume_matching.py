@@ -1,7 +1,6 @@
-"""Which volumes an unbound claim could have, and where: the rules of the PersistentVolume controller.
+"""Volumes that an unbound claim could be bound to, and where: the rules of the PersistentVolume controller.
 
-Invariant: nothing is taken here. Capacity of a CSI driver (CSIStorageCapacity) is not looked at, nor are in-tree
-volumes translated to CSI.
+Invariant: nothing is reserved here. CSIStorageCapacity is ignored, and in-tree volumes are not translated to CSI.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from gangsched.model.storage import NO_PROVISIONER, Claim, StorageClass, Volume
 
 
 def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -> Bools:
-    """`reachable[node]`: a volume's node affinity lets the node use it. Only labels count, never the node's name."""
+    """`reachable[node]`: the volume's node affinity matches the node. Only labels are compared,
+    never the node's name.
+    """
     if required is None:
         return table.everywhere()
     terms = [term for term in required if all(field.operator == "NotIn" for field in term.fields)]
@@ -26,7 +27,7 @@ def reachable(required: tuple[NodeSelectorTerm, ...] | None, table: NodeTable) -
 
 
 def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
-    """`provisionable[node]`: the class makes new volumes for this node."""
+    """`provisionable[node]`: the class provisions volumes for this node."""
     if known is None or known.provisioner in {"", NO_PROVISIONER}:
         return table.having(())
     if not known.topologies:
@@ -35,9 +36,9 @@ def provisionable(known: StorageClass | None, table: NodeTable) -> Bools:
 
 
 def candidates(claim: Claim, volumes: Iterable[Volume], taken: Mapping[str, str]) -> list[Volume]:
-    """The volumes that the claim could be bound to, the smallest first; one that is kept for it comes alone.
+    """Volumes that the claim could be bound to, the smallest first; one reserved for it is the only candidate.
 
-    `volumes` are those of the claim's class; `taken` has the claim's key by volume given away in this plan.
+    `volumes` are those of the claim's class; `taken` has the claim's key for each volume picked in this plan.
     """
     suitable = [each for each in volumes if taken.get(each.name, claim.key) == claim.key and _suits(claim, each)]
     kept = next((each for each in suitable if each.claim is not None and each.claim.means(claim)), None)

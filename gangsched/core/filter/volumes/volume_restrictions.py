@@ -1,6 +1,6 @@
-"""kube-scheduler's VolumeRestrictions: a ReadWriteOncePod claim is used by one pod at a time, whichever the node.
+"""kube-scheduler's VolumeRestrictions: only one pod at a time uses a ReadWriteOncePod claim, on whichever node.
 
-In-line disks of clouds (GCE, EBS, RBD, iSCSI in the pod's own spec) are not looked at: their plugins are gone.
+In-line disks of clouds (GCE, EBS, RBD, iSCSI in the pod's own spec) are ignored: their plugins were removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REFUSED = (
 
 
 class VolumeRestrictions(ClaimFilter):
-    """All nodes, or none while another pod uses the claim."""
+    """All nodes; none while another pod uses the claim."""
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         if pod.claims and any(map(occupancy.storage.in_use, occupancy.storage.needs(pod).exclusive)):

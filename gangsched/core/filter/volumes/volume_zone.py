@@ -1,6 +1,6 @@
-"""kube-scheduler's VolumeZone: zone and region labels of bound volumes against those of the node.
+"""kube-scheduler's VolumeZone: zone and region labels of bound volumes must match those of the node.
 
-A node without any such label may use every volume. A volume's old (beta) label is also met by the node's new one.
+A node without any such label may use every volume. A volume's beta label also matches the node's new one.
 """
 
 from __future__ import annotations
