@@ -1,375 +1,309 @@
-"""The longest plan that generated hostile gangs can cause, planned until each of them is decided.
+"""The longest plan and the longest turn of the loop that generated hostile gangs can cause.
 
-`python -m bench.hostile [--gangs 2000] [--first 0] [--seed N] [--goal-ms 50] [--only NUMBER]` draws gangs of up to
-2,000 members and as many shapes, with node selectors, spread, affinity, ports, claims, topology and members that fit
-nowhere, on clusters of up to 5,000 nodes. Each meets an ordinary gang of another namespace. It prints the longest
-plans, by the process's own time and by the clock, and fails where one took more than the goal by its own time. `--only`
-draws one gang again.
+`python -m bench.hostile [--gangs 2000] [--first 0] [--seed N] [--goal-ms 50] [--only N ...]` draws gangs of up to 2,000
+members and as many shapes, with node selectors, spread, affinity, ports, claims, topology, disruption budgets and
+members that fit nowhere, on clusters of up to 5,000 nodes. Each meets an ordinary gang of another namespace. All its
+pods come at once; then the daemon's loop takes its turns on a virtual clock until nothing is due, and once more after
+all pods are deleted. A fake API server binds, writes conditions and evicts between the turns.
+
+It prints the longest plans and turns, by the time of the loop's thread and by the clock, and fails where a turn took
+more than the goal by its thread's own time. A gang of which one took long is played again, and for each turn the
+shortest counts: on a busy machine the same turn may take twice as long. `--only` plays single gangs again, `--profile`
+with the functions that took most in their longest turns.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import gc
 import heapq
+import logging
 import math
+import pstats
 import random
 import sys
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gangsched.core.cycle import plan
+import structlog
+
+from bench.hostile_gangs import SIZES, Hostile, draw, ground, lasting_storage
+from gangsched import turn as turns
+from gangsched.core.cycle import Limits, plan
 from gangsched.daemon import GC_THRESHOLDS
-from gangsched.model.gang import Group, Mode
-from gangsched.model.gpu_policy import GpuPolicy, PlacementConstraints
-from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement, Spread, WeightedPodTerm
-from gangsched.model.objects import ClaimUse, Node, NodeSelectorTerm, Pod, PreferredTerm, Shape, Taint, Toleration
-from gangsched.model.reservation import Occupant, ReservationLimits, Reserving
-from gangsched.model.snapshot import NodeTable, Snapshot
-from gangsched.model.storage import Claim, CsiNode, Storage, StorageClass, Volume
+from gangsched.loop import Loop, Ports
+from gangsched.model.disruption import PodDisruptionBudget
+from gangsched.model.objects import Namespace
+from gangsched.model.plan import Plan
+from gangsched.model.protocol import Action, Applied, BindOrder, Message, Replaced
+from gangsched.model.reservation import ReservationLimits
+from gangsched.model.storage import Claim, CsiNode, StorageClass, Volume
+from gangsched.state.rule_set import Rules
+from gangsched.telemetry.metrics import Metrics
 from tests import builders
-from tests.running_cluster import WALL_S, RunningCluster
+from tests.world import EPOCH_S, World
 
-GIB = 2**30
-RACK, ZONE, HOSTNAME = "topology/rack", "topology.kubernetes.io/zone", "kubernetes.io/hostname"
-SIZES = (16, 200, 1_000, 5_000, 5_000)
-MOST_PLANS = 2_000
-SHOWN = 8
+SHOWN = 10
 TRIALS, AGAIN_MS = 3, 35.0
-"""A plan is pure: one that took long is made again on a busy machine, and its least time counts."""
+MOST_TURNS = 6_000
+TURN_S, REST_S = 0.01, 2.0
+"""Virtual time of a turn, and how long after the last one is waited for what is still due."""
+PROFILED_FUNCTIONS = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """A cluster that gangs are planned on: its snapshot without claims, and what runs there."""
+class Turn:
+    """One turn and the plan in it: of the thread's own time, and by the clock."""
 
-    snapshot: Snapshot
-    cluster: RunningCluster
-    ends: Mapping[str, Sequence[Occupant]]
-
-    def occupants(self) -> Mapping[str, Sequence[Occupant]]:
-        """What runs, by node."""
-        return self.ends
+    cpu_ms: float
+    wall_ms: float
+    plan_ms: float
+    plan_wall_ms: float
 
 
 @dataclass(frozen=True, slots=True)
-class Hostile:
-    """One gang, its claims, and what it was drawn as; with `preempts` it is of higher priority than all that runs."""
+class Clock:
+    """The virtual clock of a world."""
 
-    group: Group
-    storage: Storage
-    text: str
-    preempts: bool
-    reserves: bool
+    world: World
 
+    def now_s(self) -> float:
+        """Monotonic seconds."""
+        return self.world.now_s
 
-def ground(size: int, dice: random.Random) -> Ground:
-    """Nodes of three kinds in racks and zones, half of them with a pod."""
-    nodes: list[Node] = []
-    for n in range(size):
-        labels = {
-            RACK: f"r{n // 16}",
-            ZONE: f"z{n % 3}",
-            HOSTNAME: f"n{n:04}",
-            "kind": "abc"[n % 3],
-            "bay": f"b{n % 40}",
-        }
-        taints = (Taint("dedicated", f"t{n % 5}", "NoSchedule"),) if n % 10 == 9 else ()
-        gpus = (8, 0, 4)[n % 3]
-        cpu = (96_000, 32_000, 64_000)[n % 3]
-        memory = 512 * GIB
-        nodes.append(builders.node(f"n{n:04}", gpus, cpu_milli=cpu, memory_bytes=memory, labels=labels, taints=taints))
-    cluster, one = RunningCluster(nodes), builders.shape(1, 4_000, 8 * GIB)
-    plain = builders.shape(0, 4_000, 8 * GIB)
-    for n in range(0, size, 2):
-        labels = {"app": f"a{n % 7}"}
-        cluster.run(f"run{n}", f"n{n:04}", of=plain if n % 3 == 1 else one, priority=n % 3, labels=labels)
-    dice.shuffle(nodes)
-    ends = {each.node: [Occupant(each.pod, each.node, WALL_S - 600, WALL_S + 3_600)] for each in cluster.pods}
-    return Ground(builders.snapshot(nodes, [(each.pod, each.node) for each in cluster.pods]), cluster, ends)
+    def wall(self) -> str:
+        """The present in RFC 3339."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.wall_s()))
+
+    def wall_s(self) -> float:
+        """The present in seconds since the epoch."""
+        return EPOCH_S + self.world.now_s
 
 
-def draw(size: int, dice: random.Random) -> Hostile:
-    """A hostile gang for a cluster of that size."""
-    members = dice.choice((1, 8, 64, 256, 1_000, 2_000))
-    shapes = min(members, dice.choice((1, 2, 10, 100, 1_000, 2_000)))
-    impossible = dice.choice((0, 0, 1, 1, 5, members // 2, members))
-    where = dice.choice(("first", "last", "anywhere"))
-    spots = list(range(members))
-    if where == "anywhere":
-        dice.shuffle(spots)
-    lost = frozenset(spots[:impossible] if where == "first" else spots[len(spots) - impossible :])
-    features = frozenset(each for each in FEATURES if dice.random() < 0.3)
-    kinds = [_shape(n, features, dice) for n in range(shapes)]
-    pods: list[Pod] = []
-    claims: dict[str, Claim] = {}
-    for n in range(members):
-        kind = kinds[n % shapes]
-        if n in lost:
-            kind = _impossible(kind, n, dice)
-        used: tuple[ClaimUse, ...] = ()
-        if "claims" in features:
-            name = f"c{n if dice.random() < 0.9 else n // 8}"
-            used = (ClaimUse(name),)
-            claims[f"{builders.NAMESPACE}/{name}"] = Claim(
-                namespace=builders.NAMESPACE,
-                name=name,
-                uid=name,
-                storage_class=dice.choice(("waits", "static")),
-                access_modes=("ReadWriteOnce",),
-                request_bytes=GIB,
-                selected_node=None,
-            )
-        pods.append(builders.pod(f"p{n:04}", of=kind, labels={"app": "x", "n": str(n % 50)}, claims=used))
-    constraints = PlacementConstraints(topology=(dice.choice((RACK, ZONE)),)) if "topology" in features else None
-    fields = {"constraints": constraints} if constraints else {}
-    gangs = dice.choice((1, 1, 1, 3))
-    parts = [pods[index::gangs] for index in range(gangs)]
-    mode = dice.choice((Mode.STRICT, Mode.STRICT, Mode.NON_STRICT))
-    plain = dice.random() < 0.1
-    least = dice.choice((1.0, 1.0, 0.5))
-    group = builders.group(
-        *(
-            builders.gang(
-                f"ns/g{index}", part, 0 if plain else math.ceil(len(part) * least), mode=mode, plain=plain, **fields
-            )
-            for index, part in enumerate(parts)
-            if part
-        ),
-        priority=(high := 1_000 if dice.random() < 0.3 else 0),
-    )
-    text = (
-        f"{size} nodes, {members} members of {shapes} shapes, {impossible} impossible ({where}), {mode.value}, "
-        f"{gangs} gangs, plain={plain}, least={least}, priority={high}, {', '.join(sorted(features)) or 'no features'}"
-    )
-    return Hostile(group, _storage(claims, size, dice), text, high > 0, dice.random() < 0.5)
+class TimedPlan:
+    """`plan`, and what the last one took."""
+
+    def __init__(self) -> None:
+        self.cpu_ms = self.wall_ms = 0.0
+
+    def __call__(self, *arguments: Any, **rest: Any) -> Plan:
+        """Make a plan."""
+        began_s, cpu_s = time.perf_counter(), time.thread_time()
+        made = plan(*arguments, **rest)
+        self.cpu_ms, self.wall_ms = (time.thread_time() - cpu_s) * 1e3, (time.perf_counter() - began_s) * 1e3
+        return made
 
 
-FEATURES = (
-    "affinity",
-    "anti",
-    "claims",
-    "existing",
-    "gpus",
-    "host-spread",
-    "labels",
-    "names",
-    "ports",
-    "prefers",
-    "rack-spread",
-    "soft",
-    "topology",
-)
+PLAN = TimedPlan()
+vars(turns)["plan"] = PLAN  # a turn looks it up by this name
 
 
-def _shape(n: int, features: frozenset[str], dice: random.Random) -> Shape:
-    app = (Requirement("app", "In", ("x",)),)
-    own = (Requirement("n", "In", tuple(str(each) for each in range(n % 50, 50))),)
-    spread, anti, near, preferred, soft = [], [], [], [], []
-    if "rack-spread" in features:
-        spread += [Spread(topology_key=RACK, max_skew=dice.choice((1, 2, 5)), selector=app, honor_taints=True)]
-    if "host-spread" in features:
-        spread += [
-            Spread(topology_key=HOSTNAME, max_skew=1, selector=own),
-            Spread(topology_key=ZONE, max_skew=1, selector=app),
-        ]
-    if "anti" in features:
-        anti += [PodTerm(dice.choice((HOSTNAME, RACK)), own)]
-    if "existing" in features:
-        anti += [PodTerm(HOSTNAME, (Requirement("app", "In", (f"a{n % 7}",)),), namespace_selector=())]
-    if "affinity" in features:
-        near += [PodTerm(ZONE, app), PodTerm("kind", app)]
-    if "prefers" in features:
-        preferred += [WeightedPodTerm(dice.choice((-50, 50)), PodTerm(RACK, own)) for _ in range(4)]
-    if "soft" in features:
-        soft += [Spread(topology_key=key, max_skew=1, selector=app) for key in (HOSTNAME, RACK)]
-    ports = (HostPort("TCP", 8_000 + n % 100),) if "ports" in features else ()
-    required = None
-    if "labels" in features:
-        required = tuple(
-            NodeSelectorTerm((Requirement("bay", "NotIn", (f"b{n % 40}", f"b{k}")), Requirement("kind", "Exists")), ())
-            for k in range(5)
-        )
-    if "names" in features:
-        names = tuple(f"n{dice.randrange(5_000):04}" for _ in range(200))
-        required = (*(required or ()), NodeSelectorTerm((), (Requirement("metadata.name", "NotIn", names[:1]),)))
-    preferences = (
-        (PreferredTerm(10, NodeSelectorTerm((Requirement("bay", "In", (f"b{n % 40}",)),), ())),)
-        if "labels" in features
-        else ()
-    )
-    gpus = dice.choice((0, 1, 2, 8)) if "gpus" in features else 0
-    return Shape(
-        requests=builders.amounts(gpus=gpus, cpu_milli=1_000 + n, memory_bytes=GIB + n, pods=1),
-        required=required,
-        preferred=preferences,
-        tolerations=(Toleration("dedicated", "Equal", f"t{n % 5}", "NoSchedule"),),
-        inter_pod=InterPodConstraints(
-            ports=ports,
-            affinity=tuple(near),
-            anti_affinity=tuple(anti),
-            spread=tuple(spread),
-            preferred=tuple(preferred),
-            soft_spread=tuple(soft),
-        )
-        if spread or anti or near or preferred or soft or ports
-        else None,
-    )
+class PlayedByLoop(World):
+    """A world whose turns are those of the daemon's loop; what it orders is done after each of them."""
 
+    def __init__(self, size: int, rules: Rules) -> None:
+        self._loop: Loop | None = None
+        super().__init__(rules=rules, preempts=True)
+        self.turns: list[Turn] = []
+        self.profiles: list[tuple[float, cProfile.Profile]] | None = None
+        self._ordered: list[Action] = []
+        nodes, self._running = ground(size, random.Random(size))
+        classes, csi_nodes = lasting_storage(size)
+        self.say(Replaced(StorageClass, tuple(classes)), Replaced(CsiNode, tuple(csi_nodes)))
+        self.say(Applied(Namespace(builders.NAMESPACE)), Applied(Namespace("other")))
+        self.add_nodes(*nodes)
+        self.create(self._running)
+        ports = Ports(self, self._ordered.append, self._ordered.append, Clock(self))
+        limits = Limits()
+        self._loop = Loop(self.state, ports, metrics=Metrics(), limits=limits, ready=lambda: True, policy=rules.policy)
+        self._turn_until_rest()
 
-def _impossible(kind: Shape, n: int, dice: random.Random) -> Shape:
-    """The shape with something that no node has."""
-    requests = dict(kind.requests)
-    match dice.randrange(3):
-        case 0:
-            requests["cpu"] = 10_000_000 + n
-        case 1:
-            return replace(kind, node_selector=(("kind", f"none-{n}"),))
-        case _:
-            requests["cpu"] = 97_000 + n
-    return replace(kind, requests=tuple(requests.items()))
+    def say(self, *messages: Message) -> None:
+        """Messages arrive, and wait for the loop."""
+        if self._loop is None:
+            super().say(*messages)
+            return
+        for each in messages:
+            self._loop.inbox(each)
 
+    def submit(self, orders: Sequence[BindOrder]) -> None:
+        """Binds are carried out after the turn."""
+        self._ordered += orders
 
-def _storage(claims: Mapping[str, Claim], size: int, dice: random.Random) -> Storage:
-    if not claims:
-        return Storage()
-    volumes = {
-        f"v{n}": Volume(
-            name=f"v{n}",
-            uid=f"v{n}",
-            storage_class="static",
-            capacity_bytes=GIB * dice.choice((1, 2)),
-            access_modes=("ReadWriteOnce",),
-            available=True,
-            required=(NodeSelectorTerm((Requirement("kind", "In", ("abc"[n % 3],)),), ()),),
-        )
-        for n in range(min(size, len(claims)))
-    }
-    classes = {
-        "waits": StorageClass(name="waits", provisioner="csi.example", waits=True),
-        "static": StorageClass(name="static", provisioner="kubernetes.io/no-provisioner", waits=True),
-    }
-    csi = {f"n{n:04}": CsiNode(f"n{n:04}", (("csi.example", 8),)) for n in range(size)}
-    return Storage(claims=claims, volumes=volumes, classes=classes, csi_nodes=csi)
+    def play(self, hostile: Hostile) -> str:
+        """Take turns from the creation of a gang, and an ordinary one beside it, until nothing of them is left.
 
+        Returns what became of the gang.
+        """
+        self.turns = []
+        self.say(Replaced(Volume, tuple(hostile.volumes)), Replaced(Claim, tuple(hostile.claims)))
+        self.say(Replaced(PodDisruptionBudget, tuple(hostile.budgets)))
+        other = builders.members("o", 4, gpus=0, cpu_milli=1_000, namespace="other", creation_s=10**9)
+        self.create(hostile.pods, other)
+        decided = self._turn_until_rest()
+        bound = sum(pod.uid in self.pods and bool(self.pods[pod.uid].node_name) for pod in hostile.pods)
+        evicted = len(self._running) - sum(pod.uid in self.pods for pod in self._running)
+        waits = next((text for pod in hostile.pods if (text := self.condition(self.pods[pod.uid])[1])), "")
+        told = f"{decided} turns: {bound} bound, {evicted} evicted; {waits[:200]}"
+        self.delete(*hostile.pods, *other)
+        self.create(each for each in self._running if each.uid not in self.pods)
+        self.say(Replaced(Volume, ()), Replaced(Claim, ()), Replaced(PodDisruptionBudget, ()))
+        self._turn_until_rest()
+        self._forget()
+        return told
 
-def _memos(table: NodeTable) -> tuple[MutableMapping[Shape, Any], ...]:
-    """What is remembered of shapes that no cluster knows before a gang comes."""
-    return table.static_fits, table.penalties, table.eligible
+    def _turn_until_rest(self) -> int:
+        """Take turns until nothing comes for a while; returns how many."""
+        number, rests_s = 0, self.now_s + REST_S
+        while number < MOST_TURNS:
+            number += 1
+            if self._turn():
+                rests_s = self.now_s + REST_S
+                continue
+            due_s = min((self.state.next_deadline_s(self.now_s) or math.inf, *self.leaving.values()))
+            if due_s > rests_s:
+                return number
+            self.now_s = max(self.now_s, due_s)
+            for uid in [uid for uid, at_s in self.leaving.items() if at_s <= self.now_s]:
+                del self.leaving[uid]
+                if uid in self.pods:
+                    self.delete(self.pods[uid])
+        raise RuntimeError(f"no rest after {MOST_TURNS} turns")
+
+    def _turn(self) -> bool:
+        """One turn, and what it ordered; whether there was anything to do."""
+        assert self._loop is not None
+        PLAN.cpu_ms = PLAN.wall_ms = 0.0
+        profile = cProfile.Profile(time.thread_time) if self.profiles is not None else None
+        began_s, cpu_s = time.perf_counter(), time.thread_time()
+        busy = self._loop.turn() if profile is None else profile.runcall(self._loop.turn)
+        cpu_ms, wall_ms = (time.thread_time() - cpu_s) * 1e3, (time.perf_counter() - began_s) * 1e3
+        took = Turn(cpu_ms, wall_ms, PLAN.cpu_ms, PLAN.wall_ms)
+        self.turns.append(took)
+        if profile is not None and self.profiles is not None:
+            self.profiles.append((took.cpu_ms, profile))
+        self.now_s += TURN_S
+        ordered, self._ordered[:] = list(self._ordered), []
+        self._do(ordered)
+        answers = len(self.unanswered) + len(self.unwritten)
+        self.answer()
+        return busy or bool(ordered) or answers > len(self.unanswered) + len(self.unwritten)
+
+    def _forget(self) -> None:
+        """What a test would look at, and what is remembered of shapes that no cluster knows before a gang comes."""
+        for each in (self.sent, self.reports, self.ordered, self.claims_sent):
+            each.clear()
+        self.delayed.clear()
+        table = self.state.snapshot().table
+        for memo in (table.static_fits, table.penalties, table.eligible):
+            memo.clear()
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Taken:
-    """The longest plan for one gang: of the process's own time, by the clock, and how many plans decided it."""
+    """The longest turn, and the longest plan, that one gang caused."""
 
-    cpu_ms: float
+    turn_ms: float
     wall_ms: float
-    plans: int
-    total_ms: float
+    plan_ms: float
+    plan_wall_ms: float
+    turns: int
     number: int
     text: str
     told: str
 
-
-def decide(hostile: Hostile, at: Ground, number: int) -> Taken:
-    """Plan until the gang and an ordinary one beside it are decided."""
-    first = replace(at.snapshot, storage=hostile.storage)
-    other = builders.group(
-        builders.gang("other/g", builders.pods("o", builders.shape(0, 1_000, GIB), 4)), creation_s=10**9
-    )
-    preempting = None
-    if hostile.preempts:
-        preempting = at.cluster.given()
-    waiting = {each.id: each for each in (hostile.group, other)}
-    worst = (0.0, 0.0)
-    total, plans, told = 0.0, 0, ""
-    unfinished = None
-    while waiting:
-        plans += 1
-        if plans > MOST_PLANS:
-            raise RuntimeError(f"gang {number} is not decided after {plans} plans: {hostile.text}")
-        snapshot = Snapshot(
-            first.table, first.resources, first.allocatable, first.free.copy(), first.pods_by_node, first.storage
+    def __str__(self) -> str:
+        return (
+            f"#{self.number}: turn {self.turn_ms:.1f} ms of the thread, {self.wall_ms:.1f} ms by the clock; plan "
+            f"{self.plan_ms:.1f} and {self.plan_wall_ms:.1f} ms; {self.turns} turns; {self.text}: {self.told}"
         )
-        reserving = None
-        if hostile.reserves:
-            reserving = Reserving(limits=ReservationLimits(), wall_s=WALL_S, occupants=at.occupants, made_at_most=1)
-        queue = list(waiting.values())
-        took = (math.inf, math.inf)
-        remembered = [dict(memo) for memo in _memos(first.table)]
-        for _ in range(TRIALS):
-            for memo, known in zip(_memos(first.table), remembered, strict=True):
-                memo.clear()
-                memo.update(known)
-            snapshot = replace(snapshot, free=first.free.copy())
-            started, cpu = time.perf_counter(), time.process_time()
-            made = plan(
-                snapshot,
-                queue,
-                now_s=0.0,
-                policy=GpuPolicy(),
-                preempting=preempting,
-                reserving=reserving,
-                unfinished=unfinished,
-            )
-            took = min(took, ((time.process_time() - cpu) * 1e3, (time.perf_counter() - started) * 1e3))
-            if took[0] <= AGAIN_MS:
-                break
-        worst = max(worst, took)
-        total += took[0]
-        unfinished = made.unfinished
-        for verdict in made.verdicts:
-            if verdict.group == hostile.group.id:
-                told = f"{verdict.reason.value} binds={len(verdict.binds)} notes={len(verdict.notes)}"
-            waiting.pop(verdict.group, None)
-    return Taken(*worst, plans, total, number, hostile.text, told)
+
+
+def take(hostile: Hostile, world: PlayedByLoop, number: int) -> Taken:
+    """Play a gang, and again while its longest turn may be the fault of a busy machine."""
+    best: Taken | None = None
+    for _ in range(TRIALS):
+        told = world.play(hostile)
+        turns = world.turns
+        found = Taken(
+            max(each.cpu_ms for each in turns),
+            max(each.wall_ms for each in turns),
+            max(each.plan_ms for each in turns),
+            max(each.plan_wall_ms for each in turns),
+            len(turns),
+            number,
+            hostile.text,
+            told,
+        )
+        best = found if best is None else min(best, found)
+        if best.turn_ms <= AGAIN_MS or world.profiles is not None:
+            break
+    assert best is not None
+    return best
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draw and plan; 1 if a plan took too long."""
-    parser = argparse.ArgumentParser(description="How long can one plan take, whatever users write?")
+    """Draw and play; 1 if a turn took too long."""
+    parser = argparse.ArgumentParser(description="How long can one turn take, whatever users write?")
     parser.add_argument("--gangs", type=int, default=2_000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first gang, to draw them in parts")
     parser.add_argument("--seed", type=int, default=30)
     parser.add_argument("--goal-ms", type=float, default=50.0)
-    parser.add_argument("--only", type=int, default=None, help="the number of one gang")
+    parser.add_argument("--only", type=int, nargs="+", default=None, help="the numbers of single gangs")
+    parser.add_argument("--profile", action="store_true", help="print where the time of the longest turn goes")
     arguments = parser.parse_args(argv)
     print(f"seed {arguments.seed}", flush=True)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     gc.set_threshold(*GC_THRESHOLDS)
-    grounds = {size: ground(size, random.Random(size)) for size in sorted(set(SIZES))}
-    gc.collect()
-    gc.freeze()
-    first = arguments.first
-    chosen = range(first, first + arguments.gangs) if arguments.only is None else [arguments.only]
-    longest: list[float] = []
-    worst: list[Taken] = []
-    most = 0
-    over = 0
+    worlds: dict[tuple[int, bool], PlayedByLoop] = {}
+    chosen = arguments.only or range(arguments.first, arguments.first + arguments.gangs)
+    found: list[Taken] = []
     for number in chosen:
         dice = random.Random(arguments.seed * 1_000_003 + number)
         size = dice.choice(SIZES)
-        taken = decide(draw(size, dice), grounds[size], number)
-        most = max(most, taken.plans)
-        longest.append(taken.cpu_ms)
-        over += taken.cpu_ms > arguments.goal_ms
-        heapq.heappush(worst, taken)
-        worst = heapq.nlargest(SHOWN, worst)
-        if taken.cpu_ms > arguments.goal_ms or arguments.only is not None:
-            print(f"#{number}: {taken}", flush=True)
-        for memo in _memos(grounds[size].snapshot.table):
-            memo.clear()
-    longest.sort()
-    shares = (f"{share:g} % {longest[int((len(longest) - 1) * share / 100)]:.1f}" for share in (50, 90, 99, 100))
-    print(f"The longest plan of each gang in ms: {', '.join(shares)}")
-    print(f"{len(chosen)} gangs, at most {most} plans each; {over} over {arguments.goal_ms:g} ms. The longest plans:")
-    for each in worst:
-        print(
-            f"  {each.cpu_ms:7.1f} ms of the process, {each.wall_ms:7.1f} ms by the clock; {each.plans} plans "
-            f"({each.total_ms:.0f} ms): #{each.number}, {each.text}: {each.told}"
+        hostile = draw(size, dice)
+        world = worlds.get((size, hostile.reserves)) or worlds.setdefault(
+            (size, hostile.reserves), _world(size, hostile)
         )
+        world.profiles = [] if arguments.profile else None
+        taken = take(hostile, world, number)
+        found.append(taken)
+        if taken.turn_ms > arguments.goal_ms or arguments.only is not None:
+            print(taken, flush=True)
+        if world.profiles:
+            _, longest = max(world.profiles, key=lambda each: each[0])
+            pstats.Stats(longest).sort_stats("cumulative").print_stats(PROFILED_FUNCTIONS)
+            pstats.Stats(longest).sort_stats("tottime").print_stats(PROFILED_FUNCTIONS)
+    over = sum(each.turn_ms > arguments.goal_ms for each in found)
+    print(f"The longest turn of each gang in ms: {_shares([each.turn_ms for each in found])}")
+    print(f"The longest plan of each gang in ms: {_shares([each.plan_ms for each in found])}")
+    print(f"{len(found)} gangs; {over} turns over {arguments.goal_ms:g} ms. The longest turns:")
+    for each in heapq.nlargest(SHOWN, found):
+        print(f"  {each}")
+    print("The longest plans:")
+    for each in heapq.nlargest(SHOWN, found, key=lambda each: each.plan_ms):
+        print(f"  {each}")
+    numbers = " ".join(str(each.number) for each in heapq.nlargest(SHOWN, found))
+    print(f"Again: python -m bench.hostile --seed {arguments.seed} --only {numbers}")
     return 1 if over else 0
+
+
+def _world(size: int, hostile: Hostile) -> PlayedByLoop:
+    """The cluster of that size, whose objects the garbage collector need not look at."""
+    limits = ReservationLimits() if hostile.reserves else ReservationLimits(reservations=0)
+    made = PlayedByLoop(size, Rules(reservations=limits))
+    gc.collect()
+    gc.freeze()
+    return made
+
+
+def _shares(found: Sequence[float]) -> str:
+    ordered = sorted(found)
+    shares = (f"{share:g} % {ordered[int((len(ordered) - 1) * share / 100)]:.1f}" for share in (50, 90, 99, 100))
+    return ", ".join(shares)
 
 
 if __name__ == "__main__":

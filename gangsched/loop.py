@@ -26,6 +26,13 @@ from gangsched.telemetry.metrics import Metrics
 from gangsched.turn import plan_and_commit, prepare
 
 MESSAGES_PER_TURN = 1_000
+APPLY_AT_MOST_S, MESSAGES_BETWEEN_LOOKS = 0.015, 50
+"""A turn applies no more messages once they have taken that long: some change a gang of thousands."""
+READ_PER_TURN = 2_500
+"""Units of changed gangs that a turn reads (`Registry.refresh`), 10 to 15 ms; 20,000 new pods took one turn 0.5 s."""
+MESSAGES_BESIDE_A_PLAN, READ_BESIDE_A_PLAN = 200, 600
+"""A turn that applies more, or would read more, leaves the plan to the next one, which applies nothing: plans have most
+of a turn's 50 ms, and no stream of messages keeps them off."""
 TURN_EVERY_S = 0.01
 """A turn costs as much for one message as for ten: the first one is looked at at once, the next ones together."""
 SOONEST_S, TIMES_A_TURN = 0.002, 4.0
@@ -93,6 +100,7 @@ class Loop:
         self._messages: deque[Message] = deque()
         self._wake = asyncio.Event()
         self._looked_ahead_s = float("-inf")
+        self._plan_is_next = False
         self._stopping = False
         self._log = structlog.get_logger()
 
@@ -123,18 +131,24 @@ class Loop:
             if not busy and not self._wake.is_set():
                 self._look_ahead()
                 await self._sleep()
-            if len(self._messages) < MESSAGES_PER_TURN:
+            if len(self._messages) < MESSAGES_PER_TURN and not self._plan_is_next:
                 await asyncio.sleep(next_s - clock())  # a negative time is none
 
     def turn(self) -> bool:
         """One turn; True if there is more to do at once."""
-        self._take_in()
-        if self._messages or not self._ready():
+        applied = 0 if self._plan_is_next else self._take_in()
+        is_burst = bool(self._messages) and not self._plan_is_next
+        if is_burst or not self._ready():
             return bool(self._messages)
         now_s = self._ports.clock.now_s()
+        is_late = self._state.registry.exceeds(READ_BESIDE_A_PLAN)
+        if is_late or not self._leads():
+            self._state.refresh(now_s, in_turn=False, most=READ_PER_TURN)
         if not self._leads():
-            self._state.refresh(now_s)
-            return False
+            return is_late
+        self._plan_is_next = is_late or applied > MESSAGES_BESIDE_A_PLAN
+        if self._plan_is_next:
+            return True
         prepared = prepare(self._state, now_s, self._ports.clock.wall_s())
         told = sum(each.reason is EventReason.OVERRUN for each in prepared.overruns)
         self._metrics.reservations.overruns.inc(told)
@@ -146,7 +160,7 @@ class Loop:
             self._ports.tell(report)
         if (counts := self._state.preemptions.nominations.journal.take_counts()) is not None:
             self._metrics.preemption.add(counts)
-        return planned
+        return planned or bool(self._messages)
 
     async def listen(self) -> None:
         """After `stop`: apply what comes, until cancelled; the last look at a node before a bind needs it (B2)."""
@@ -166,17 +180,22 @@ class Loop:
         for report in self._state.take_reports(now_s=clock.now_s(), wall=clock.wall(), everything=True):
             self._ports.tell(report)
 
-    def _take_in(self) -> None:
-        """Apply a bounded number of messages, so that health and binds are served in between."""
-        now_s = self._ports.clock.now_s()
+    def _take_in(self) -> int:
+        """Apply a bounded number of messages, so that health and binds are served in between; returns how many."""
+        clock, applied = self._ports.clock, 0
+        now_s = clock.now_s()
         for _ in range(min(len(self._messages), MESSAGES_PER_TURN)):
+            if applied % MESSAGES_BETWEEN_LOOKS == 0 and clock.now_s() > now_s + APPLY_AT_MOST_S:
+                break
             message = self._messages.popleft()
+            applied += 1
             if isinstance(message, Bound | BindGone | BindFailed):
                 self._metrics.binds[BIND_RESULTS[type(message)]].inc()
             for event in self._state.apply(message, now_s=now_s):
                 if event.reason == EventReason.SET_ASIDE:
                     self._log.error(event.message)
                 self._ports.tell(event)
+        return applied
 
     def _plan(self, now_s: float) -> bool:
         """Plan and commit what is ready; False when nothing was."""

@@ -249,7 +249,8 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending))
     if round_.outcome is RoundOutcome.REFUSED:
         told = _gang_failed(group, gangs, trial, ledger, totals)
-        needs = pre_filter.least_needs(gangs) if group.strict and len(needs) > 1 else needs
+        assert trial.culprit is not None
+        needs = pre_filter.least_needs(gangs, trial.culprit[1].shape) if group.strict and len(needs) > 1 else needs
         return _verdict(group, told, round=round_, needs=needs)
     notes = _notes(group, trial, ledger, totals)
     if round_.outcome is RoundOutcome.HOLDING:

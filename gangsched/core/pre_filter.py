@@ -131,12 +131,15 @@ def _room_short(
     )
     if not group.strict:  # nodes that are full may help as well: what is too small is the empty cluster
         return refusal, tuple(Need(each, 0) for each in counts)
-    return refusal, (Need(shape, needed),) if len(counts) == 1 else least_needs((gang,))
+    return refusal, (Need(shape, needed),) if len(counts) == 1 else least_needs((gang,), shape)
 
 
-def least_needs(gangs: Sequence[Gang]) -> tuple[Need, ...]:
-    """For each shape, the number of pods that need room whichever other members are placed; may be 0."""
-    least: Counter[Shape] = Counter()
+def least_needs(gangs: Sequence[Gang], lacking: Shape) -> tuple[Need, ...]:
+    """For each shape, first the `lacking` one, the number of pods that need room whichever other members are placed.
+
+    May be 0.
+    """
+    least: Counter[Shape] = Counter({lacking: 0})
     for gang in gangs:
         needed = missing(gang, 0)
         for shape, count in Counter(pod.shape for pod in gang.pending).items():

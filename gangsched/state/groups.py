@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
-from itertools import count, islice, takewhile
+from itertools import accumulate, count, islice, takewhile
+from math import inf
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.model.gang import Gang, Group, Refusal
@@ -26,6 +27,8 @@ POD_GROUP_WAIT_S = 1.0
 created the PodGroup before the pod: they come by two watches, and no order holds between them."""
 AT_A_TIME = 250
 """Gangs that are grouped anew in one refresh only because one changed that they name and are not decided with."""
+UNITS_A_GANG = 8
+"""What reading a gang costs beside its members, in the time that one of these takes, about 5 µs."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,7 +78,7 @@ class Registry:
         self._names = names
         self.defaults = defaults
         self._policy = policy
-        self._dirty: set[str] = set()
+        self._dirty: dict[str, None] = {}
         self._ignored: frozenset[str] = frozenset()
         self._mentioned_by: dict[str, dict[str, None]] = {}
         self._later: dict[str, None] = {}
@@ -91,22 +94,22 @@ class Registry:
         record = self.gangs.get(gang_id)
         if record is None:
             record = self.gangs[gang_id] = GangRecord(id=gang_id, plain=plain)
-        self._dirty.add(gang_id)
+        self._dirty[gang_id] = None
         return record
 
     def touch(self, gang_id: str) -> None:
         """The gang changed: its view is rebuilt at the next refresh."""
         if gang_id in self.gangs:
-            self._dirty.add(gang_id)
+            self._dirty[gang_id] = None
 
     def ignore_run_times(self, namespaces: Set[str]) -> None:
         """What is stated in these namespaces counts for nothing, in others again (semantics H11)."""
         changed, self._ignored = self._ignored ^ namespaces, frozenset(namespaces)
-        self._dirty.update(gang_id for gang_id, record in self.gangs.items() if record.namespace in changed)
+        self._dirty |= {gang_id: None for gang_id, record in self.gangs.items() if record.namespace in changed}
 
     def is_touched(self, group_id: str) -> bool:
         """Whether the next refresh looks at the group, because a gang of it changed."""
-        return not self._dirty.isdisjoint(self.groups[group_id].gangs)
+        return not self._dirty.keys().isdisjoint(self.groups[group_id].gangs)
 
     def view(self, gang_id: str) -> Gang:
         """The gang as of the last refresh."""
@@ -162,8 +165,15 @@ class Registry:
         """When `refresh` has something to do though nothing changes."""
         return next((self._awaits_until_s[gang_id] for gang_id in self._awaiting), None)
 
-    def refresh(self, now_s: float) -> Refreshed:
-        """Rebuild what changed.
+    def exceeds(self, units: float) -> bool:
+        """Whether reading all gangs that changed takes more than so many units, each the time of one member."""
+        return any(sum_ > units for sum_ in accumulate(map(self._cost, self._dirty)))
+
+    def _cost(self, gang_id: str) -> int:
+        return UNITS_A_GANG + len(self.gangs[gang_id].members)
+
+    def refresh(self, now_s: float, most: float = inf) -> Refreshed:
+        """Rebuild what changed, of more than `most` units the first ones; until the rest is read, nothing is planned.
 
         Gangs that are decided together, or would be, are grouped at once. Those that only name a gang that changed are
         told so in turns, since any number of them may name the same one.
@@ -173,8 +183,13 @@ class Registry:
         changed: set[str] = set()
         for gang_id in list(takewhile(lambda each: self._awaits_until_s[each] <= now_s, self._awaiting)):
             del self._awaiting[gang_id]
-            self._dirty.add(gang_id)
-        for gang_id in self._dirty:
+            self._dirty[gang_id] = None
+        units = 0
+        for gang_id in list(self._dirty):
+            if units >= most:
+                break
+            units += self._cost(gang_id)
+            del self._dirty[gang_id]
             record = self.gangs[gang_id]
             if record.empty:
                 regroup |= {gang_id} | self._siblings(gang_id)
@@ -195,7 +210,6 @@ class Registry:
             if is_new:
                 regroup.add(gang_id)
             changed.add(gang_id)
-        self._dirty.clear()
         for gang_id in list(islice(self._later, AT_A_TIME)):
             del self._later[gang_id]
             regroup.add(gang_id)

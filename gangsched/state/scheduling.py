@@ -170,13 +170,14 @@ class SchedulingState:
 
     # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
 
-    def refresh(self, now_s: float, *, in_turn: bool = True) -> None:
+    def refresh(self, now_s: float, *, in_turn: bool = True, most: float = math.inf) -> None:
         """Bring groups and queue up to date with all messages applied so far.
 
-        Groups are woken for the room of earlier turns if it is `in_turn`, and not while a plan waits to take it.
+        Groups are woken for the room of earlier turns if it is `in_turn`, and not while a plan waits to take it. Of
+        gangs that changed only the first ones are read, up to `most` units (`Registry.refresh`).
         """
         self._release_kept(now_s)
-        refreshed = self.registry.refresh(now_s)
+        refreshed = self.registry.refresh(now_s, most)
         self.pending.changed(refreshed.changed | refreshed.gone)
         self.pending.catch_up()
         for group_id in refreshed.gone:

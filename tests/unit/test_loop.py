@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
 from gangsched.core.cycle import Limits
-from gangsched.loop import LOOK_AHEAD_EVERY_S, MESSAGES_PER_TURN, PASSES, TURN_EVERY_S, Loop, Ports, spacing_s
+from gangsched.loop import (
+    APPLY_AT_MOST_S,
+    LOOK_AHEAD_EVERY_S,
+    MESSAGES_BESIDE_A_PLAN,
+    MESSAGES_BETWEEN_LOOKS,
+    MESSAGES_PER_TURN,
+    PASSES,
+    READ_PER_TURN,
+    TURN_EVERY_S,
+    Loop,
+    Ports,
+    spacing_s,
+)
 from gangsched.model.gpu_policy import PRODUCT_LABEL, TOPOLOGY_KEYS
 from gangsched.model.protocol import (
     Applied,
     Bind,
     BindOrder,
     Bound,
+    Message,
     PreemptionOrder,
     RecordEvent,
     Report,
@@ -105,8 +119,50 @@ def test_intake_is_bounded_and_nothing_is_planned_in_the_middle_of_a_burst(bench
         bench.loop.inbox(Applied(pod(f"p{number}", gpus=0)))
     assert bench.loop.turn()
     assert not bench.binds
-    bench.loop.turn()
+    while bench.loop.turn():
+        pass
     assert len(bench.binds) == 109 + 1
+
+
+def test_a_turn_that_applied_much_leaves_the_plan_to_the_next_one_which_applies_nothing(bench: Bench) -> None:
+    """A burst and a plan in one turn would be longer than either may be, and no stream of messages keeps plans off."""
+    for each in members("g", MESSAGES_BESIDE_A_PLAN + 1, gpus=0, min_member=1):
+        bench.loop.inbox(Applied(each))
+    assert bench.loop.turn()
+    assert not bench.binds
+    for number in range(MESSAGES_PER_TURN + 1):
+        bench.loop.inbox(Applied(pod(f"later{number}", gpus=0, gated=True)))
+    assert bench.loop.turn()
+    assert (len(bench.binds), len(bench.loop._messages)) == (110, MESSAGES_PER_TURN + 1)
+
+
+def test_a_turn_reads_a_bounded_part_of_the_gangs_that_changed(bench: Bench) -> None:
+    """20,000 new pods are read in parts of a few thousand, and nothing is planned until all are."""
+    for gang in range(40):
+        for each in members(f"g{gang}", 100, gpus=0):
+            bench.loop.inbox(Applied(each))
+    read = [0]
+    while not bench.binds:
+        assert bench.loop.turn()
+        read.append(len(bench.state.registry.groups))
+    assert read[-1] == 40
+    assert max(after - before for before, after in pairwise(read)) <= READ_PER_TURN // 100
+
+
+def test_applying_ends_when_its_time_is_over(bench: Bench) -> None:
+    """Messages that take long each are applied in several turns, however few they are."""
+    apply = bench.state.apply
+
+    def slow(message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
+        bench.now += APPLY_AT_MOST_S / 10
+        return apply(message, now_s=now_s)
+
+    bench.state.apply = slow  # type: ignore[method-assign]
+    for number in range(10 * MESSAGES_BETWEEN_LOOKS):
+        bench.loop.inbox(Applied(pod(f"p{number}", gpus=0)))
+    before = len(bench.loop._messages)
+    assert bench.loop.turn()
+    assert before - len(bench.loop._messages) == MESSAGES_BETWEEN_LOOKS
 
 
 async def test_message_wakes_the_loop(bench: Bench) -> None:

@@ -24,6 +24,7 @@ from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, Snapshot
 from gangsched.state.queueing.shape_rows import Entry, ShapeRows
+from gangsched.state.queueing.watched import watched
 
 FIRST_AT_ONCE = 4
 """Groups of different shapes that are woken together for the same room; twice as many each time after that."""
@@ -170,6 +171,8 @@ class Parked:
     ) -> None:
         """Add a group that was refused on the room of `snapshot`, or what was left of it."""
         self.remove(group)
+        if snapshot is not None:
+            needs = watched(needs, lambda shape: self._room_facts(shape, snapshot)[0])
         self._needs[group] = needs, rank
         self._stays[group] = stay or Stay()
         kind = self._kinds.setdefault(needs, _Kind.of(needs))

@@ -180,11 +180,14 @@ def test_arithmetic_names_the_need_that_wakes_the_group() -> None:
 
 @pytest.mark.parametrize("minimum", [4, 3, 2])
 def test_a_gang_of_two_shapes_needs_of_each_what_the_others_cannot_replace(minimum: int) -> None:
-    """Q3: with a minimum of 4 there must be room for the large pod; if it may be absent, for fewer of the small."""
+    """Q3: with a minimum of 4 there must be room for the large pod; if it may be absent, for fewer of the small.
+
+    First of those that it was refused for: of many needs only that one is watched.
+    """
     members = [pod("large", gpus=16), *pods("small", 3, gpus=8)]
     needs = {4: (1, 3), 3: (0, 2), 2: (0, 1)}[minimum]
     verdict = decide(gang("ns/g", members, minimum), nodes=[node("a", 7), node("b", 7)])
-    assert verdict.needs == (Need(shape(16), needs[0]), Need(shape(8), needs[1]))
+    assert verdict.needs == (Need(shape(8), needs[1]), Need(shape(16), needs[0]))
 
 
 def test_the_same_holds_when_a_round_was_refused() -> None:
@@ -192,7 +195,7 @@ def test_the_same_holds_when_a_round_was_refused() -> None:
     members = [pod("large", gpus=8), *pods("small", 3, gpus=3)]
     verdict = decide(gang("ns/g", members, 4), nodes=[node("a", 8), node("b", 8)])
     assert verdict.round is not None
-    assert set(verdict.needs) == {Need(shape(8), 1), Need(shape(3), 3)}
+    assert verdict.needs == (Need(shape(3), 3), Need(shape(8), 1))
 
 
 def test_min_resources_are_needed_beside_the_minimum() -> None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from gangsched.core.filter import static_fit
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
+from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Need
 from gangsched.model.protocol import SetPodGroupStatus
+from gangsched.model.snapshot import NodeTable, StaticFit
+from gangsched.state.queueing import parked as parked_module
+from gangsched.state.queueing import watched as watched_module
 from gangsched.state.queueing.parked import Parked, Stay
 from gangsched.state.queueing.queue import Queue
 from tests.builders import GPU, members, node, pod, pod_group, shape, snapshot
@@ -54,21 +61,51 @@ def test_of_thousands_of_shapes_a_few_are_looked_at() -> None:
     assert index.looks == 4
 
 
-def test_a_group_of_many_shapes_is_woken_at_the_cost_of_its_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q3: each of its needs is looked at a few times, not once for each of the others."""
-    needs, hashed = tuple(Need(shape(1, 1_000 + number), 0) for number in range(300)), [0]
-    hash_of = Need.__hash__
+def test_parking_a_group_costs_the_same_however_many_shapes_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q3: one need is watched for thousands, and the room of two shapes at most is looked at."""
+    needs, looks = tuple(Need(shape(1, 1_000 + number), 2) for number in range(2_000)), 0
+    index, picture = parked(0, 1), snapshot([node("a", 8)])
 
-    def counted(need: Need) -> int:
-        hashed[0] += 1
-        return hash_of(need)
+    def counted(of: Shape, table: NodeTable) -> StaticFit:
+        nonlocal looks
+        looks += 1
+        return static_fit(of, table)
 
-    index = parked(1, 1)
-    monkeypatch.setattr(Need, "__hash__", counted)
-    index.add("g", needs, (1,), None)
-    index.remove("g")
-    assert set(index.groups) == {"g00000"}
-    assert hashed[0] <= 4 * len(needs)
+    monkeypatch.setattr(parked_module, "static_fit", counted)
+    index.add("g", needs, (1,), picture)
+    index.add("lacks", (Need(LARGE, 2), *needs), (2,), picture)
+    assert looks <= 3
+    assert index.helped(picture, {"a"}, pods_changed=False) == {"g"}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_group_of_many_shapes_sleeps_no_longer_than_one_that_is_watched_in_full(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q3: whatever grows, a group whose needs are watched one by one is woken no sooner than if one need is."""
+    dice = random.Random(seed)
+    kinds = [
+        shape(dice.randrange(4), dice.randrange(1, 9_000), node_selector=dice.choice(((), (("k", "x"),))))
+        for _ in range(5)
+    ]
+    needs = tuple(Need(kind, dice.choice((0, 0, 1, 3))) for kind in kinds)
+    nodes = {name: _node(name, dice) for name in "abc"}
+    for _ in range(20):
+        freed, pods_changed = set(dice.sample("abc", 2)), dice.random() < 0.5
+        before = snapshot(nodes.values())
+        after = snapshot({**nodes, **{name: _node(name, dice) for name in freed}}.values())
+        woken = []
+        for most in (1, 64):
+            monkeypatch.setattr(watched_module, "MOST_WATCHED", most)
+            index = Parked()
+            index.add("g", needs, (1,), before)
+            woken.append(bool(index.helped(after, freed, pods_changed=pods_changed)))
+        assert woken[0] or not woken[1], f"seed {seed}"
+
+
+def _node(name: str, dice: random.Random) -> Node:
+    """A small node of one of two kinds."""
+    return node(name, dice.randrange(5), cpu_milli=dice.randrange(9_000), labels={"k": dice.choice("xy")})
 
 
 def test_everybody_whom_room_helps_gets_a_turn() -> None:
