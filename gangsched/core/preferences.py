@@ -1,7 +1,7 @@
-"""Soft preferences of pods as penalty points: 0 is the best node, and nothing is forbidden.
+"""Soft preferences of pods as penalty points: 0 is the best node, and no node is excluded.
 
-The scale is the weight of a preferred node affinity term (1-100). What looks at other pods is brought to 0-100 over the
-feasible nodes as kube-scheduler does it and turned round; docs/placement.md has the table.
+The scale is the weight of a preferred node affinity term (1-100). Preferences about other pods are normalised to 0-100
+over the feasible nodes as in kube-scheduler, then inverted; docs/placement.md has the table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 
 def node_penalty(shape: Shape, table: NodeTable) -> Ints:
-    """`penalty[node]`: untolerated PreferNoSchedule taints, less the preferred node affinity that is met. Read-only."""
+    """`penalty[node]`: untolerated PreferNoSchedule taints, less the matched preferred node affinity. Read-only."""
     penalty = table.penalties.get(shape)
     if penalty is None:
         penalty = taint_toleration.penalty(shape, table) - node_affinity.preference(shape, table)
@@ -32,9 +32,9 @@ def prefers_company(pod: Pod) -> bool:
 
 
 def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
-    """`penalty[node]`, 0-200, of preferred inter-pod affinity and ScheduleAnyway spread; None without any.
+    """`penalty[node]`, 0-200, of preferred inter-pod affinity and ScheduleAnyway spread; None without either.
 
-    Existing pods' terms that mean `pod` count too. What it says of infeasible nodes means nothing.
+    Preferred terms of existing pods that select `pod` count too. Values of infeasible nodes are meaningless.
     """
     if not prefers_company(pod) and not occupancy.pods.existing_terms(pod).preferred:
         return None

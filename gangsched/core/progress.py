@@ -1,7 +1,7 @@
-"""Progress: how far several plans have come with one group that takes more work than one plan may do.
+"""Progress of a group that needs more work than one plan may do.
 
-Invariant: it is what a plan would find again by itself, so that forgetting it costs work and nothing else. Members that
-had a node get it again only where it still takes them; why others found none is taken from the plan that looked.
+Invariant: a plan could recompute all of it, so dropping it costs only work. A member's node is reused only if it still
+takes the member; a member's failure is reused from the plan that found it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_IN_VAIN = 3
 
 
 class Progress:
-    """Rounds read `earlier` plans from it and note what they find."""
+    """Rounds read the results of `earlier` plans from it and add their own."""
 
     def __init__(self, before: Unfinished | None = None) -> None:
         self._before = before
@@ -49,11 +49,11 @@ class Progress:
     # --- scopes -----------------------------------------------------------------------------------------------------
 
     def is_past(self, scope: str) -> bool:
-        """Whether a scope was tried, in an earlier plan or this one, and given up."""
+        """Whether a scope was tried and given up, in this plan or an earlier one."""
         return scope in self._passed
 
     def enter(self, scope: str) -> None:
-        """Try a scope, by name; what was found in another one does not count here."""
+        """Start a scope, by name; results from other scopes do not count in it."""
         if scope != self._scope:
             if self._scope:
                 self._passed.add(self._scope)
@@ -63,7 +63,7 @@ class Progress:
     # --- members ----------------------------------------------------------------------------------------------------
 
     def resume(self, pods: Sequence[Pod], ledger: Ledger) -> None:
-        """Reserve the nodes that these pods had in an earlier plan, up to the first that takes its pod no more."""
+        """Reserve these pods' nodes of an earlier plan, up to the first node that no longer takes its pod."""
         index, earlier = ledger.table.index, self._earlier
         if not earlier:
             return
@@ -117,7 +117,7 @@ class Progress:
         return moved
 
     def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
-        """The places of the first pods of a run that `resume` has reserved."""
+        """Places of the leading pods of a run that `resume` reserved."""
         storage, found = ledger.occupancy.storage, []
         for pod in run:
             node = self._resumed.get(pod.uid)
@@ -127,36 +127,36 @@ class Progress:
         return found
 
     def took(self, placements: Sequence[Placement]) -> None:
-        """Members were placed."""
+        """Record that members were placed."""
         self._placed.append(placements)
 
     def failures(self, run: Sequence[Pod]) -> list[tuple[Pod, Refusal]] | None:
-        """Why the pods of a run found no node in an earlier plan; None unless that is known of all."""
+        """Why the pods of a run found no node in an earlier plan; None unless known for all of them."""
         if not self._failed_earlier or any(pod.uid not in self._failed_earlier for pod in run):
             return None
         return [(pod, self._failed_earlier[pod.uid]) for pod in run]
 
     def fails(self, failed: Sequence[tuple[Pod, Refusal]]) -> None:
-        """Members found no node."""
+        """Record that members found no node."""
         self._failed.update((pod.uid, refusal) for pod, refusal in failed)
 
     # --- sums -------------------------------------------------------------------------------------------------------
 
     def room(self, gang: str, shape: Shape, count: int) -> int | None:
-        """Room for a gang's pods of a shape as of an earlier plan, where it was enough for all `count`."""
+        """Room for a gang's pods of a shape in an earlier plan, if it sufficed for all `count`."""
         known = self._before.rooms.get((gang, shape)) if self._before is not None else None
         return known if known is not None and known >= count else None
 
     def has_room(self, gang: str, shape: Shape, room: int) -> None:
-        """There is so much room for a gang's pods of a shape, by sums."""
+        """Record the room for a gang's pods of a shape, by sums."""
         self._rooms[gang, shape] = room
 
     def shortage(self, shape: Shape) -> Shortage | None:
-        """What pods of a shape were short of in an earlier plan."""
+        """Shortage of pods of a shape in an earlier plan."""
         return self._before.shortages.get(shape) if self._before is not None else None
 
     def is_short(self, shape: Shape, shortage: Shortage) -> None:
-        """Pods of a shape find no room."""
+        """Record the shortage of pods of a shape."""
         self._shortages[shape] = shortage
 
     # --- between plans ----------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Progress:
         )
 
     def so_far(self, group: Group, ledger: Ledger) -> Unfinished:
-        """What the next plan goes on from."""
+        """State from which the next plan continues."""
         before = self._before
         placed = {**self._earlier, **self._resumed}
         placed.update((each.pod.uid, each.node) for placements in self._placed for each in placements)

@@ -1,6 +1,6 @@
-"""QueueSort: the order of groups and members.
+"""QueueSort: the order of groups and of members.
 
-Invariant: the order is total and depends on nothing but the groups themselves (semantics Q1, Q2, Q5, H9).
+Invariant: the order is total and depends on the groups alone (semantics Q1, Q2, Q5, H9).
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from gangsched.model.resources import CPU, MEMORY
 
 
 def group_key(group: Group) -> Rank:
-    """Priority, among equals the broken first, then age, then id (Q1, Q2); smaller sorts first."""
+    """Sort key: priority, then broken groups first, then age, then id (Q1, Q2); smaller first."""
     return (-group.priority, not group.broken, group.creation_s, group.id)
 
 
 def in_turns(groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
-    """Those that were not `looked_at` first, by id; among equals of Q1 and Q2 but for age, namespaces take turns (Q4).
+    """Order groups for a plan: those not `looked_at` first, by id; among equals of Q1 and Q2 except age, namespaces
+    alternate (Q4).
 
-    Within a namespace the given order stays. The namespace of a group is that of its first gang.
+    Within a namespace the given order stays. A group belongs to the namespace of its first gang.
     """
     turns: Counter[tuple[bool, int, bool, str]] = Counter()
     keyed = []
@@ -41,20 +42,20 @@ CLASSES_S: Final = (600.0, 3_600.0, 4 * 3_600.0, 86_400.0, 3 * 86_400.0, 7 * 86_
 
 
 def passing_key(group: Group) -> tuple[int, bool, int, int, str]:
-    """The order of groups that may pass a reservation: among equals the shorter class, then age (H9)."""
+    """Sort key of groups that may be backfilled: among equals the shorter run-time class, then age (H9)."""
     run_class = bisect_left(CLASSES_S, group.run_time_s)
     return -group.priority, not group.broken, run_class, group.creation_s, group.id
 
 
 def in_member_order(pods: Iterable[Pod], policy: GpuPolicy) -> tuple[Pod, ...]:
-    """Members of a gang: priority, larger request first, name (Q5). Each shape is asked for its size once."""
+    """Sort members by priority, larger request first, then name (Q5). The size is computed once per shape."""
     members = list(pods)
     sizes = {shape: size_key(shape, policy) for shape in {pod.shape for pod in members}}
     return tuple(sorted(members, key=lambda pod: (-pod.priority, sizes[pod.shape], pod.name, pod.uid)))
 
 
 def size_key(shape: Shape, policy: GpuPolicy) -> tuple[int, int, int]:
-    """Larger requests sort first: accelerators, then cpu, then memory."""
+    """Sort key of sizes, larger first: accelerators, then cpu, then memory."""
     amounts = dict(shape.requests)
     accelerators = sum(amount for name, amount in shape.requests if policy.is_accelerator(name))
     return (-accelerators, -amounts.get(CPU, 0), -amounts.get(MEMORY, 0))

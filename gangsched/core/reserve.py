@@ -1,8 +1,8 @@
 """Reserve and Unreserve: the ledger that one plan works on.
 
-Invariant: a ledger starts as the snapshot's free room and every change is journalled, so that a rollback restores
-exactly what was there, pods and storage (`occupancy`) included. It never touches the snapshot. Room per (shape, node)
-is remembered and brought up to date only on the nodes that changed since it was last asked for.
+Invariant: a ledger starts as the snapshot's free room and journals every change, so a rollback restores exactly the
+earlier state, pods and storage (`occupancy`) included. The snapshot is never changed. Room per (shape, node) is cached
+and updated only for nodes that changed since it was last read.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class _Room:
 
 
 class RoomKept(Protocol):
-    """Room that is kept from some groups; `core.reservations.backfill` says which and from whom."""
+    """Room that is reserved against some groups; `core.reservations.passing` implements it."""
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]` left to `group` of the `free[n]` pods of `shape` that node `n` takes."""
+        """`room[n]`: how many of the `free[n]` pods of `shape` `group` may place on node `n`."""
 
     def standing(self, group: Group) -> Hashable:
-        """Equal for groups that are left the same room, until something changes in the ledger."""
+        """Equal for groups with the same restrictions, until the ledger changes."""
 
 
 class Ledger:
-    """Free room while a plan is made: `free[r][n]` in exact units; `scope` is where the present attempt keeps to."""
+    """Free room during a plan: `free[r][n]` in exact units; `scope` limits the current attempt."""
 
     def __init__(
         self, snapshot: Snapshot, *, empty: bool = False, policy: GpuPolicy | None = None, work: Work | None = None
@@ -108,17 +108,17 @@ class Ledger:
 
     @cached_property
     def accelerators(self) -> Ints:
-        """`accelerators[n]`: devices of all kinds that node `n` offers."""
+        """`accelerators[n]`: number of accelerators of all kinds that node `n` offers."""
         rows = [row for name, row in self.resources.items() if self.policy.is_accelerator(name)]
         total: Ints = self.allocatable[rows].sum(axis=0)
         return total
 
     def accelerated(self, shape: Shape) -> bool:
-        """Whether pods of `shape` ask for an accelerator."""
+        """Whether pods of `shape` request an accelerator."""
         return bool(self.packed_by(shape)[0])
 
     def packed_by(self, shape: Shape) -> tuple[str, int]:
-        """The accelerator that `shape` asks most of, and how many; ("", 1) without one, for it is packed by the pod."""
+        """The accelerator that `shape` requests most of, and how many; ("", 1) without one: then pods are counted."""
         known = self._packed_by.get(shape)
         if known is None:
             asks = [(amount, name) for name, amount in shape.requests if self.policy.is_accelerator(name)]
@@ -127,13 +127,15 @@ class Ledger:
         return known
 
     def unit(self, name: str) -> int:
-        """In how many of `name` costs are counted: 1 for devices, more for bytes, so that squares stay in 64 bits."""
+        """Unit in which costs of `name` are counted: 1 for devices, more for bytes, so that squares
+        fit into 64 bits.
+        """
         return 1 << max(0, self.largest[self.resources[name]].bit_length() - UNIT_BITS)
 
     def usual(self, name: str) -> Mapping[str, int]:
-        """CPU and memory in use beside each `unit` of `name` in use, as the snapshot had it; none while none is.
+        """CPU and memory in use per `unit` of `name` in use, in the snapshot; 0 while none is in use.
 
-        An average over all nodes that have the accelerator: what the next pods are likely to ask.
+        An average over all nodes with the accelerator: an estimate of what the next pods request.
         """
         known = self._usual.get(name)
         if known is None:
@@ -148,7 +150,7 @@ class Ledger:
         return known
 
     def recall(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives for `key`; it is made again only after something was reserved or released."""
+        """Result of `make` for `key`, cached until something is reserved or released."""
         version = len(self._touched)
         known = self._recalled.get(key)
         if known is None or known[0] != version:
@@ -158,7 +160,7 @@ class Ledger:
 
     @contextmanager
     def within(self, scope: Scope) -> Iterator[None]:
-        """Keep to `scope` for as long as the context lasts."""
+        """Limit attempts to `scope` inside the context."""
         self.scope = scope
         try:
             yield
@@ -167,7 +169,7 @@ class Ledger:
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:
-        """Remember nothing of what is placed for the next plan, for as long as the context lasts."""
+        """Inside the context, placements are not recorded for the next plan."""
         progress, self.progress = self.progress, None
         try:
             yield
@@ -176,7 +178,7 @@ class Ledger:
 
     @contextmanager
     def nothing_kept(self) -> Iterator[None]:
-        """Look at the room as if none were kept from anybody, for as long as the context lasts."""
+        """Ignore reservations inside the context."""
         kept, self.kept = self.kept, None
         try:
             yield
@@ -185,10 +187,10 @@ class Ledger:
 
     @contextmanager
     def in_time(self) -> Iterator[None]:
-        """Look at the room as it is when a reservation starts: none is kept, and no hold-back lasts until then.
+        """Inside the context, the room is that at a reservation's start: no reservations, no hold-backs.
 
-        When a plan begins a hold-back is not there yet, and it ends with the turn of the group that it is for: if it
-        counted here, one plan would make a reservation that the next one drops.
+        A hold-back begins within a plan and ends with its group's turn: if it counted here, one plan would make a
+        reservation that the next one drops.
         """
         held_back, self.held_back = self.held_back, {}
         try:
@@ -199,25 +201,25 @@ class Ledger:
 
     @property
     def version(self) -> int:
-        """Grows with every change of room."""
+        """Increases with every change of room."""
         return len(self._touched)
 
     def touched_since(self, version: int) -> Sequence[Ints]:
-        """The nodes of every change since then."""
+        """Nodes of every change since `version`."""
         return self._touched[version:]
 
     def checkpoint(self) -> int:
-        """A point to roll back to."""
+        """Point to roll back to."""
         return len(self._journal)
 
     def rollback(self, checkpoint: int) -> None:
-        """Undo every reservation and release made since `checkpoint`, newest first."""
+        """Undo every reservation and release since `checkpoint`, newest first."""
         while len(self._journal) > checkpoint:
             self._journal.pop()(self)
 
     @contextmanager
     def tentative(self) -> Iterator[None]:
-        """Undo every reservation and release that is made while the context lasts."""
+        """Undo every reservation and release made inside the context."""
         checkpoint = self.checkpoint()
         try:
             yield
@@ -225,9 +227,9 @@ class Ledger:
             self.rollback(checkpoint)
 
     def reserve(self, pods: Sequence[Pod], nodes: Ints, counts: Ints) -> None:
-        """Take room for `pods`, all of one shape, the first `counts[0]` of them on node index `nodes[0]` and so on.
+        """Reserve room for `pods`, all of one shape: the first `counts[0]` on node index `nodes[0]`, and so on.
 
-        Nodes are distinct. Negative counts give room back.
+        Nodes are distinct. Negative counts release room.
         """
         self.work.charge(40 + len(pods) // 2)
         where, sign = np.repeat(nodes, np.abs(counts)).tolist(), int(np.sign(counts[0]))
@@ -237,13 +239,13 @@ class Ledger:
         self.occupancy.move(pods, where, sign)
 
     def release(self, pod: Pod, node: str) -> None:
-        """Give back the room of one pod, as Unreserve does; a node that is gone has none to give back."""
+        """Release the room of one pod, as Unreserve does; no effect if the node is gone."""
         index = self.table.index.get(node)
         if index is not None:
             self.reserve((pod,), np.array([index]), np.array([-1]))
 
     def reserve_many(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
-        """Take room for pods of any shapes at once: `pods[i]` on `nodes[i]`."""
+        """Reserve room for pods of any shapes at once: `pods[i]` on `nodes[i]`."""
         self.work.charge(10 + 3 * len(pods))
         amounts = np.zeros_like(self.free)
         for pod, node in zip(pods, nodes, strict=True):
@@ -257,9 +259,9 @@ class Ledger:
         self.occupancy.come(pods, nodes)
 
     def release_many(self, pods: Sequence[Pod], nodes: Ints, amounts: Ints, *, claiming: Sequence[int] = ()) -> None:
-        """Give back the room of pods of any shapes at once: `pods[i]` on `nodes[i]`, `amounts[r][n]` in sum.
+        """Release the room of pods of any shapes at once: `pods[i]` on `nodes[i]`, `amounts[r][n]` in total.
 
-        `claiming` are the indices of those that have claims.
+        `claiming` are the indices of pods with claims.
         """
         where = nodes.tolist()
         undo = partial(Ledger._take_back_many, pods=pods, where=where, amounts=amounts, claiming=claiming)
@@ -268,10 +270,10 @@ class Ledger:
         self.occupancy.leave(pods, where, claiming)
 
     def respect_nominations(self, priority: int, *, but: str = "") -> None:
-        """Take the room that pods were promised, as far as theirs is at least `priority` and not of group `but`.
+        """Reserve the room of nominated pods of at least `priority`, except those of group `but`.
 
-        Other schedulers promised it (F1), or we did (V10). Room taken for a lower priority before is given back. It
-        costs nothing where nothing changes, and else a sum of columns for each priority.
+        Nominated by other schedulers (F1) or by gangsched (V10). Room reserved by an earlier call for lower priorities
+        is released. Free if nothing changed, otherwise one sum of columns per priority.
         """
         promises = self._snapshot.nominated
         respected = sum(level.priority >= priority for level in promises.levels)
@@ -308,7 +310,9 @@ class Ledger:
         self.count_on(level.in_use, sign)
 
     def starts(self, group: str, uids: Set[str]) -> None:
-        """These pods of a group have room now: if they are all that it was nominated for, no more is kept for it."""
+        """Record that these nominated pods of a group are placed; once all are, its nomination
+        reserves nothing more.
+        """
         promised = self._snapshot.nominated.by_group.get(group, {})
         if promised and all(each.pod.uid in uids for each in promised.values()):
             if group != self._spared:
@@ -328,21 +332,21 @@ class Ledger:
             self.count_on(self._snapshot.layout.sums((each.node, each.freed) for each in nominations), sign)
 
     def count_on(self, amounts: Ints, sign: int = 1) -> None:
-        """`amounts[r][n]` of promised room, still in use by pods that leave for it, are taken once, or (-1) twice."""
+        """Adjust for promised room still used by leaving pods: count `amounts[r][n]` once (+1) or twice (-1)."""
         rows, nodes = np.nonzero(amounts)
         if rows.size:
             self._count_once(rows, nodes, sign * amounts[rows, nodes])
 
     def in_use(self) -> Ints:
-        """`amounts[r][n]` of promised room that is still in use by those who leave for it. Read-only."""
+        """`amounts[r][n]` of promised room that leaving pods still use. Read-only."""
         return np.zeros_like(self.free) if self._in_use is None else self._in_use
 
     def amounts(self, placed: Iterable[tuple[Pod, str]]) -> Ints:
-        """`amounts[r][n]` that pods ask of their nodes."""
+        """`amounts[r][n]` that pods request on their nodes."""
         return self._snapshot.layout.sums((node, pod.shape.requests) for pod, node in placed)
 
     def leave_for_promises(self) -> None:
-        """Those who leave for promised room are about to be taken off the ledger: nothing of it is in use by them."""
+        """Stop counting leaving pods in promised room: they are about to be removed from the ledger."""
         if self._in_use is not None:
             rows, nodes = np.nonzero(self._in_use)
             self._count_once(rows, nodes, -self._in_use[rows, nodes])
@@ -359,9 +363,9 @@ class Ledger:
         self._touched.append(np.unique(nodes))
 
     def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
-        """Take room for pods, each on its node (+1), or give it back (-1), all of one shape at once.
+        """Reserve (+1) or release (-1) room for pods, each on its node, one shape at a time.
 
-        A node that is gone has none to take or to give back.
+        Nodes that are gone are skipped.
         """
         by_shape: dict[Shape, list[tuple[int, Pod]]] = {}
         for pod, node in placed:
@@ -374,7 +378,9 @@ class Ledger:
             self.reserve([pod for _, pod in there], nodes, sign * counts)
 
     def room(self, shape: Shape) -> Ints:
-        """`room[n]`: how many more pods of `shape` node `n` takes now, 0 where Filter refuses. Read-only."""
+        """`room[n]`: number of additional pods of `shape` that node `n` takes now, 0 where Filter
+        refuses. Read-only.
+        """
         known = self._rooms.get(shape)
         if known is None:
             self.work.charge(20 + len(self.table) // 60)
@@ -392,14 +398,14 @@ class Ledger:
         return known.per_node
 
     def only_room_counts(self, pods: Sequence[Pod]) -> bool:
-        """Whether no stateful filter can refuse any of `pods` a node for another reason than lack of room."""
+        """Whether no stateful filter can refuse any of `pods` a node for a reason other than room."""
         alike = self.occupancy.equivalence(pods)
         return not any(restricts(pod, self.occupancy) for pod in {alike(pod): pod for pod in pods}.values())
 
     def fits_still(self, pod: Pod, node: str) -> bool:
-        """Whether a pod that has its room already may stay on `node`: allowed, not over-committed, no conflict.
+        """Whether a placed pod may stay on `node`: allowed, not over-committed, no conflict.
 
-        Spread and affinity are not asked again: they hold where a pod is placed, not for as long as it stays.
+        Spread and affinity are not checked again: they apply when a pod is placed.
         """
         index, shape = self.table.index.get(node), pod.shape
         if index is None or not static_fit(shape, self.table).mask[index]:
@@ -415,7 +421,7 @@ class Ledger:
         return stays
 
     def takes(self, pod: Pod, node: str) -> bool:
-        """Whether Filter lets one more such pod onto `node`, as things are."""
+        """Whether Filter allows one more such pod on `node` now."""
         index = self.table.index.get(node)
         return index is not None and bool(narrow(pod, self.room(pod.shape), self.occupancy)[index])
 

@@ -1,7 +1,8 @@
 """Rounds: one pass over a group's pending members (semantics R1-R3).
 
-Invariant: a round tries each pending member at most once, closes in the plan that opened it, and leaves the ledger with
-what it placed (permitted, holding) or exactly as found (refused). It never waits for a pod that is not there.
+Invariant: a round tries each pending member at most once, ends in the plan in which it began, and leaves the ledger
+either with its placements (permitted, holding) or unchanged (refused). It never waits for a pod that does not exist
+yet.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ PREFERENCE_STEPS = 200
 
 @dataclass(slots=True)
 class Trial:
-    """What a pass over some gangs has come to so far; `placed` is by gang id, `failed` in the order tried.
+    """Result of a pass over some gangs; `placed` is by gang id, `failed` in the order tried.
 
-    `culprit` is whose turn failed so that a Strict gang cannot reach its minimum any more: the gang, its pod, and why;
-    `note` says what required domains lack.
+    `culprit` is the first failure with which a Strict gang cannot reach its minimum: gang, pod and reason; `note` says
+    what required domains lack.
     """
 
     placed: dict[str, list[Placement]] = field(default_factory=dict)
@@ -50,7 +51,7 @@ class Trial:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Newly placed members by gang id."""
+        """Number of newly placed members by gang id."""
         return {gang_id: len(placements) for gang_id, placements in self.placed.items()}
 
     @property
@@ -59,7 +60,7 @@ class Trial:
         return tuple(placement for placements in self.placed.values() for placement in placements)
 
     def attempt(self, gang_id: str, run: Sequence[Pod], group: Group, ledger: Ledger) -> Sequence[tuple[Pod, Refusal]]:
-        """Place a run of identical members, as many as fit; returns those that found no node, and why."""
+        """Place as many of a run of identical members as fit; return those without a node, and why."""
         ledger.work.charge(10)
         progress = ledger.progress
         found = progress.again(run, ledger) if progress is not None else []
@@ -77,9 +78,9 @@ class Trial:
 
 
 def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, Round]:
-    """Open and close one round over `gangs`, the gangs of `group` that still must satisfy their minimum.
+    """Run one round over `gangs`, the gangs of `group` below their minimum.
 
-    Every scope that the GPU policy names is tried, until an attempt counts; all but that one are taken back.
+    Scopes of the GPU policy are tried until an attempt counts; all other attempts are rolled back.
     """
     present = sum(len(gang.pending) for gang in gangs)
     checkpoint = ledger.checkpoint()
@@ -106,7 +107,9 @@ def run_round(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Tria
 
 
 def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial, int]:
-    """One pass over the members, a search if it failed, and how many had found a node; a refusal leaves no trace."""
+    """One pass over the members, then a search if it failed; also returns how many found a node. A refusal is rolled
+    back.
+    """
     checkpoint = ledger.checkpoint()
     if ledger.progress is not None:
         ledger.progress.resume([pod for gang in gangs for pod in gang.pending], ledger)
@@ -127,7 +130,7 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
 
 
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
-    """Place pods that no gang rule holds back: each that fits is placed, the others are told why not (P3)."""
+    """Place pods that no gang rule holds back: each one that fits is placed, the others are refused singly (P3)."""
     trial = Trial()
     with ledger.within(pinned(group, ledger) or EVERYWHERE):
         if ledger.progress is not None:
@@ -138,9 +141,9 @@ def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
 
 
 def place_run(run: Sequence[Pod], group: Group, ledger: Ledger) -> list[Placement]:
-    """Reserve room for as many of these pods as fit, in the order given, up to the first that does not.
+    """Reserve room for as many of these pods as fit, in the given order, up to the first that does not.
 
-    All at once where their filters do not look at other pods; one by one, each seeing those before it, where they do.
+    At once if their filters do not read other pods; otherwise one by one, each seeing those before it.
     """
     placed: list[Placement] = []
     for alike in _runs(run, ledger):

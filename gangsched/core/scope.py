@@ -1,4 +1,4 @@
-"""The part of the cluster that one attempt to place a group keeps to."""
+"""The part of the cluster to which one attempt to place a group is limited."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gangsched.model.snapshot import Bools
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """The nodes one attempt keeps to, None for all: for pods with accelerators, and for the `others`.
+    """Nodes of one attempt, None for all: for pods with accelerators, and for the `others`.
 
-    `text` is said of the nodes outside. With `whole`, an attempt counts only if no member is left out; in the `last`
-    one, whatever comes of it counts (`core.search`). `name` is the same in the next plan. A `refuted` scope is known to
-    be too small; `note` says what it and the others lack.
+    `text` is the reason reported for nodes outside. With `whole`, an attempt counts only if it places every member; in
+    the `last` scope any result counts (`core.search`). `name` is stable across plans. A `refuted` scope is known to be
+    too small; `note` says what it and the others lack.
     """
 
     accelerated: Bools | None = None
@@ -26,7 +26,7 @@ class Scope:
     refuted: bool = False
 
     def of(self, *, accelerated: bool) -> Bools | None:
-        """The nodes for pods with accelerators, or for others."""
+        """Nodes for pods with accelerators, or for others."""
         return self.accelerated if accelerated else self.others
 
 

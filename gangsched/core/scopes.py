@@ -1,7 +1,7 @@
-"""Which nodes are closed to a group, and how many of its pods the others take.
+"""Which nodes are closed to a group, and how many of its pods the other nodes take.
 
-Invariant: it reads and never reserves. A node is closed for a reason of the group (a kubelet that rejected a member,
-GPUs that are shared, room that is held back or reserved for others), or because it is outside the scope that is tried.
+Invariant: the ledger is only read. A node is closed for a reason of the group (a kubelet rejected a member, shared
+GPUs, room held back or reserved for others), or because it is outside the current scope.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SHARED = "node(s) share GPUs between pods, which this gang does not allow"
 
 
 def look_ahead(table: NodeTable, policy: GpuPolicy) -> None:
-    """Read the labels that are asked of all nodes for any gang with GPUs, before one comes: 10 ms on 15,000 nodes."""
+    """Read the labels that gangs with GPUs need from all nodes in advance: 10 ms for 15,000 nodes."""
     for key in (*policy.topology_keys, PRODUCT_LABEL, SHARING_LABEL):
         table.label_column(key)
 
 
 def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-    """Nodes that are closed to pods of `shape` for a reason of the group."""
+    """Yield nodes closed to pods of `shape` for a reason of the group."""
     if group.avoid:
         yield RefusedNodes(AVOIDED, ledger.table.having(group.avoid))
     accelerated = ledger.accelerated(shape)
@@ -52,7 +52,7 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]
 
 
 def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-    """Nodes with room for a pod of `shape` of which reservations leave the group none (H8)."""
+    """Yield nodes with room for a pod of `shape`, all of which is reserved against the group (H8)."""
     if ledger.kept is not None:
         room = ledger.room(shape)
         yield RefusedNodes(RESERVED, (room > 0) & (ledger.kept.narrow(shape, room, group) <= 0))
@@ -82,9 +82,9 @@ def _having(key: str, holds: Callable[[str], bool], table: NodeTable) -> Bools |
 
 
 def usable(shape: Shape, group: Group, ledger: Ledger) -> Ints:
-    """`usable[n]`: how many pods of `shape` node `n` takes now, 0 where it is closed to the group. Read-only.
+    """`usable[n]`: number of pods of `shape` that node `n` takes now, 0 if it is closed to the group. Read-only.
 
-    Room that is kept from the group is no room for it (H8).
+    Room reserved against the group does not count (H8).
     """
     ledger.work.charge(10 + len(ledger.table) // 300)
     room = ledger.room(shape)

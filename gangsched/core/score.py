@@ -35,11 +35,11 @@ STRANDED = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Nodes that rules compare: `index[i]` of each, and the pods it would get, `takes[i]` of the `room[i]` it has.
+    """Nodes that rules compare: `index[i]`, and the `takes[i]` pods it would get of the `room[i]` that fit.
 
-    `penalty[i]` is what the pods' preferences about other pods add; None for none. `pushed[i]` is whether the pods keep
-    the node busy for longer than those that run there; None where nobody knows. With `last`, one of the nodes gets all
-    pods that are left; without it, each is filled.
+    `penalty[i]` is the penalty of preferences about other pods; None for none. `pushed[i]`: the pods would keep the
+    node busy for longer than its running pods; None if unknown. With `last`, one of the nodes gets all remaining pods;
+    without it, each node is filled.
     """
 
     index: Ints
@@ -50,7 +50,7 @@ class Candidates:
     last: bool = False
 
     def where(self, mask: Bools) -> Candidates:
-        """Those of the nodes that `mask` selects."""
+        """The nodes that `mask` selects."""
         penalty = None if self.penalty is None else self.penalty[mask]
         pushed = None if self.pushed is None else self.pushed[mask]
         return Candidates(self.index[mask], self.room[mask], self.takes[mask], penalty, pushed, self.last)
@@ -84,12 +84,12 @@ def ends_together(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | Non
 
 
 def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 5: what the pods would cost each node, in thousandths of `worth`. Asked for the last node only.
+    """Rule 5: how much the pods would cost each node, in thousandths of `worth`. Only for the last node.
 
-    Three things are added up: the `worth` that the free accelerators lose; half of what their square loses, so that
-    pods gather where pods are and other nodes empty; and STRANDED for each accelerator that is left without the CPU
-    and memory that pods ask beside one on average. The last does not count for whole nodes of the largest size: of
-    those the least equipped is taken first (rule 7), so that the largest gangs find what they need.
+    The sum of three costs: the lost `worth` of free accelerators; half of the lost square of it, so that pods gather on
+    used nodes and others empty; and STRANDED per accelerator left without the CPU and memory that pods request per
+    accelerator on average. The third does not apply to whole nodes of the largest size: of those the least equipped is
+    taken first (rule 7), so that the largest gangs find what they need.
     """
     name, asked = ledger.packed_by(shape)
     if not nodes.last or not name:
@@ -112,20 +112,20 @@ def least_harm(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
 
 
 def fewest_accelerators_left(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 6: the least left over of what the pods pack by, in accelerators or, without any, in pods."""
+    """Rule 6: the fewest accelerators left over or, for pods without any, the fewest pods."""
     name, asked = ledger.packed_by(shape)
     left: Ints = (ledger.free[ledger.resources[name], nodes.index] if name else nodes.room) - nodes.takes * asked
     return left
 
 
 def smallest_machine(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 6, second half: the fewest accelerators in all."""
+    """Rule 6, second half: the fewest accelerators in total."""
     found: Ints = ledger.accelerators[nodes.index]
     return found
 
 
 def least_spare(shape: Shape, nodes: Candidates, ledger: Ledger) -> Ints | None:
-    """Rule 7: free CPU and memory as thousandths of the most that any node of the cluster offers, added up."""
+    """Rule 7: the sum of free CPU and memory, each in thousandths of the largest node's."""
     spare = np.zeros(nodes.index.size, dtype=np.int64)
     for name in (CPU, MEMORY):
         row = ledger.resources.get(name)
@@ -151,10 +151,10 @@ NODE_RULES = RULES[RULES.index(fewest_nodes) :]
 def choose(
     shape: Shape, count: int, room: Ints, ledger: Ledger, *, penalty: Ints | None = None, pushed: Bools | None = None
 ) -> tuple[Ints, Ints]:
-    """Node indices and how many of `count` pods of `shape` each takes; fewer than `count` in all if room is short.
+    """Node indices, and how many of `count` pods of `shape` each gets; fewer than `count` if room is short.
 
-    `room[n]` is how many fit on node `n`, `penalty[n]` what preferences about other pods add to rule 1 and `pushed[n]`
-    what rule 4 goes by. Nodes are distinct. Costs one sort of the feasible nodes.
+    `room[n]` is how many fit on node `n`, `penalty[n]` the penalty of preferences about other pods (rule 1),
+    `pushed[n]` the input of rule 4. Nodes are distinct. Costs one sort of the feasible nodes.
     """
     feasible = np.flatnonzero(room)
     chosen, counts = [feasible[:0]], [feasible[:0]]
@@ -225,9 +225,9 @@ def _best(shape: Shape, count: int, nodes: Candidates, ledger: Ledger) -> int:
 
 
 def worth(free: Ints) -> Ints:
-    """What `free[n]` accelerators are worth: summed over the sizes 1, 2, 4, …, those that gangs of that size can use.
+    """Value of `free[n]` accelerators: for each size 1, 2, 4, …, the number that gangs of that size can use.
 
-    8 in one piece are worth 32, two times 4 only 24: breaking a large piece costs more than using up a small one.
+    8 in one piece are worth 32, two times 4 only 24: breaking up a large piece costs more than using up a small one.
     """
     total = np.zeros_like(free)
     for bit in range(int(free.max(initial=0)).bit_length()):

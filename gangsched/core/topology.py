@@ -1,6 +1,6 @@
-"""Topology: levels, the domains that they cut the nodes into, and which level is finer than which (L1-L3).
+"""Topology: levels, their domains, and which level is finer than which (L1-L3).
 
-A level is a set of node labels: a domain is a combination of their values. A node that lacks one of the labels is in no
+A level is a set of node labels; a domain is one combination of their values. A node without one of the labels is in no
 domain of the level.
 """
 
@@ -17,7 +17,7 @@ from gangsched.model.snapshot import LABEL_COLUMNS_LIMIT, Bools, Codes, Ints, La
 
 @dataclass(frozen=True, eq=False)
 class TopologyLevel:
-    """The domains of `keys`: `codes[n]` is the domain of node `n`, -1 without one."""
+    """The domains of `keys`: `codes[n]` is the domain of node `n`, -1 for none."""
 
     keys: tuple[str, ...]
     codes: Codes
@@ -31,7 +31,7 @@ class TopologyLevel:
         return order, np.searchsorted(self.codes[order], np.arange(self.size + 1))
 
     def nodes(self, domain: int) -> Ints:
-        """The nodes of a domain, by index in rising order."""
+        """Node indices of a domain, ascending."""
         order, starts = self._sorted
         found: Ints = order[starts[domain] : starts[domain + 1]]
         return found
@@ -48,19 +48,19 @@ class TopologyLevel:
         return np.bincount(self.codes, weights=values, minlength=self.size).astype(np.int64)
 
     def inside(self, coarser: TopologyLevel) -> Ints:
-        """By domain the domain of a coarser level that it lies in."""
+        """By domain: the containing domain of a coarser level."""
         order, starts = self._sorted
         found: Ints = coarser.codes[order[starts[:-1]]].astype(np.int64)
         return found
 
     def name(self, domain: int) -> str:
-        """`zone=a, rack=r1`."""
+        """Name of a domain: `zone=a, rack=r1`."""
         node = int(self.nodes(domain)[0])
         values = (column.values[column.codes[node]] for column in self.columns)
         return ", ".join(f"{key}={value}" for key, value in zip(self.keys, values, strict=True))
 
     def common(self, nodes: Ints) -> int | None:
-        """The domain where most of these nodes are, of equals the first by name; None if none is in any."""
+        """The domain with most of these nodes, among equals the first by name; None if no node is in any."""
         there = self.codes[nodes]
         counts = np.bincount(there[there >= 0], minlength=self.size)
         if not counts.any():
@@ -69,7 +69,7 @@ class TopologyLevel:
 
 
 def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
-    """The level of these node labels, remembered with the table."""
+    """The level of these node labels, cached with the table."""
     wanted = tuple(dict.fromkeys(keys))
     known = table.levels.get(wanted)
     if isinstance(known, TopologyLevel):
@@ -91,7 +91,7 @@ def level(keys: Iterable[str], table: NodeTable) -> TopologyLevel:
 
 
 def is_finer(one: str, other: str, table: NodeTable) -> bool:
-    """Whether no domain of `one` has nodes of two domains of `other`, and some domain of `other` has two of `one`."""
+    """Whether each domain of `one` lies in one domain of `other`, and some domain of `other` contains two of `one`."""
     fine, coarse = table.label_column(one), table.label_column(other)
     both = (fine.codes >= 0) & (coarse.codes >= 0)
     pairs = np.unique(fine.codes[both].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[both]).size
@@ -99,7 +99,7 @@ def is_finer(one: str, other: str, table: NodeTable) -> bool:
 
 
 def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """The labels that any node has, finer levels first; where they cross, or are equal, in the given order (L2)."""
+    """Labels that any node has, finer levels first; unrelated or equal levels stay in the given order (L2)."""
     held = [key for key in dict.fromkeys(keys) if table.label_column(key).values]
 
     def compare(one: str, other: str) -> int:
@@ -111,7 +111,7 @@ def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
 
 
 def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
-    """A label that nodes have and the known ones that are coarser, the finest first; none if no node has it."""
+    """A label and the known coarser ones, finest first; empty if no node has the label."""
     memo = ("climb", key, *known)
     found: tuple[str, ...] | None = table.levels.get(memo)
     if found is None:

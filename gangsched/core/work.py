@@ -1,8 +1,8 @@
 """Work: how much one plan may do, counted where it is done (decision 47).
 
-Invariant: a unit is about a microsecond of one core and is charged by what is about to be looked at: pods, nodes,
-terms. The same plan charges the same units on every machine, so that no decision depends on a clock. Whoever charges
-may be interrupted by `OutOfWork`, and so charges before anything is changed or undoes it.
+Invariant: a unit is about a microsecond of one core, charged for the pods, nodes or terms about to be read. The same
+plan charges the same units on every machine, so no decision depends on a clock. Code that charges may be interrupted by
+`OutOfWork`; it charges before it changes anything, or undoes its changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import inf
 
 
 class OutOfWork(Exception):  # noqa: N818 - not an error: the rest is for the next plan
-    """The work that a plan, or a part of it, may do is done."""
+    """The plan, or a part of it, has used up its work."""
 
 
 class Work:
@@ -26,19 +26,19 @@ class Work:
         self.most = most
 
     def charge(self, units: int) -> None:
-        """Count units that are about to be done. Raises OutOfWork."""
+        """Count units before they are done. Raises OutOfWork."""
         self.used += units
         if self.used > self.most:
             raise OutOfWork
 
     @property
     def left(self) -> float:
-        """Units that may still be done."""
+        """Units left."""
         return self.most - self.used
 
     @contextmanager
     def at_most(self, units: float) -> Iterator[None]:
-        """Do no more than so many units for as long as the context lasts, nor more than may be done anyway."""
+        """Limit the work inside the context to `units`, and to what is left."""
         most, self.most = self.most, min(self.most, self.used + units)
         try:
             yield
@@ -47,7 +47,7 @@ class Work:
 
     @contextmanager
     def unlimited(self) -> Iterator[None]:
-        """Count, and interrupt nobody, for as long as the context lasts."""
+        """Count work inside the context without a limit."""
         most, self.most = self.most, inf
         try:
             yield
@@ -55,6 +55,6 @@ class Work:
             self.most = most
 
     def reserved(self, units: float) -> None:
-        """Raise OutOfWork unless so many units are left, for work that is of no use if it is cut short."""
+        """Raise OutOfWork unless `units` are left, before work that is useless if interrupted."""
         if self.left < units:
             raise OutOfWork

@@ -1,7 +1,7 @@
-"""One attempt to make room for one group: what leaves anyway, promises, and then the least harm that does it (V3-V9).
+"""One attempt to make room for one group: pods that leave anyway, then promises, then the cheapest victims (V3-V9).
 
-Invariant: nobody is chosen unless, on the plan's ledger, every gang of the group then reaches Permit. An attempt leaves
-the ledger exactly as it found it, whatever comes of it.
+Invariant: victims are chosen only if, on the plan's ledger, every gang of the group then reaches Permit. The attempt
+leaves the ledger exactly as it was, whatever its result.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ LEVELS = 4
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Room for the needed members: their places, the victims, and the groups that give up what they hold.
+    """Room for the needed members: their places, the victims, and the groups that release their holds.
 
-    `awaited`: something must go before they can be bound.
+    `awaited`: pods must terminate before the members can be bound.
     """
 
     placements: tuple[Placement, ...]
@@ -48,7 +48,9 @@ class Found:
 
 @dataclass(eq=False)
 class Attempt:
-    """`promises` are the groups of lower priority whose holds may be released; `known` is what the last plan found."""
+    """One attempt; `promises` are lower-priority groups whose holds may be released, `known` is the result of the last
+    plan.
+    """
 
     preemptor: Preemptor
     columns: RunningColumns
@@ -59,7 +61,7 @@ class Attempt:
     rounds: int = 0
 
     def make_room(self) -> Found | NotHelpful:
-        """Look for room, in the order of the harm that it does."""
+        """Look for room in the order of preemption cost."""
         with self.ledger.tentative():
             return self._make_room()
 
@@ -81,7 +83,9 @@ class Attempt:
         return self._take(sums)
 
     def take_overdue(self, uids: Set[str]) -> Found | None:
-        """Room once some of these groups are gone, each as a whole; None if all of them are not enough (H11)."""
+        """Room after evicting some of these groups, each as a whole; None if all of them together
+        are not enough (H11).
+        """
         columns = self.columns
         theirs = np.fromiter((columns.pod(i).uid in uids for i in range(len(columns))), dtype=np.bool_)
         units = Units.of(replace(self.preemptor, right=self.preemptor.right + 1), columns, theirs)

@@ -1,7 +1,7 @@
 """PodDisruptionBudgets: how many pods each may still lose (V7).
 
-Invariant: a budget counts over all units of a decision together, and over all decisions that are under way: the API
-server has not counted their evictions yet. Pods in phase Pending pass any budget, as the eviction API has it.
+Invariant: a budget is charged by all units of a decision together and by all decisions under way, whose evictions the
+API server has not counted yet. Pods in phase Pending pass any budget, as in the eviction API.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from gangsched.model.preemption import Running
 
 
 class Budgets:
-    """`covering[i]` are the budgets of pod `i`, if it has any; `left[b]` is what budget `b` still allows."""
+    """PodDisruptionBudgets of the running pods.
+
+    `covering[i]` are the budgets of pod `i`, if any; `left[b]` is the number of disruptions that budget `b` still
+    allows.
+    """
 
     def __init__(self, running: Running) -> None:
         """The budgets as the API server has them, less what is under way."""
@@ -40,22 +44,23 @@ class Budgets:
         return [i for i, budgets in self.covering.items() if len(budgets) > 1]
 
     def asked(self, pods: Iterable[int]) -> Counter[int]:
-        """By budget how many of `pods` it covers."""
+        """Number of `pods` that each budget covers."""
         return Counter(b for i in pods for b in self.covering.get(i, ()))
 
     def broken(self, pods: Iterable[int]) -> list[int]:
-        """The budgets that cannot lose that many."""
+        """Budgets that evicting all these pods would violate."""
         return [b for b, number in self.asked(pods).items() if number > max(0, self.left[b])]
 
     def spend(self, pods: Iterable[int]) -> None:
-        """These pods are victims of a decision."""
+        """Charge the budgets for these victims."""
         for b, number in self.asked(pods).items():
             self.left[b] -= number
 
     def admit(self, units: Sequence[Sequence[int]]) -> list[int]:
-        """The units, as positions, that may be taken together in this order; one that would break a budget is left out.
+        """Units, as positions, that may be evicted together in this order; a unit that would violate a budget is
+        skipped.
 
-        A pod that two units share counts once.
+        A pod shared by two units counts once.
         """
         if not self.covering:
             return list(range(len(units)))

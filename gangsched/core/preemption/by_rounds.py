@@ -1,8 +1,7 @@
-"""Choosing with rounds where sums do not decide: members of several shapes, or filters that look at other pods (V9).
+"""Choosing victims by rounds where sums do not decide: members of several shapes, or filters that read other pods (V9).
 
-Invariant: the choice was permitted by a round, and no unit of it can be given back with the members still permitted.
-Sums still say no, which saves rounds. When the rounds of a plan are used up, what is known goes on in the next one
-(V25).
+Invariant: a round permitted the choice, and no unit of it can stay with the members still permitted. A "no" by sums
+saves the round. When the plan has no rounds left, the next one continues from what is known (V25).
 """
 
 from __future__ import annotations
@@ -24,7 +23,9 @@ Places = Callable[[Sequence[int]], tuple[Placement, ...] | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """One search at one priority `level`; `places` holds a round while `may_go_on`."""
+    """A search at one priority `level`; a plan runs further rounds only while `may_go_on`. `places` is the result of a
+    round.
+    """
 
     regions: Regions
     level: int
@@ -35,11 +36,11 @@ class Probe:
 
     @property
     def units(self) -> Units:
-        """What may be taken."""
+        """Units that may be evicted."""
         return self.regions.parts[0].units
 
     def choose(self) -> Choice | NotHelpful | None:
-        """The units to take, or None if none are found; Obstacle.LATER when the rounds are used up on the way down."""
+        """Units to evict; None if there are none; Obstacle.LATER if the rounds run out before the choice is minimal."""
         known = self.known if self.known is not None and self.known.why is Obstacle.LATER else None
         passed = list(known.passed) if known is not None else []
         for region in self.regions.tried(self.level):

@@ -1,7 +1,7 @@
-"""The running pods as columns, an entry each, made once a plan.
+"""The running pods as columns with one entry per pod, built once per plan.
 
-Invariant: what is here is the same for every preemptor of the plan, but for who is leaving: the victims of each
-decision are added. Who may be a victim of whom is for `units` to say.
+Invariant: the columns are the same for every preemptor of the plan, except that each decision adds its victims to the
+leaving pods. `units` decides which pods may be victims of which preemptor.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from gangsched.model.snapshot import Bools, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Departed:
-    """Pods that count as gone: `pods[i]` on node `nodes[i]`, and `amounts[r][n]` that they take in all.
+    """Pods that count as gone: `pods[i]` on node `nodes[i]`, and their total `amounts[r][n]`.
 
-    `claiming` are the places in it of those that have claims.
+    `claiming` are the indices of those with claims.
     """
 
     pods: tuple[Pod, ...]
@@ -76,7 +76,7 @@ class RunningColumns:
 
     @classmethod
     def of(cls, running: Running, settings: PreemptionSettings, wall_s: int, ledger: Ledger) -> RunningColumns:
-        """The columns of what runs, under the administrator's settings."""
+        """Build the columns of running pods under the administrator's settings."""
         table = PodTable.of(running)
         names, priority = table.names, table.field("priority")
         gang_index = {gang.id: g for g, gang in enumerate(running.gangs)}
@@ -119,11 +119,11 @@ class RunningColumns:
         return len(self.running)
 
     def pod(self, i: int) -> Pod:
-        """The pod of an entry."""
+        """The pod at index `i`."""
         return self.running[i].pod
 
     def requests(self, names: Sequence[str]) -> Ints:
-        """`requests[r][i]` of each pod, for the resources `names`."""
+        """`requests[r][i]`: requests of each pod for the resources `names`."""
         return self._asked(names, np.arange(len(self)))
 
     def _asked(self, names: Sequence[str], of: Ints) -> Ints:
@@ -133,7 +133,7 @@ class RunningColumns:
         return found
 
     def gone(self, ledger: Ledger) -> Departed:
-        """Those who leave on `ledger`, which all attempts of a plan take off it first: summed once, then kept up."""
+        """Leaving pods on `ledger`, which every attempt removes first; computed once, then updated by each decision."""
         if self._gone is None:
             nothing = np.zeros((len(ledger.resources), len(ledger.table)), dtype=np.int64)
             self._gone = Departed((), np.zeros(0, dtype=np.int64), nothing, ())
@@ -153,13 +153,13 @@ class RunningColumns:
         )
 
     def mask(self, pods: Sequence[int]) -> Bools:
-        """`mask[i]`: pod `i` is one of these."""
+        """`mask[i]`: pod `i` is one of `pods`."""
         found = np.zeros(len(self), dtype=np.bool_)
         found[list(pods)] = True
         return found
 
     def leave(self, victims: Sequence[int], ledger: Ledger) -> None:
-        """These pods are victims of a decision: later ones count them as gone."""
+        """Mark the victims of a decision as leaving for later decisions."""
         chosen = list(victims)
         if self._gone is not None:
             new = np.array(chosen, dtype=np.int64)

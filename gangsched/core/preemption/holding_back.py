@@ -1,7 +1,7 @@
-"""Where groups of lower priority are held back for one that waits for room which it may preempt (V27).
+"""Nodes on which lower-priority groups are held back for a group that may preempt there (V27).
 
-Invariant: what would start there now would be evicted as soon as the group can start. So nobody is held back for a
-group that the nodes could not hold if they were empty, nor for one that preemption is not allowed for.
+Invariant: a pod that started there now would be evicted as soon as the group can start. Nothing is held back for a
+group that the nodes could not hold even if empty, or that may not preempt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Ob
 
 
 def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
-    """The nodes that could hold members if they were empty; none where all of them together could not."""
+    """Nodes that could hold members if they were empty; none if all of them together could not hold the group."""
     sums = NeededSums.of(preemptor, ledger)
     if sums is None:
         return ()

@@ -1,7 +1,7 @@
-"""Sums of room: whether what is free could hold the needed members, without placing them.
+"""Sums of room: whether the free amounts could hold the needed members, without placing them.
 
-Invariant: a yes is exact where the members have one shape, no filter looks at more than room, and no room is kept from
-the group (H8); otherwise it is necessary only, and a round decides. A no is always final.
+Invariant: a "no" is final. A "yes" is exact if the members have one shape, no filter reads more than room, and no room
+is reserved against the group (H8); otherwise a round decides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gangsched.model.snapshot import Bools, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """`count` members, each of `amounts[r]`, on the nodes of `mask`; `accelerated` as scopes have it."""
+    """`count` members that each request `amounts[r]`, on the nodes of `mask`; `accelerated`: they use accelerators."""
 
     amounts: tuple[int, ...]
     count: int
@@ -33,12 +33,12 @@ class Ask:
     accelerated: bool
 
     def within(self, scope: Scope) -> Ask:
-        """The same, kept to a scope."""
+        """The same request, limited to a scope."""
         inside = scope.accelerated if self.accelerated else scope.others
         return self if inside is None else replace(self, mask=self.mask & inside)
 
     def rooms(self, free: Ints) -> Ints:
-        """`rooms[n]` of them fit into `free[r][n]`."""
+        """`rooms[n]`: number of the members that fit into `free[r][n]`."""
         found: Ints | None = None
         for row, amount in enumerate(self.amounts):
             if amount:
@@ -50,7 +50,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Total:
-    """`amount` of resource `row` must be free in all on the nodes of `mask`; `kept` to the scope that is tried."""
+    """`amount` of resource `row` must be free in total on the nodes of `mask`; `kept`: limited to the scope tried."""
 
     row: int
     amount: int
@@ -58,15 +58,15 @@ class Total:
     kept: bool = True
 
     def free(self, free: Ints) -> int:
-        """What is free of it in `free[r][n]`."""
+        """Amount of the resource that is free in `free[r][n]`."""
         return int(np.maximum(free[self.row][self.mask], 0).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NeededSums:
-    """What the needed members ask, over the resources `names`; `exact` if sums decide.
+    """Requests of the needed members over the resources `names`; `exact`: sums decide.
 
-    Every look at the room for all asks is charged to `work`: a gang may ask for as many shapes as it has members.
+    Each comparison with the free room is charged to `work`, since a gang may have as many shapes as members.
     """
 
     names: tuple[str, ...]
@@ -77,7 +77,7 @@ class NeededSums:
 
     @classmethod
     def of(cls, preemptor: Preemptor, ledger: Ledger) -> NeededSums | None:
-        """What the preemptor asks; None if no node offers one of the resources at all."""
+        """Requests of the preemptor; None if no node offers one of the resources."""
         counts = preemptor.counts
         limits = [(gang, name, amount) for gang in preemptor.gangs for name, amount in gang.min_resources]
         asked = {name for shape in counts for name, _ in shape.requests} | {name for _, name, _ in limits}
@@ -103,44 +103,44 @@ class NeededSums:
 
     @property
     def mask(self) -> Bools:
-        """The nodes that any of the members may use."""
+        """Nodes eligible for any of the members."""
         found: Bools = np.logical_or.reduce([ask.mask for ask in self.asks])
         return found
 
     @property
     def needed(self) -> int:
-        """How many members there are."""
+        """Number of members."""
         return sum(ask.count for ask in self.asks)
 
     def within(self, scope: Scope) -> NeededSums:
-        """The same, with members kept to a scope."""
+        """The same requests, limited to a scope."""
         asks = tuple(ask.within(scope) for ask in self.asks)
         anywhere = np.logical_or.reduce([ask.mask for ask in asks])
         totals = tuple(replace(each, mask=anywhere) if each.kept else each for each in self.totals)
         return replace(self, asks=asks, totals=totals)
 
     def charge(self, free: Ints) -> None:
-        """Count a look at the room for all asks. Raises OutOfWork."""
+        """Charge one comparison with the free room. Raises OutOfWork."""
         self.work.charge(len(self.asks) * (10 + free.size // 200))
 
     def free(self, ledger: Ledger) -> Ints:
-        """`free[r][n]` of the ledger as it is, a copy."""
+        """Copy of the ledger's `free[r][n]`."""
         return ledger.free[[ledger.resources[name] for name in self.names]]
 
     def enough(self, free: Ints) -> bool:
-        """Whether `free[r][n]` could hold all of them. Raises OutOfWork."""
+        """Whether `free[r][n]` could hold all members. Raises OutOfWork."""
         self.charge(free)
         if any(total.free(free) < total.amount for total in self.totals):
             return False
         return all(int(ask.rooms(free).sum()) >= ask.count for ask in self.asks)
 
     def room(self, free: Ints) -> int:
-        """How many of them have a place, each shape by itself. Raises OutOfWork."""
+        """Number of members that fit, each shape by itself. Raises OutOfWork."""
         self.charge(free)
         return sum(min(ask.count, int(ask.rooms(free).sum())) for ask in self.asks)
 
     def on_one_node(self, free: Ints) -> Bools:
-        """`on_one_node[n]`: node `n` could hold all of them."""
+        """`on_one_node[n]`: node `n` could hold all members."""
         fits = np.logical_and.reduce([ask.rooms(free) >= ask.count for ask in self.asks])
         for row in range(len(self.names)):
             fits &= free[row] >= sum(ask.amounts[row] * ask.count for ask in self.asks)
@@ -148,7 +148,7 @@ class NeededSums:
 
 
 class Tally:
-    """Sums that follow pods as they come back one by one, in plain numbers."""
+    """Running sums in plain integers while pods are spared one by one."""
 
     def __init__(self, sums: NeededSums, free: Ints) -> None:
         """`free[r][n]` is what is free when everything chosen is gone. Raises OutOfWork."""
@@ -162,7 +162,7 @@ class Tally:
         self._rest = [total.free(free) - total.amount for total in sums.totals]
 
     def give_back(self, pods: Sequence[tuple[int, tuple[int, ...]]]) -> bool:
-        """Let these pods, each a node and what it requests, stay if enough is free without them."""
+        """Spare these pods, as (node, requests), if enough is free without evicting them; report whether it was."""
         after: dict[int, tuple[int, ...]] = {}
         for node, requests in pods:
             have = after.get(node) or self._column(node)

@@ -1,4 +1,4 @@
-"""Why preemption cannot help a group, by sums (V21)."""
+"""Why preemption cannot help a group, derived from sums (V21)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ BISECTIONS = 4
 def obstacle(
     preemptor: Preemptor, sums: NeededSums, columns: RunningColumns, ledger: Ledger, settings: PreemptionSettings
 ) -> NotHelpful:
-    """What would help and is not allowed: young pods, then those of other schedulers; else how far all of it goes.
+    """Return the rule that prevents a helpful preemption: young pods, then other schedulers; else how much room all
+    evictions make.
 
-    The ledger is one on which what leaves anyway is gone.
+    `ledger` is one without the pods that leave anyway.
     """
     if columns.young.any():
         units = Units.of(preemptor, columns, ~columns.foreign)

@@ -1,8 +1,8 @@
-"""Preemption in a plan: whose turn it is, and what a found room makes of the verdict and of the ledger (V10, V15).
+"""Preemption within a plan: which group preempts, and how the result changes verdict and ledger (V10, V15).
 
-Invariant: a group preempts only after it was refused for room, and at most `per_cycle` do in one plan. On the ledger
-the nominated members then take their nodes beside the victims, so that nobody behind plans that room. What cannot help
-is told, and nothing is changed by it.
+Invariant: a group preempts only after it was refused for room, and at most `per_cycle` groups do per plan. The
+nominated members then occupy the ledger beside their victims, so no later group uses that room. If preemption does not
+help, only the verdict's text changes.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Decide = Callable[[Group], Verdict]
 
 @dataclass(eq=False)
 class PlanPreemptions:
-    """The preemptions of one plan; `decide` is how the plan decides a group.
+    """The preemptions of one plan; `decide` decides a group as the plan does.
 
-    `made` counts nominations, `gave` has the verdicts of groups that gave up their holds.
+    `made` counts nominations; `gave` has the verdicts of groups that released their holds.
     """
 
     given: PreemptionInput
@@ -68,7 +68,7 @@ class PlanPreemptions:
 
     @classmethod
     def of(cls, given: PreemptionInput | None, ledger: Ledger, now_s: float, decide: Decide) -> PlanPreemptions | None:
-        """None where preemption is off."""
+        """The preemptions of a plan; None if preemption is off."""
         if given is None or given.settings.scope is VictimScope.OFF:
             return None
         if (held_back := given.held_back) is None:
@@ -77,7 +77,7 @@ class PlanPreemptions:
         return cls(given, ledger, now_s, decide, _first=held_back.rank)
 
     def turn(self, group: Group, verdict: Verdict, holders: Sequence[Group]) -> dict[str, Verdict]:
-        """The group's verdict once it has had its chance, and those of `holders` that give up their holds for it."""
+        """Let a refused group preempt; return its verdict, and those of `holders` that release their holds for it."""
         if self.ledger.held_back.pop(group.id, None) is not None:
             self._first = None
         if not refused_for_room(verdict):
@@ -105,7 +105,7 @@ class PlanPreemptions:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many groups preempt in this plan as may."""
+        """Whether the plan has made as many preemptions as it may."""
         return self.made >= self.given.settings.per_cycle
 
     def _overdue(self, group: Group, preemptor: Preemptor) -> Found | None:
@@ -212,7 +212,7 @@ class PlanPreemptions:
 
     @property
     def running(self) -> Running:
-        """What runs, asked for once in a plan and only when somebody preempts."""
+        """Running pods, requested once per plan and only if a group preempts."""
         if self._running is None:
             self._running = self.given.running()
             if not self._running.whole:
@@ -224,7 +224,7 @@ class PlanPreemptions:
 
     @property
     def columns(self) -> RunningColumns:
-        """The running pods as columns."""
+        """Running pods as columns."""
         if self._columns is None:
             given = self.given
             self._columns = RunningColumns.of(self.running, given.settings, given.wall_s, self.ledger)

@@ -1,7 +1,7 @@
-"""Numbers about running pods, kept from one plan to the next: what changed is read, the rest is copied as columns.
+"""Numeric columns of running pods, kept from plan to plan: changed pods are read, the others copied.
 
-Invariant: a table depends on nothing but the pods; the table that it is made from only saves work. Names become numbers
-here that mean nothing outside of one table.
+Invariant: a table depends on the pods only; the previous table just saves work. Names are encoded as numbers that are
+valid within one table.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NAMES_MORE = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Names:
-    """Names met so far, each with its number."""
+    """Names seen so far, numbered."""
 
     nodes: dict[str, int]
     gangs: dict[str, int]
@@ -60,11 +60,11 @@ class Names:
 class PodTable:
     """`columns[f][i]` is field `f` of `pods[i]`; nodes, gangs, schedulers and shapes are numbers of `names`.
 
-    `fixed` is 1 for pods that are never victims whatever the settings say, `going` for those that leave. `gang` is -1
-    for plain pods. `ordinal` is the number at the end of the name, once somebody has asked for it, and `key` tells pods
-    apart that are alike in all else, the same in every process. `marks` are those of the pods; the table that is kept
-    for the next plan has only these and no pods, so that nothing keeps pods that go meanwhile. `names_at_first` is how
-    many names there were when a table was last made from nothing.
+    `fixed` is 1 for pods that are never victims under any settings, `going` for terminating ones. `gang` is -1 for
+    plain pods. `ordinal` is the number at the end of the name, read on demand, and `key` breaks ties between otherwise
+    equal pods, identically in every process. `marks` are the pods' versions; the table kept for the next plan has only
+    these and no pods, so that it keeps no deleted pod alive. `names_at_first` is the number of names when a table was
+    last built from scratch.
     """
 
     pods: Sequence[RunningPod]
@@ -75,7 +75,7 @@ class PodTable:
 
     @classmethod
     def of(cls, running: Running) -> PodTable:
-        """The table of what runs."""
+        """Build the table of the running pods."""
         last, pods = running.memo.table, running.pods
         marks = np.fromiter(map(_MARK, pods), dtype=np.int64, count=len(pods))
         made = _after(last, pods, marks) if isinstance(last, PodTable) else None
@@ -88,9 +88,9 @@ class PodTable:
         return made
 
     def ordinals(self, of: Ints) -> Ints:
-        """The numbers at the end of these pods' names, as indexed jobs and replicas have them; 0 without one.
+        """Numbers at the end of these pods' names, as in indexed Jobs; 0 without one.
 
-        Of few pods they are ever asked for, so they are read when they are.
+        Read on demand, since few pods' ordinals are ever needed.
         """
         column = self.columns[FIELDS.index("ordinal")]
         unread = of[column[of] == UNREAD]
@@ -101,7 +101,7 @@ class PodTable:
         return found
 
     def field(self, name: str) -> Ints:
-        """One column but that of ordinals. Read-only."""
+        """One column, except `ordinal`. Read-only."""
         found: Ints = self.columns[FIELDS.index(name)]
         return found
 

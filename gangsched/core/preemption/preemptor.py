@@ -1,7 +1,7 @@
-"""Who preempts: the members that a refused group needs, and with what right (V1, V2).
+"""The preemptor: the members that a refused group needs, and their preemption priority (V1, V2).
 
-Invariant: only members that are needed to reach a minimum preempt, and the group's right is that of the weakest of
-them. Members above the minimum never do, nor do further members of a satisfied gang: they would be the first victims.
+Invariant: only members needed for a minimum preempt, with the lowest priority among them. Members above the minimum
+never preempt: they would be the first victims themselves.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FOR_ROOM = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """A group reduced to what it needs: `group` has only needed members pending, and is Strict.
+    """A group reduced to what it needs: only needed members are pending, and it is Strict.
 
-    Victims have a priority below `right`. `never` is true if a needed member or a PodGroup says preemptionPolicy Never.
+    Victims have a priority below `right`. `never`: a needed member or a PodGroup has preemptionPolicy Never.
     """
 
     group: Group
@@ -34,7 +34,7 @@ class Preemptor:
 
     @property
     def gangs(self) -> list[Gang]:
-        """The gangs that lack members."""
+        """Gangs below their minimum."""
         return [gang for gang in self.group.gangs if gang.pending]
 
     @property
@@ -44,11 +44,11 @@ class Preemptor:
 
     @property
     def counts(self) -> Counter[Shape]:
-        """How many of them have each shape."""
+        """Number of needed members by shape."""
         return Counter(pod.shape for pod in self.pods)
 
     def with_weakest(self, found: NotHelpful, highest: int) -> NotHelpful:
-        """`found`, with the member whose priority is the right, where the group has higher ones (V2)."""
+        """Name in `found` the member that limits the preemption priority, if the group has higher ones (V2)."""
         if found.why is not Obstacle.NOTHING_LOWER or self.right >= highest:
             return found
         weakest = min(self.pods, key=lambda pod: (pod.priority, pod.key))
@@ -56,14 +56,14 @@ class Preemptor:
 
 
 def refused_for_room(verdict: Verdict) -> bool:
-    """Whether room is all that the group lacks, and nothing of it moved in this plan but new holds."""
+    """Whether the group lacks nothing but room, and this plan changed nothing of it but new holds."""
     return verdict.reason in FOR_ROOM and bool(verdict.needs) and not (verdict.binds or verdict.releases)
 
 
 def preemptor_of(group: Group, verdict: Verdict) -> Preemptor | None:
-    """The needed members of a group that was refused for room; None if it needs none.
+    """The needed members of a group refused for room; None if it needs none.
 
-    What the verdict holds counts as held (V16).
+    Placements that the verdict holds count as held (V16).
     """
     gangs = tuple(_reduced(gang, group, verdict.holds) for gang in group.gangs)
     pods = [pod for gang in gangs for pod in gang.pending]

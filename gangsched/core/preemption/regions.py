@@ -1,6 +1,6 @@
-"""Where room is made: in a required domain or anywhere, and on single nodes where one can hold what is missing (V9).
+"""Where room is made: in a required domain or anywhere, and on single nodes if one can hold all missing members (V9).
 
-Invariant: every choice is enough by sums and keeps to the lowest priority at which any is; the best by V8 comes first.
+Invariant: every choice suffices by sums and uses the lowest sufficient priority; the cheapest by V8 comes first.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ RECHECKED = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regions:
-    """The required domains as `parts`, or the whole cluster as the only one."""
+    """The required domains as `parts`; the whole cluster if nothing is required."""
 
     parts: Sequence[Region]
 
     @classmethod
     def of(cls, preemptor: Preemptor, sums: NeededSums, units: Units, ledger: Ledger) -> Regions:
-        """All regions for a preemptor on a ledger on which what leaves anyway is gone."""
+        """All regions for a preemptor, on a ledger without the pods that leave anyway."""
         everywhere = Region(units, sums, sums.free(ledger), units.columns.requests(sums.names))
         return cls([everywhere.within(scope) for scope in regions(preemptor.group, ledger)])
 
     def least_victims(self) -> int:
-        """How many pods must go at least, if each frees as much as the largest of them."""
+        """Lower bound of the number of victims, if each frees as much as the largest."""
         found = [_least_victims(part) for part in self.parts]
         return min(found, default=0)
 
     def lowest_level(self) -> tuple[int, list[int]] | None:
-        """The lowest priority at which there could be room in any region, and the levels from there on; None if none.
+        """The lowest priority at which any region could have room, and the levels from there on; None if none does.
 
-        One look at the columns a step of a bisection.
+        A bisection; each step scans the columns once.
         """
         if not self.parts:
             return None
@@ -66,18 +66,20 @@ class Regions:
         return levels[low], levels[low:]
 
     def could(self, level: int) -> bool:
-        """Whether any region has room when all that could go at `level` is gone, surplus and budgets aside."""
+        """Whether any region has room without all pods that could be evicted at `level`, ignoring
+        surplus and budgets.
+        """
         return bool(self.parts) and self.have_room(self.parts[0].units.could_go(level))
 
     def have_room(self, gone: Bools) -> bool:
-        """Whether sums leave room in any region once the pods of `gone[i]` are gone."""
+        """Whether, by sums, any region has room without the pods with `gone[i]`."""
         free = self.parts[0].without(gone)  # of the whole cluster, and so the same for every region
         return any(part.sums.enough(free) for part in self.parts)
 
     def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:
-        """Sets of units of priority `level` at most, the best first; `breaking` budgets.
+        """Sets of units of at most priority `level`, cheapest first; `breaking`: budgets may be violated.
 
-        Of equal ones the first found, so that the order within a gang counts in the cluster before it does on a node.
+        Among equals the first one found stays first, so eviction order within a gang decides before node order.
         """
         found: dict[tuple[int, ...], Choice] = {}
         for each in chain(self._choices(level, breaking), () if breaking else self._by_chance(level)):
@@ -86,7 +88,7 @@ class Regions:
         return sorted(found.values(), key=lambda each: each.harm)
 
     def tried(self, level: int) -> list[Region]:
-        """The regions that could hold the members, those with the most room now first."""
+        """Regions that could hold the members, those with the most free room first."""
         if not self.parts:
             return []
         free = self.parts[0].without(self.parts[0].units.could_go(level))

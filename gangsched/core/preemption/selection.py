@@ -1,7 +1,8 @@
-"""Choosing the least harm within one region: the shortest prefix of the cheapest, and what can be given back (V8, V9).
+"""Choosing victims within one region: the shortest sufficient prefix of the cheapest units, then sparing units (V8,
+V9).
 
-Invariant: what is chosen is enough by sums, and no unit of it can be given back by sums. Units that stop no gang come
-first; what is given back is tried from the most expensive down. Equal snapshots give equal choices.
+Invariant: by resource totals the victims suffice and none is redundant. Units that stop no gang are taken first;
+sparing starts with the most expensive. Equal snapshots give equal choices.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NEVER = 2**62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """`units` to take, the most expensive last, and their `pods`; `harm` is what that costs."""
+    """`units` to evict, the most expensive last, and their `pods`; `harm` is the preemption cost."""
 
     of: Units
     units: tuple[int, ...]
@@ -33,17 +34,17 @@ class Choice:
 
     @property
     def with_core(self) -> set[int]:
-        """The pods that go with their group."""
+        """Pods that are evicted with their group."""
         return {i for unit in self.units if unit < 0 for i in self.of.pods(unit)}
 
     @property
     def stopped(self) -> list[str]:
-        """The gangs that fall below their minimum."""
+        """Gangs that fall below their minimum."""
         return self.of.stopped(self.units)
 
 
 def choice(units: Sequence[int], of: Units) -> Choice:
-    """These units; pods that go with a core do not go by themselves as well."""
+    """Build the choice of these units; pods evicted with a core are not also counted singly."""
     columns = of.columns
     with_core = {i for unit in units if unit < 0 for i in of.pods(unit)}
     kept = tuple(unit for unit in units if unit not in with_core)
@@ -61,9 +62,9 @@ def choice(units: Sequence[int], of: Units) -> Choice:
 
 @dataclass(eq=False)
 class Region:
-    """A part of the cluster to make room in, for members that ask `sums` there; `free[r][n]` is what is free now.
+    """A part of the cluster in which members that request `sums` need room; `free[r][n]` is free now.
 
-    `requests[r][i]` are those of the running pods.
+    `requests[r][i]` are the requests of the running pods.
     """
 
     units: Units
@@ -74,15 +75,15 @@ class Region:
 
     @cached_property
     def mask(self) -> Bools:
-        """The nodes that the members may use here."""
+        """Nodes of the region that are eligible for the members."""
         return self.sums.mask
 
     def within(self, scope: Scope) -> Region:
-        """The part of it in a scope."""
+        """The part of the region inside a scope."""
         return Region(self.units, self.sums.within(scope), self.free, self.requests, scope.name)
 
     def without(self, gone: Bools) -> Ints:
-        """`free[r][n]` once the pods of `gone[i]` are gone."""
+        """`free[r][n]` without the pods with `gone[i]`."""
         columns, nodes = self.units.columns, self.free.shape[1]
         pods = np.flatnonzero(gone & (columns.node >= 0))
         where = columns.node[pods]
@@ -92,18 +93,18 @@ class Region:
     def cheapest(
         self, level: int, *, by_node: bool = False, breaking: bool = False, outer: Region | None = None
     ) -> Choice | None:
-        """The choice of units of priority `level` at most that is enough; None if there is none.
+        """The cheapest sufficient choice of units of at most priority `level`; None if there is none.
 
-        Cheapest first is by the pod or, with `by_node`, by the node, for members that need a node nearly to themselves.
-        `breaking`: PodDisruptionBudgets do not count. Nothing can be given back with the members placed anywhere in
-        `outer`.
+        Cost is per pod or, with `by_node`, per node, for members that need nearly a whole node each. `breaking`:
+        budgets may be violated. The result is minimal: without any one victim there is too little room, even if members
+        may use all of `outer`.
         """
         ordered = self.ordered(level, by_node=by_node, breaking=breaking)
         length = self.shortest(ordered)
         return None if length is None else (outer or self).give_back(ordered[:length])
 
     def ordered(self, level: int, *, by_node: bool, breaking: bool) -> Ints:
-        """The units to take one after the other, the cheapest first, as far as budgets allow."""
+        """Units to evict, cheapest first, as far as budgets allow."""
         price = self._node_prices(level) if by_node else None
         singles, cores = self.units.upto(level, self.mask, price)
         found = np.concatenate((self._order(singles, price), ~self._order_cores(cores)))
@@ -113,7 +114,7 @@ class Region:
         return found[budgets.admit([self.units.pods(unit) for unit in found.tolist()])]
 
     def shortest(self, ordered: Ints) -> int | None:
-        """How many of the units, taken in this order, are enough; None if all of them are not."""
+        """Length of the shortest sufficient prefix of `ordered`; None if all units are not enough."""
         rank = self._ranks(ordered)
         low, high = 0, ordered.size
         if not self.sums.enough(self.without(rank < high)):
@@ -127,7 +128,7 @@ class Region:
         return low
 
     def give_back(self, taken: Ints) -> Choice:
-        """What is left of `taken`, which is enough, when every unit that is not needed is given back."""
+        """The choice `taken` without units that can be spared."""
         gone = self._ranks(taken) < taken.size
         free, useful = self.without(gone), np.zeros(self.free.shape[1], dtype=np.bool_)
         for ask in self.sums.asks:

@@ -1,10 +1,10 @@
-"""What may be taken from whom: units, each whole or not at all (V5, V6).
+"""Units of eviction: each is evicted as a whole or not at all (V5, V6).
 
-Invariant: a gang above its minimum has a surplus, whose members go one by one; below it, its whole group goes, in every
-namespace. Of a gang that is disrupted singly all members go one by one, and none with its group. A unit's priority is
-its highest, and is below the right of the group that it makes room for.
+Invariant: members of a gang above its minimum (its surplus) are evicted one by one; at the minimum its whole group is,
+in every namespace. Members of a gang with disruption mode Pod are always evicted one by one. A unit's priority is that
+of its highest member, and is below the preemptor's.
 
-A unit is a number: that of a pod which goes by itself, or `~c` for core `c`.
+A unit is a number: `i` for pod `i` by itself, `~c` for core `c`, a whole group.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gangsched.model.snapshot import Bools, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cores:
-    """The groups by id, an entry each: `open[c]` if core `c` may be taken, its `priority`, the gangs it `stops`.
+    """The groups by id, one entry each: `open[c]` if core `c` may be evicted, its `priority`, and the gangs it `stops`.
 
-    `of[i]` is the core that pod `i` goes with, -1 for none; `pods[first[c]:first[c + 1]]` are those of core `c`.
+    `of[i]` is the core that pod `i` belongs to, -1 for none; `pods[first[c]:first[c + 1]]` are the pods of core `c`.
     """
 
     groups: Sequence[str]
@@ -37,23 +37,23 @@ class Cores:
     first: Ints
 
     def among(self, pods: Bools) -> Ints:
-        """The cores of these pods, each once, ascending."""
+        """Cores of these pods, each once, ascending."""
         there = np.bincount(self.of[pods] + 1, minlength=len(self.groups) + 1)
         return np.flatnonzero(there[1:])
 
     def members(self, core: int) -> Ints:
-        """The pods of a core."""
+        """Pods of a core."""
         found: Ints = self.pods[self.first[core] : self.first[core + 1]]
         return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Units:
-    """What one preemptor may take.
+    """Units that one preemptor may evict.
 
-    `single[i]`: pod `i` may go by itself, as a plain pod or while its gang has a surplus. `running[g]` members of gang
-    `g` count towards its minimum, and `surplus[g]` are above it. `by_age` are the members that may go by themselves in
-    the order in which they do within a gang: lower priority first, then the latest created, then the highest ordinal.
+    `single[i]`: pod `i` may be evicted by itself, as a plain pod or as surplus of its gang. `running[g]` members of
+    gang `g` count towards its minimum; `surplus[g]` are above it. `by_age` orders the single pods as they are evicted
+    within a gang: lower priority first, then the latest created, then the highest ordinal.
     """
 
     columns: RunningColumns
@@ -65,7 +65,7 @@ class Units:
 
     @classmethod
     def of(cls, preemptor: Preemptor, columns: RunningColumns, allowed: Bools) -> Units:
-        """The units of lower priority, of pods that `allowed` leaves; not those of the preemptor's own group."""
+        """Units of lower priority among the pods that `allowed` selects, without the preemptor's own group."""
         gangs, gang = columns.gangs, columns.gang
         eligible = allowed & ~columns.spared & (columns.priority < preemptor.right) & (columns.node >= 0)
         staying = (gang >= 0) & ~columns.going
@@ -82,9 +82,9 @@ class Units:
         return cls(columns, single, running, surplus, _by_age(columns, np.flatnonzero(single & (gang >= 0))), cores)
 
     def upto(self, level: int, region: Bools, order: Ints | None = None) -> tuple[Ints, Ints]:
-        """Pods that may go by themselves, and cores, of priority `level` at most and with a pod on a node of `region`.
+        """Single pods and cores of at most priority `level` with a pod on a node of `region`.
 
-        Of a gang as many pods as it has above its minimum, the first by age; with `order[i]`, the lowest of that first.
+        Per gang at most its surplus, in the order of `by_age`; with `order[i]`, lowest value first.
         """
         columns, inside = self.columns, self.inside(region)
         may_go = self.single & inside & (columns.priority <= level)
@@ -106,27 +106,27 @@ class Units:
         return inside
 
     def could_go(self, level: int) -> Bools:
-        """`could_go[i]`: pod `i` could be taken by itself or with its group at `level`, whatever else is."""
+        """`could_go[i]`: pod `i` could be evicted at `level`, by itself or with its group, if nothing else were."""
         low = np.append(self.cores.priority <= level, False)
         found: Bools = (self.single & (self.columns.priority <= level)) | low[self.cores.of]
         return found
 
     def levels(self, region: Bools) -> list[int]:
-        """The priorities of units with a pod in `region`, ascending."""
+        """Priorities of units with a pod in `region`, ascending."""
         inside = self.inside(region)
         there = self.cores.among(inside)
         return sorted({*self.columns.priority[self.single & inside].tolist(), *self.cores.priority[there].tolist()})
 
     def pods_of(self, units: Iterable[int]) -> list[int]:
-        """The pods of units, each once."""
+        """Pods of these units, each once."""
         return sorted({i for unit in units for i in self.pods(unit)})
 
     def pods(self, unit: int) -> list[int]:
-        """The pods of one unit."""
+        """Pods of one unit."""
         return [unit] if unit >= 0 else self.cores.members(~unit).tolist()
 
     def stopped(self, units: Iterable[int]) -> list[str]:
-        """The gangs that fall below their minimum without these units."""
+        """Gangs that fall below their minimum without these units."""
         gone, singly = {~unit for unit in units if unit < 0}, self.stopped_singly(units)
         gangs = zip(self.columns.gangs, self.cores.group_of.tolist(), self.running.tolist(), strict=True)
         return sorted(
@@ -137,7 +137,7 @@ class Units:
         )
 
     def stopped_singly(self, units: Iterable[int]) -> set[str]:
-        """The gangs among them that lose pods one by one and fall below their minimum."""
+        """Those of the stopped gangs whose pods are evicted one by one."""
         taken = Counter(self.columns.gang[[unit for unit in units if unit >= 0]].tolist())
         gangs = ((self.columns.gangs[g], int(self.running[g]), number) for g, number in taken.items() if g >= 0)
         return {
@@ -147,7 +147,7 @@ class Units:
         }
 
     def name(self, unit: int) -> str:
-        """What a unit is called from one plan to the next."""
+        """Stable name of a unit across plans."""
         return self.columns.pod(unit).uid if unit >= 0 else f"group {self.cores.groups[~unit]}"
 
 

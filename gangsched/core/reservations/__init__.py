@@ -1,1 +1,1 @@
-"""Room kept for the oldest groups that wait, and who may pass them; plan() does not use it yet."""
+"""Reservations: room reserved for the groups that have waited longest, and backfill beside them."""

@@ -1,7 +1,7 @@
 """When a pod is expected to end (semantics H2).
 
-Invariant: an expected end is a pure function of the pod's start, its run time and the present, so that a restart comes
-to the same one. Times are wall-clock seconds given by the caller; `math.inf` is an end or a run time that nobody knows.
+Invariant: a pure function of start, run time and the present, so a restart computes the same value. Times are
+wall-clock seconds; `math.inf` is an unknown end or run time.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ OVERRUN_STEP_S = 600.0
 
 
 def expected_end_s(started_s: float, run_time_s: float, now_s: float) -> float:
-    """Start + run time; once that has passed, start + twice the time run until then, at least 10 min later, repeatedly.
+    """Start + run time. Once that has passed: start + twice the elapsed time, at least 10 min later, repeatedly.
 
-    A terminating pod starts at its deletionTimestamp and runs for no time. The end moves only when it has passed, not
-    with every look at it.
+    A terminating pod starts at its deletionTimestamp and has run time 0. The end moves only when it has passed, so
+    repeated reads agree.
     """
     end_s = started_s + run_time_s
     while end_s <= now_s:

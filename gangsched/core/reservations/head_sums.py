@@ -1,8 +1,7 @@
-"""Sums: whether room adds up for a head, which must be so before a round can permit it.
+"""Sums: whether there is enough room for a head in total, a necessary condition for a round.
 
-Invariant: what sums refuse no round permits. For identical pods, and for pods whose sizes divide one another, within
-one topology domain if the group requires one, they are exact as far as room goes; what pods ask of each other, and of
-volumes, only a round sees.
+Invariant: what sums refuse, no round permits. They are exact for identical pods and for pods whose sizes divide one
+another, within one topology domain if one is required; inter-pod and volume constraints are left to a round.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class _Ask:
 
 
 class HeadSums:
-    """What one head needs, in a form that is quickly held against the room at many times."""
+    """Requests of one head, in a form that is compared quickly with the room at many times."""
 
     def __init__(self, head: Head, empty: Ledger) -> None:
         """`empty` is a ledger without pods."""
@@ -53,13 +52,13 @@ class HeadSums:
 
     @property
     def rows(self) -> list[int]:
-        """The resources that are looked at."""
+        """Resources that are compared."""
         names = {name for ask in self._asks for name, _ in ask.shape.requests}
         asked = {self._resources[name] for name in names if name in self._resources}
         return sorted(asked.union(row for row, _, _ in self._least))
 
     def enough(self, free: Ints) -> bool:
-        """Whether `free[r][n]` adds up in any one domain; the resources that are not looked at may say anything."""
+        """Whether `free[r][n]` suffices in any one domain; other resources are ignored."""
         if any(int(np.maximum(free[row][nodes], 0).sum()) < amount for row, amount, nodes in self._least):
             return False
         fits = [self._per_domain(ask, room(ask.shape, free, self._resources)) for ask in self._asks]

@@ -1,8 +1,8 @@
-"""Heads: which groups that were refused for room are entitled to a reservation (semantics H3, H4, H7).
+"""Heads: groups refused for room that are entitled to a reservation (semantics H3, H4, H7).
 
-Invariant: a head could be permitted on the empty cluster, so a reservation is never made for a group that cannot start.
-What a head needs is put as gangs that a round can permit: a plain pod, or a further member of a running gang, is a gang
-of one. Ledgers are left as found.
+Invariant: a head could be permitted on the empty cluster, so no reservation is made for a group that cannot start.
+Requests of a head are expressed as gangs that a round can permit: a plain pod, or a further member of a running gang,
+is a gang of one. Ledgers are left unchanged.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ WORK: Final = 9_000
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A group with a claim to a reservation; `gangs` is what a round over it must permit, `namespaces` of its pods.
+    """A group entitled to a reservation; a round must permit all `gangs`.
 
-    It waits since `since_s`, and is expected to run for `run_time_s`, `math.inf` for unknown.
+    It waits since `since_s`, and is expected to run for `run_time_s`, `math.inf` if unknown.
     """
 
     group: Group
@@ -47,21 +47,21 @@ class Head:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Those of its pods."""
+        """Namespaces of its pods."""
         return frozenset({pod.namespace for gang in self.gangs for pod in gang.pending})
 
 
 def empty_ledger(snapshot: Snapshot, policy: GpuPolicy | None = None, work: Work | None = None) -> Ledger:
-    """A ledger to reserve on, of nodes that have only what ends with them; `Ledger(empty=True)` is for reading only.
+    """Ledger of nodes that hold only pods which never leave them (DaemonSets). `Ledger(empty=True)` is read-only.
 
-    A gang that needs the room of a DaemonSet's pod never starts, so for it nothing may be kept.
+    A gang that needs the room of a DaemonSet's pod never starts, so no room is reserved for it.
     """
     nobody = PodsByNode(namespaces=snapshot.pods_by_node.namespaces)
     return Ledger(replace(snapshot, free=snapshot.emptied(), pods_by_node=nobody), policy=policy, work=work)
 
 
 def head_of(group: Group) -> Head | None:
-    """The group as one that waits for room; None if it lacks nothing, or waits for another group (D1)."""
+    """The group as a reservation candidate; None if it lacks nothing, or waits for another group (D1)."""
     gangs = () if group.yielded_to else needed(group)
     return Head(group, gangs, waiting_since_s(gangs), group.run_time_s) if gangs else None
 
@@ -77,11 +77,11 @@ def find_heads(
     known: Mapping[str, NotReserved] | None = None,
     looks: int | None = None,
 ) -> tuple[list[Head], dict[str, NotReserved]]:
-    """The heads among the groups refused for room, first the first to be served, and why each other one is none.
+    """Heads among the groups refused for room, in serving order, and why each other group is none.
 
-    Order is Q1's with the age of H4; among equals the one that was `first` stays that, for it was promised its start.
-    Groups that are `entitled` and those of which it is `known` why they are not are not looked at again. With `looks`,
-    so many others are, and nothing is said of the rest; nor where work ends once one was looked at.
+    The order is Q1's with the age of H4; among equals the group that was `first` stays first, because its start was
+    promised. `entitled` groups, and those whose reason is `known`, are not examined again. `looks` limits how many
+    others are; the rest get no reason, nor do groups after work runs out.
     """
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}
@@ -115,7 +115,7 @@ def find_heads(
 
 
 def rank(head: Head, first: str) -> tuple[int, bool, bool, int, str]:
-    """Smaller is served before; `first` is the id of the group that was promised its start (H4)."""
+    """Serving order, smaller first; `first` is the id of the group whose start was promised (H4)."""
     group = head.group
     return -group.priority, not group.broken, group.id != first, head.since_s, group.id
 
@@ -132,9 +132,10 @@ def _not_by_number(
 
 
 def needed(group: Group) -> tuple[Gang, ...]:
-    """What of the group waits for room, as gangs: those below their minimum, else its oldest pod that goes alone.
+    """The part of the group that waits for room, as gangs: those below their minimum, else its oldest pod that starts
+    alone.
 
-    Pods whose bind failed go alone (B3), so a gang that has no others is not below its minimum.
+    Pods whose bind failed start alone (B3), so a gang with only such pods is not below its minimum.
     """
     below = tuple(_its_minimum(gang, lack) for gang in group.gangs if gang.pending and (lack := missing(gang, 0)))
     if below:
@@ -168,9 +169,9 @@ def _its_minimum(gang: Gang, lack: int) -> Gang:
 
 
 def waiting_since_s(gangs: Sequence[Gang]) -> int:
-    """The creation of the youngest pod that a minimum needs, the latest over the gangs (H4), in epoch seconds.
+    """Creation time of the youngest pod needed for a minimum, the latest over the gangs (H4), in epoch seconds.
 
-    An old PodGroup without pods, or a minimum that was raised, earns nothing.
+    Neither an old PodGroup without pods nor a raised minimum counts as waiting.
     """
     return max(max(pod.creation_s for pod in _oldest(gang.pending, missing(gang, 0))) for gang in gangs)
 
@@ -184,7 +185,7 @@ def _age(pod: Pod) -> tuple[int, str, str]:
 
 
 def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: float) -> NotReserved | None:
-    """Until when the head is not entitled, for it needs less than a node and is young; None if it is."""
+    """Why a head that needs less than a node is not entitled yet, and until when; None if it is."""
     entitled_s = head.since_s + max(limits.small_head_after_s, min(head.run_time_s, limits.small_head_latest_s))
     if wall_s < entitled_s and not needs_whole_node(head, empty):
         return NotReserved(why=NotEntitled.TOO_YOUNG, until_s=entitled_s)
@@ -194,7 +195,7 @@ def too_young(head: Head, empty: Ledger, limits: ReservationLimits, *, wall_s: f
 def impossible(head: Head, empty: Ledger) -> NotReserved | None:
     """Why the head could not be permitted on the empty cluster; None if it could.
 
-    It comes later if that takes more work than a plan has for it. Raises OutOfWork if this one has less left.
+    If that takes more work than a plan has, the answer is "later". Raises OutOfWork if this plan has less left.
     """
     empty.work.reserved(WORK)
     try:
@@ -223,7 +224,9 @@ def _fits(head: Head, empty: Ledger) -> bool:
 
 
 def needs_whole_node(head: Head, empty: Ledger) -> bool:
-    """Whether it needs a node's worth: a pod with as many accelerators as a node has, or more than one node takes."""
+    """Whether the head needs a node's worth: a pod with as many accelerators as a node has, or pods
+    for several nodes.
+    """
     counts = Counter([pod.shape for pod in _needed_pods(head)])
     alike = *counts.items(), *(standing(head.group, shape, empty) for shape in counts)
     return empty.recall((needs_whole_node, alike), lambda: _needs_whole_node(counts, head.group, empty))

@@ -1,7 +1,7 @@
-"""Whether a group that was refused would fit but for reservations, and until when (semantics H14).
+"""Whether a refused group would fit without reservations, and until when they last (semantics H14).
 
-Invariant: it goes by sums of room, as arithmetic does (P4), and changes nothing. Groups that need the same are told the
-same, and it is counted once for them.
+Invariant: derived from sums of room, as arithmetic is (P4), and read-only. The result is computed once for groups with
+equal needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Ask: TypeAlias = tuple[tuple[tuple[Shape, int], ...], int]
 def kept_for(
     group: Group, needs: Sequence[Need], backfill: Backfill, ledger: Ledger, *, wall_s: float
 ) -> KeptFor | None:
-    """None if no reservation is to blame; at wall second `wall_s`. `needs` are what the group was refused for."""
+    """How long reservations keep a group from starting, at wall second `wall_s`; None if no reservation does.
+
+    `needs` is what the group was refused for.
+    """
     if not backfill.binds(group) or (needs and _room(needs[0].shape, ledger) < needs[0].count):
         return None
     asks = tuple(

@@ -1,9 +1,8 @@
-"""Reservations: room that is kept for heads, with a time or without (semantics H5 to H7).
+"""Making reservations: room reserved for heads from a time on, or without a time (semantics H5 to H7).
 
-Invariant: a reservation only keeps others off; its own group starts wherever it fits. It is chosen from the arguments
-alone, so that a restart comes to the same one. One that stands is never made anew for a later time while it could be
-kept. Ledgers are left as found. What others may do beside a reservation is decided in `backfill`; who is a head, in
-`heads`.
+Invariant: a reservation only restricts other groups; its own group starts wherever it fits. It depends on the arguments
+alone, so a restart computes the same one. A reservation is never moved to a later time while it can be kept. Ledgers
+are left unchanged. `passing` decides what other groups may use; `heads` decides who is a head.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """Room on `nodes` for a group from `at_s` on; a fence has no time, `math.inf`, and keeps its nodes whole."""
+    """Room on `nodes` for a group from `at_s` on; a fence has no time (`math.inf`) and reserves whole nodes."""
 
     head: Head
     at_s: float
@@ -47,7 +46,7 @@ class Reservation:
         return self.at_s == math.inf
 
     def is_as(self, other: Reservation) -> bool:
-        """Whether the same room is kept from the same time on."""
+        """Whether both reserve the same room from the same time on."""
         same_nodes = np.array_equal(self.nodes, other.nodes)
         return same_nodes and (self.at_s, self.placements) == (other.at_s, other.placements)
 
@@ -72,10 +71,10 @@ def make_reservations(
     standing: Mapping[str, Reservation] | None = None,
     anew: Container[str] | None = None,
 ) -> tuple[list[Reservation], dict[str, NotReserved]]:
-    """The reservations of these heads in their order, each beside those before it, and why a head got none.
+    """Reservations of these heads in order, each given those before it, and why a head got none.
 
-    `ledger` is the room now, `empty` that of the nodes with nothing on them. `standing` are what the heads have already
-    by the id of the group; only those in `anew` are made anew, None for all.
+    `ledger` is the room now, `empty` that of empty nodes. `standing` are existing reservations by group id; only those
+    in `anew` are recomputed, all of them if None.
     """
     made, others, known = _Standing(), dict[str, NotReserved](), standing or {}
     with ledger.tentative():
@@ -151,10 +150,10 @@ def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limit
 
 
 def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, until_s: float) -> Reservation | None:
-    """The earliest expected end at which a round permits the head, with its places then (H5); None before `until_s`.
+    """The earliest expected end at which a round permits the head, with its places (H5); None before `until_s`.
 
-    Sums of room say before which end no round can succeed. Where that one does not, for fragmentation or topology,
-    others up to `until_s` are bisected, `ROUNDS` in all, so the time found may be later than the earliest there is.
+    Sums give a lower bound of the time. If a round fails there (fragmentation, topology), later ends up to `until_s`
+    are bisected, at most `ROUNDS` trials, so the result may not be the earliest.
     """
     ends_s = timeline.distinct_ends_s(until_s)
     low = _first_enough(HeadSums(head, empty), ledger.free, timeline, ends_s)
@@ -208,11 +207,10 @@ def _at_time(head: Head, ledger: Ledger, timeline: Timeline, at_s: float) -> Res
 def find_fence(
     head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, kept: frozenset[str]
 ) -> Reservation | None:
-    """As many nodes as a round on them empty needs, soonest empty first as far as anybody can say (H6).
+    """Reserve as many whole nodes as a round on them empty needs, those expected to empty soonest first (H6).
 
-    Order: nodes of `kept` that are empty, other empty ones, the rest of `kept`, then those whose longest-running
-    occupant started last, then the fewest accelerators in use. So an occupied node is exchanged for one that has become
-    empty, and never otherwise.
+    Order: empty nodes of `kept`, other empty nodes, the rest of `kept`, then nodes whose longest-running pod started
+    last, then the fewest accelerators in use. An occupied node is thus replaced only by one that has become empty.
     """
     started_s = timeline.longest_started_s()
     is_empty = np.isinf(started_s)

@@ -1,12 +1,12 @@
-"""Backfill: where groups may go that come after a reservation (semantics H8).
+"""Backfill: where groups may be placed that come after a reservation (semantics H8).
 
-Invariant: a group of equal or lower priority than a head keeps off what the head's reservation needs. It may use other
-nodes; what remains of a reserved node both now and at the reservation's time; and reserved room itself, if it is
-expected to end by then. Nothing enters a fence. Broken groups and those of higher priority pass freely, a reservation
-never binds its own group, and among heads each binds those after it.
+Invariant: a group of equal or lower priority than a head may use nodes without a reservation; what remains of a
+reserved node both now and at the reservation's time; and reserved room itself if it is expected to end before that
+time. Nothing enters a fence. Broken groups and groups of higher priority are not restricted; a reservation never
+restricts its own group, and among heads each restricts those after it.
 
-What remains at a reservation's time is the room of the ledger, changed by what ends and what is reserved until then. So
-whatever is placed beside a reservation and stays counts at its time as well, and what is rolled back does not.
+Room at a reservation's time is the ledger's room, changed by what ends and what is reserved until then. Pods placed
+beside a reservation therefore count at its time as well, and rollbacks need no special case.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PLENTY = np.iinfo(np.int64).max
 
 @dataclass(slots=True)
 class Kept:
-    """The room on `nodes` that is kept for `group`, which is a head of `priority`, from `at_s` on.
+    """Room on `nodes` that is reserved for `group`, a head of `priority`, from `at_s` on.
 
-    `change[r][i]`: how much more is free at that time than now on `nodes[i]`, for others than it and the heads before
-    it. A `fence` keeps its nodes whole and has no time. One that is `missed` was
-    to start before now: who states to end by its time may be who made that untrue.
+    `change[r][i]`: how much more is free at that time than now on `nodes[i]`, for groups other than it and the heads
+    before it. A `fence` reserves whole nodes and has no time. `missed`: it was to start before now, so declared run
+    times may have been false.
     """
 
     group: str
@@ -44,7 +44,7 @@ class Kept:
     missed: bool = False
 
     def outlived_by(self, ends_s: float) -> bool:
-        """Whether a pod that ends at `ends_s` would be in the way."""
+        """Whether a pod that ends at `ends_s` would still occupy the reserved room when it is needed."""
         return self.fence or self.missed or ends_s > self.at_s
 
 
@@ -82,7 +82,7 @@ class _Binding:
 
 
 class Backfill:
-    """The reservations of one plan in their order, at wall second `wall_s`; columns are those of `ledger`."""
+    """The reservations of one plan in order, at wall second `wall_s`; columns are those of `ledger`."""
 
     def __init__(self, kept: Sequence[Kept], ledger: Ledger, *, wall_s: float) -> None:
         self._kept = kept
@@ -97,25 +97,27 @@ class Backfill:
         self._asked: tuple[Group | None, _Binding] = (None, _Binding.of((), (), 1))
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
-        """`room[n]` left to `group` of the `free[n]` pods of `shape` that node `n` takes now; `free` is not changed."""
+        """`room[n]`: how many of the `free[n]` pods of `shape` reservations allow `group` on node `n`; `free` is
+        unchanged.
+        """
         binding = self._binding(group)
         return np.minimum(free, self._cap(binding, shape)) if binding.numbers else free
 
     def standing(self, group: Group) -> Hashable:
-        """Equal for groups that are left the same room, until something changes in the ledger."""
+        """Equal for groups with the same restrictions, until the ledger changes."""
         binding = self._binding(group)
         return binding if binding.numbers else None
 
     def binds(self, group: Group) -> bool:
-        """Whether any reservation keeps the group off its room."""
+        """Whether any reservation restricts the group."""
         return bool(self._binding(group).numbers)
 
     def times_s(self, group: Group) -> list[float]:
-        """The times of the reservations that bind the group, the latest first; `math.inf` for fences."""
+        """Times of the reservations that restrict the group, latest first; `math.inf` for fences."""
         return sorted({self._kept[number].at_s for number in self._binding(group).numbers}, reverse=True)
 
     def how(self, nodes: Iterable[int], group: Group) -> How | None:
-        """What let the group onto these nodes; None where no reservation comes before it at all."""
+        """Which rule let the group use these nodes; None if no reservation comes before it."""
         before = [self._kept[number] for number in self._before(group)]
         if not before:
             return None
@@ -128,7 +130,7 @@ class Backfill:
         return How.SPARE if any(each.outlived_by(self._ends_s(group)) for each in there) else How.SHORT
 
     def passed(self, group: Group, placements: Iterable[Placement]) -> None:
-        """The group was placed for good: what of it ends by a reservation's time is free again then."""
+        """Record that the group is placed for good: what of it ends by a reservation's time is free again then."""
         ends_s = self._ends_s(group)
         over_by_then = [each for each in self._kept if not each.outlived_by(ends_s)]
         if not over_by_then:
@@ -183,7 +185,7 @@ class Backfill:
 
 
 def add(kept: Kept, pods: Iterable[tuple[int, Shape, int]], ledger: Ledger) -> None:
-    """Count the pods as (node, shape, +1 if they are gone at its time and there now, -1 for the reverse)."""
+    """Count pods into `kept`, as (node, shape, +1 if gone at its time and there now, -1 for the reverse)."""
     place = {node: number for number, node in enumerate(kept.nodes.tolist())}
     for node, shape, sign in pods:
         number = place.get(node)

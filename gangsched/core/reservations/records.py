@@ -1,7 +1,7 @@
-"""Records: reservations as one plan reads them, and as it writes them for the next (semantics H12).
+"""Records: reservations as one plan receives them, and as it passes them on (semantics H12).
 
-Invariant: what is remembered from plan to plan was counted from facts, and is counted anew where these differ. Of
-groups that have no reservation any more nothing is remembered. The ledger is only read.
+Invariant: remembered values were derived from facts and are recomputed when these change. Nothing is remembered of
+groups without a reservation. The ledger is only read.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ There: TypeAlias = tuple[Sequence[Occupant], ...]
 
 
 class Records:
-    """Those of one plan; columns are those of `ledger`."""
+    """Records of one plan; columns are those of `ledger`."""
 
     def __init__(self, given: Reserving, ledger: Ledger) -> None:
         self._given = given
         self._ledger = ledger
 
     def head(self, group: Group) -> Head | None:
-        """The group as one that waits for room."""
+        """The group as a reservation candidate."""
         return self._recall("head", group.id, (group,), lambda: head_of(group))
 
     def read(self, reserved: Reserved, head: Head) -> tuple[Reservation, bool]:
-        """What stands on the nodes that are there, and whether those are all of them."""
+        """The reservation on the nodes that still exist, and whether all of its nodes do."""
         return self._recall(
             "read", reserved.group, (reserved, head, self._ledger.table), lambda: self._read(reserved, head)
         )
@@ -52,7 +52,7 @@ class Records:
         return Reservation(head, reserved.at_s, np.sort(nodes), placements), len(nodes) == len(reserved.nodes)
 
     def kept(self, each: Reservation, before: Iterable[Reservation]) -> tuple[Kept, Ints]:
-        """The room of a reservation beside those `before` it, and the rows of the resources that it asks for."""
+        """Room of a reservation, given those `before` it, and the rows of the resources that it requests."""
         group = each.head.group
         if each.is_fence:
             return Kept(
@@ -75,7 +75,7 @@ class Records:
         return kept.change, np.array(rows, dtype=np.int64)
 
     def write(self, each: Reservation, old: Reserved | None, *, first: bool, stale: bool) -> Reserved:
-        """What the next plan is given of it: the `old` one if it is still the same. Nothing `stale` is promised."""
+        """The reservation for the next plan: the `old` object if nothing changed. A `stale` one promises no time."""
         promised_s = math.inf
         if first and old is not None and old.is_promised:
             promised_s = old.promised_s
@@ -104,7 +104,7 @@ class Records:
         return old if old == made else made
 
     def forget(self, standing: Container[str]) -> None:
-        """Remember nothing of groups that are not `standing`."""
+        """Drop the records of groups that are not `standing`."""
         memo = self._given.memo
         for key in [key for key in memo if isinstance(key, tuple) and key[1] not in standing]:
             del memo[key]

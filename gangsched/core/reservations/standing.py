@@ -1,8 +1,8 @@
-"""The reservations of one plan: those that stood before it, those that it makes, and whom they keep off (H8, H12, H17).
+"""The reservations of one plan: existing ones, new ones, and whom they restrict (H8, H12, H17).
 
-Invariant: what stands binds every group from the first one on, whether the plan looks at its head or not. A plan makes
-few reservations anew; all others keep what they had. A reservation goes with its head: when it starts, when it lacks
-something else than room, and when others come before it. The ledger is left as found, but for `kept` until `result`.
+Invariant: existing reservations restrict every group from the first on, whether or not the plan decides their heads. A
+plan recomputes only a few of them; the others stay as they are. A reservation ends when its head starts, lacks
+something other than room, or is overtaken. The ledger is unchanged, except for `kept` until `result`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ MISSED_S: Final = 5.0
 
 
 class Standing:
-    """Made once a plan; `turn` is told of every verdict, in order, and `result` is what stands after all of them."""
+    """Built once per plan; `turn` receives every verdict in order, `result` returns the
+    reservations after all of them.
+    """
 
     def __init__(
         self, reserving: Reserving, snapshot: Snapshot, ledger: Ledger, ready: Iterable[Group], *, most: float = inf
@@ -93,22 +95,26 @@ class Standing:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether the order of groups is Q1's: nothing stands, or age alone counts."""
+        """Whether the order of groups is Q1's: there are no reservations, or only age decides."""
         return not self._reservations or self._given.limits.order is BackfillOrder.AGE
 
     def order(self, group: Group) -> tuple[Any, ...]:
-        """Heads first, in their order; then the shorter class among equals that may pass (H9)."""
+        """Sort key: heads first, in their order; then the shorter run-time class among equals that may be backfilled
+        (H9).
+        """
         priority, healed, run_class, age, name = passing_key(group)
         return priority, healed, self._places.get(name, len(self._places)), run_class, age, name
 
     def begin(self) -> None:
-        """Make what is stale, or new, of those whose turn does not come in this plan; one is left to it."""
+        """Recompute stale or missing reservations of heads that this plan does not decide; work for one is left to
+        decided heads.
+        """
         while self._left > 1 and self._lacking(each for each in self._heads if each not in self._in_turn):
             if not self._bounded(lambda: self._make_next(self._chosen(), but=self._in_turn.keys())):
                 return
 
     def turn(self, group: Group, verdict: Verdict) -> Verdict:
-        """The verdict with what reservations had to do with it; a head that was refused has its own from here on."""
+        """Update the verdict by reservations; a refused head has its own reservation from here on."""
         placed = _newly_placed(group, verdict) if verdict.binds or verdict.holds else ()
         if placed or verdict.binds:
             index = self._ledger.table.index
@@ -158,7 +164,7 @@ class Standing:
         return last is not None and rank(last.head, self._first) < rank(head, self._first)
 
     def finish(self) -> None:
-        """Make anew what is still stale, as far as this plan may."""
+        """Recompute remaining stale reservations, as far as this plan may."""
         while self._left and self._lacking(self._heads):
             if not self._bounded(lambda: self._make_next(self._chosen())):
                 return
@@ -338,7 +344,7 @@ class Standing:
                     yield reservation
 
     def result(self, verdicts: Mapping[str, Verdict]) -> Reservations:
-        """What stands now; `verdicts` are final, and nobody is kept off anything from here on."""
+        """Reservations after this plan; `verdicts` are final, and nothing is restricted any more."""
         for group_id in list(self._heads):
             if group_id in verdicts and not _waits_for_room(verdicts[group_id]):
                 self._drop(group_id)

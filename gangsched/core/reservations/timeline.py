@@ -1,8 +1,7 @@
-"""The timeline: which pods take room now and when each of them is expected to end (semantics H2).
+"""The timeline: which pods take room now, and when each is expected to end (semantics H2).
 
-Invariant: a timeline is made from its arguments alone and never changes; one more reservation gives a new one. Among
-pods that end at the same time no order means anything. `OccupantColumns` only remember what was read of occupants
-before.
+Invariant: a timeline depends on its arguments only and is immutable; adding a reservation returns a new one. The order
+of pods that end at the same time is irrelevant. `OccupantColumns` only caches what was read before.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class _Shapes:
 
 
 class Timeline:
-    """The occupants in the order in which they are expected to end, as columns."""
+    """Pods that take room, ordered by expected end, as columns."""
 
     def __init__(self, rows: _Rows, shapes: _Shapes, ledger: Ledger) -> None:
         """Nodes and resources are those of `ledger`."""
@@ -116,7 +115,7 @@ class Timeline:
 
     @classmethod
     def of(cls, occupants: Iterable[Occupant], ledger: Ledger) -> Timeline:
-        """Occupants of nodes that the ledger does not know are left out."""
+        """Build a timeline; pods on nodes that the ledger does not have are left out."""
         by_node: dict[str, list[Occupant]] = {}
         for each in occupants:
             by_node.setdefault(each.node, []).append(each)
@@ -124,11 +123,11 @@ class Timeline:
 
     @property
     def ends_s(self) -> Floats:
-        """When each ends, in order; `math.inf` for unknown."""
+        """Expected end of each pod, ascending; `math.inf` for unknown."""
         return self._rows.ends_s
 
     def with_reserved(self, placements: Sequence[Placement], at_s: float, ends_s: float) -> Timeline:
-        """The timeline in which these pods of a reservation run from `at_s` on, and end together."""
+        """The timeline in which the pods of a reservation also run from `at_s` to `ends_s`."""
         pods, index = [each.pod for each in placements], self._ledger.table.index
         node = np.array([index[each.node] for each in placements], dtype=np.int64)
         started_s, all_end_s = (np.full(len(pods), each, dtype=np.float64) for each in (at_s, ends_s))
@@ -136,20 +135,20 @@ class Timeline:
         return Timeline(self._rows.with_ending_together(more), self._shapes, self._ledger)
 
     def distinct_ends_s(self, until_s: float) -> Floats:
-        """The known ends until then, each once, in order."""
+        """Known ends until `until_s`, each once, ascending."""
         ends_s = self.ends_s[: self.ended(min(until_s, _LAST_S))]
         first = np.ones(len(ends_s), dtype=np.bool_)
         np.not_equal(ends_s[1:], ends_s[:-1], out=first[1:])
         return ends_s[first]
 
     def ended(self, at_s: float) -> int:
-        """How many have ended at that time."""
+        """Number of pods that have ended at `at_s`."""
         return int(np.searchsorted(self.ends_s, at_s, side="right"))
 
     def freed(self, first: int, last: int, rows: Sequence[int] | None = None) -> Ints:
-        """`freed[r][n]`: what the occupants from `first` to before `last` take of each node.
+        """`freed[r][n]`: room that pods `first` to `last` (exclusive) take on each node.
 
-        Resources not in `rows`, None for all, are left 0.
+        Resources not in `rows` stay 0; None is all resources.
         """
         nodes, shapes = self._rows.node[first:last], self._rows.shape[first:last]
         found = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
@@ -158,23 +157,23 @@ class Timeline:
         return found
 
     def release(self, ended: int, ledger: Ledger) -> None:
-        """Give back on `ledger` what the first `ended` occupants take."""
+        """Release the first `ended` pods on `ledger`."""
         if ended:
             rows, claiming = self._rows, np.flatnonzero(self._rows.claims[:ended]).tolist()
             pods, nodes = rows.pods[:ended].tolist(), rows.node[:ended]
             ledger.release_many(pods, nodes, self.freed(0, ended), claiming=claiming)
 
     def longest_started_s(self) -> Floats:
-        """When the occupant of each node that has run longest started; `math.inf` on a node without any."""
+        """Start of the longest-running pod of each node; `math.inf` for a node without pods."""
         started = np.full(len(self._ledger.table), math.inf)
         np.minimum.at(started, self._rows.node, self._rows.started_s)
         return started
 
 
 class OccupantColumns:
-    """Occupants as rows, kept from one plan to the next; of nodes whose occupants are the same nothing is read again.
+    """Pods that take room as rows, kept between plans; a node whose pods are unchanged is not read again.
 
-    They are the same as long as they are the same object, those of all nodes and those of one.
+    Unchanged means the same object, for the cluster and for each node.
     """
 
     def __init__(self) -> None:
@@ -184,7 +183,7 @@ class OccupantColumns:
         self._rows: _Rows | None = None
 
     def timeline(self, by_node: Mapping[str, Sequence[Occupant]], ledger: Ledger) -> Timeline:
-        """The timeline of these occupants, by the names of their nodes."""
+        """The timeline of these pods, given by node name."""
         index, changed = ledger.table.index, list[str]()
         if self._seen is not by_node:
             changed = [name for name, there in by_node.items() if self._seen.get(name) is not there]

@@ -1,1 +1,1 @@
-"""The search for places: all domains by sums, then an exact packing of each that sums leave (L11-L17)."""
+"""The search for places: all domains by sums, then an exact packing of each domain that sums allow (L11-L17)."""

@@ -1,6 +1,6 @@
-"""What a group needs, as numbers: its pods by gang and shape, and where each kind of them has room (L11).
+"""Requests of a group as numbers: its pods by gang and shape, and where each kind has room (L11).
 
-Invariant: sums refute and never promise; what they refute, no packing finds.
+Invariant: sums only refute; what they refute, no packing finds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MAX_SHAPES = 64
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """The pending members of one gang (by its index in the group) that have one shape, in placing order.
+    """The pending members of one gang (by index in the group) that have one shape, in placing order.
 
-    Those that are `pinned` can only go where their volumes are, or are being made, and are items of their own.
+    `pinned` members can only go where their volumes exist or are being provisioned; they are separate items.
     """
 
     gang: int
@@ -42,7 +42,7 @@ class Item:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """`items` of which each gang needs `needs[gang]` in all, on the nodes that are open to the group."""
+    """`items` on the nodes that are open to the group; each gang needs `needs[gang]` of them in total."""
 
     group: Group
     gangs: Sequence[Gang]
@@ -52,7 +52,7 @@ class Demand:
 
     @classmethod
     def of(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
-        """Those of the pending members of the gangs that they need."""
+        """Pending members that the gangs need."""
         return cls.of_all(group, gangs, ledger).minimum()
 
     @classmethod
@@ -61,20 +61,20 @@ class Demand:
         return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), tuple(len(gang.pending) for gang in gangs))
 
     def minimum(self) -> Demand:
-        """Of the same members those that are needed; itself if that is all of them."""
+        """The demand reduced to needed members; itself if all are needed."""
         needs = tuple(missing(gang, 0) for gang in self.gangs)
         return self if needs == self.needs else replace(self, needs=needs)
 
     @cached_property
     def is_exact(self) -> bool:
-        """Whether packings decide: nothing but room and the node itself counts."""
+        """Whether packing decides: only room and the node itself matter."""
         return not any(item.shape.unsupported for item in self.items) and all(
             self.ledger.only_room_counts(item.pods) for item in self.items
         )
 
     @cached_property
     def room(self) -> Ints:
-        """`room[item][n]`: so many pods of each item fit on node `n`, each kind alone."""
+        """`room[item][n]`: number of pods of the item that fit on node `n`, without other items."""
         return np.array([usable(item.shape, self.group, self.ledger) for item in self.items])
 
     @cached_property
@@ -95,12 +95,12 @@ class Demand:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the cluster as a whole has too little room, by sums alone."""
+        """Whether the whole cluster has too little room, by sums."""
         whole = TopologyLevel((), np.zeros(len(self.ledger.table), dtype=np.int32), 1, ())
         return not self.judge(whole)[0].all()
 
     def problem(self, nodes: Ints | None = None, scope: Scope | None = None) -> PackingProblem:
-        """The problem of placing the minimum on some nodes, as far as the scope allows."""
+        """The packing problem of the minimum on these nodes, within the scope."""
         work, room = self.ledger.work, self.room
         where = np.flatnonzero(self._anywhere) if nodes is None else nodes
         size = where.size * (12 + len(self.items) + len(self._names)) // 8
@@ -115,9 +115,9 @@ class Demand:
         return problem(kinds, tuple(counts), self.needs, where, self._free[:, where], room)
 
     def judge(self, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
-        """By domain whether sums leave room for the minimum, and how many of the needed pods they leave room for.
+        """By domain: whether sums allow the minimum, and how many of the needed pods they allow.
 
-        With `items`, by index, only those are kept in the domain; others are placed anywhere.
+        With `items`, by index, only those must be in the domain; others may be anywhere.
         """
         kept = range(len(self.items)) if items is None else items
         enough, holds = np.ones(level.size, dtype=np.bool_), np.full(level.size, sum(self.needs), dtype=np.int64)

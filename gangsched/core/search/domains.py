@@ -1,8 +1,8 @@
-"""Domains: in which part of the cluster a group is tried, and in which order (L4, L5, L9, L10).
+"""Domains: in which parts of the cluster a group is tried, and in which order (L4, L5, L9, L10).
 
-Invariant: what a gang requires holds for every scope that its group is tried in: one domain of each required level, and
-one GPU product where that is required. Every domain is judged, by sums and then by an exact packing; none is skipped
-for lack of tries. What is only preferred is tried first and given up as soon as it would leave a member out.
+Invariant: a gang's requirements hold in every scope that is tried: one domain of each required level, and one GPU
+product if required. Every domain is checked, by sums and then by exact packing, without a limit on tries. Preferred
+scopes are tried first and given up once they would leave out a member.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Domains:
 
     @classmethod
     def required(cls, group: Group, table: NodeTable) -> Domains | None:
-        """The domains one of which must hold the group; None if nothing is required."""
+        """Domains one of which must hold the group; None if nothing is required."""
         topology, must = required_keys(group)
         return cls(level(must, table), level(topology, table) if topology else None) if must else None
 
     @cached_property
     def outer_of(self) -> Ints:
-        """By domain the domain of `outer` that it lies in."""
+        """By domain: the domain of `outer` that contains it."""
         assert self.outer is not None
         return self.level.inside(self.outer)
 
     def scope(self, domain: int) -> Scope:
-        """The nodes of one domain."""
+        """Nodes of one domain."""
         nodes = self.level.mask(domain)
         if not self.level.size:
             text = f"node(s) lack the label {' or '.join(self.level.keys)}"
@@ -56,7 +56,7 @@ class Domains:
         return Scope(nodes, others, f"node(s) are outside {name}", name=name)
 
     def judge(self, demand: Demand) -> tuple[Bools, Ints]:
-        """By domain whether sums leave room for the minimum, and for how many of the needed pods."""
+        """By domain: whether sums allow the minimum, and how many of the needed pods they allow."""
         if self.outer is self.level:
             return demand.judge(self.level)
         kept = [i for i, item in enumerate(demand.items) if demand.ledger.accelerated(item.shape)]
@@ -67,7 +67,7 @@ class Domains:
         return enough, holds
 
     def order(self, domains: Ints, demand: Demand, *, first: Bools | None = None) -> list[int]:
-        """Those with members first, then the `first`, then by soft preferences, the least room, and name (L10)."""
+        """Domains with members first, then the `first`, then by soft preferences, least room and name (L10)."""
         ledger, size = demand.ledger, self.level.size
         room, penalty = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
         for i, item in enumerate(demand.items if len(domains) > 1 else ()):
@@ -84,27 +84,29 @@ class Domains:
 
 
 def required_keys(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The node labels whose domains must hold the whole group, and all labels that its nodes must share."""
+    """Node labels whose domains must hold the whole group, and all labels that its nodes must share."""
     topology = tuple(sorted({key for gang in group.gangs for key in gang.constraints.topology}))
     product = (PRODUCT_LABEL,) if any(gang.constraints.same_product for gang in group.gangs) else ()
     return topology, (*topology, *(key for key in product if key not in topology))
 
 
 def member_nodes(group: Group, table: NodeTable) -> Ints:
-    """Node indices of the members that are bound or held already."""
+    """Node indices of members that are bound or held."""
     names = [name for gang in group.gangs for name in (*gang.nodes, *(placement.node for placement in gang.held))]
     return np.array([table.index[name] for name in names if name in table.index], dtype=np.int64)
 
 
 def pinned(group: Group, ledger: Ledger) -> Scope | None:
-    """The required domain where most members of the group are, which others join (L8); None without any."""
+    """The required domain with most members of the group, which others join (L8); None if there is none."""
     domains = Domains.required(group, ledger.table)
     common = domains.level.common(member_nodes(group, ledger.table)) if domains is not None else None
     return domains.scope(common) if domains is not None and common is not None else None
 
 
 def regions(group: Group, ledger: Ledger) -> list[Scope]:
-    """Each domain that could hold the group, all nodes if none is required; where its members are, if it has any."""
+    """Domains that could hold the group, limited to those with members if there are any; all nodes
+    if none is required.
+    """
     domains = Domains.required(group, ledger.table)
     if domains is None:
         return [EVERYWHERE]
@@ -128,7 +130,7 @@ class Required:
 
     @classmethod
     def of(cls, group: Group, present: Demand) -> Required | None:
-        """None if nothing is required."""
+        """The required domains, judged; None if nothing is required."""
         table = present.ledger.table
         domains = Domains.required(group, table)
         if domains is None:
@@ -141,7 +143,7 @@ class Required:
         return cls(domains, demand, present, enough, holds, home)
 
     def scopes(self) -> Iterator[Scope]:
-        """The scopes that nothing preferred narrows, best first; the last one is the best that does not do."""
+        """Yield the required scopes without preferences, best first; the last one is the best insufficient one."""
         domains, demand = self.domains, self.demand
         candidates = np.flatnonzero(self.enough)
         holds_all = None

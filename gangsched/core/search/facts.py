@@ -1,6 +1,6 @@
-"""Facts: packings that were refuted, by their content, and the one that a plan did not finish (L15, L17).
+"""Facts: refuted packings by content, and the packing that a plan did not finish (L15, L17).
 
-Invariant: a fact is true whatever changes, for it is about numbers and not about nodes. Forgetting one costs work only.
+Invariant: a fact stays true whatever changes, because it is about numbers, not nodes. Dropping one costs only work.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ UNDER_WAY = b"under way"
 
 
 def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packing | None:
-    """The packing of a problem with its places; None if there are none, or none was found with `most` choices.
+    """The packing of a problem with its places; None if there is none, or none within `most` choices.
 
-    Raises OutOfWork; the next plan goes on from there.
+    Raises OutOfWork; the next plan continues from there.
     """
     if is_refuted(problem, ledger):
         return None

@@ -39,11 +39,10 @@ Found: TypeAlias = dict[str, list[Placement]]
 def find(
     group: Group, gangs: Sequence[Gang], ledger: Ledger, place_run: PlaceRun, *, whole: bool = False
 ) -> Found | None:
-    """Placements by gang id, at least as many as each of `gangs` is missing, reserved on `ledger`; None if not found.
+    """Placements by gang id, at least as many as each gang misses, reserved on `ledger`; None if not found.
 
-    `place_run` is how a round places a run of identical pods. Which members of a gang are taken is free as long as
-    they are enough; among identical ones those first in order. Raises OutOfWork where a `whole` search is asked for and
-    less is left.
+    `place_run` is how a round places a run of identical pods. Any sufficient subset of a gang's members may be placed;
+    identical members in order. Raises OutOfWork if a `whole` search is requested and too little work is left.
     """
     demand = Demand.of(group, gangs, ledger)
     if len({(item.shape, item.pinned) for item in demand.items}) < 2:

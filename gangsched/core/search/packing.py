@@ -1,17 +1,17 @@
 """Packing: an exact search for places, over nodes and over domains inside a region (L6, L13, L14, L21).
 
-Invariant: it depends on numbers only, not on names, so that what is refuted once is refuted wherever the numbers are
-the same. It ends with places, or after every choice was refuted by sums or by an exhausted search; where it is
-interrupted for lack of work it goes on later from the same choice.
+Invariant: it depends on numbers only, not on names, so what is refuted once is refuted wherever the numbers are equal.
+It ends with places, or once every choice is refuted by sums or an exhausted search; if work runs out it continues later
+from the same choice.
 
-What is placed are *kinds*: identical pods of a gang, or identical slices. A slice opens in one block of nodes, and what
-it consists of, pods or smaller slices, must then be placed inside that block. The search walks over blocks and their
-nodes in one fixed order and rests on four observations:
+It places *kinds*: identical pods of a gang, or identical slices. A slice opens in one block of nodes, and its parts,
+pods or smaller slices, must be placed inside that block. The search walks over blocks and their nodes in one fixed
+order and rests on four observations:
 
 - Identical pods and slices are interchangeable, so a node gets counts (a *pattern*), and so does a block.
 - A pattern that leaves room for one more pod is never better than one that takes it, so only full ones are tried.
-- Equal nodes of a block, and equal blocks, are interchangeable, so their counts are tried in falling order only.
-- Whether what is left fits into what follows depends on nothing else, so remainders that were refuted are remembered.
+- Equal nodes of a block, and equal blocks, are interchangeable, so their counts are tried in descending order only.
+- Whether the rest fits into the remaining steps depends on nothing else, so refuted remainders are cached.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ STEP_UNITS = 4
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Identical pods or slices. Slices open at the beginning of a block of `layer`, pods have none (`asks` instead).
+    """Identical pods or slices. Slices open at the beginning of a block of `layer`; pods have none (`asks` instead).
 
     `home` is the layer of the block that must take all of them, -1 for kinds of which each `gang` needs some. `parts`
-    are the kinds, by index, that one slice consists of, and how many of each.
+    are the kinds of which one slice consists, by index, with their numbers.
     """
 
     gang: int
@@ -64,7 +64,7 @@ class Step:
 
 @dataclass(frozen=True)
 class PackingProblem:
-    """`start[kind]` are at hand, of which gang `g` needs `needs[g]` in all. Pods come before slices in `kinds`."""
+    """`start[kind]` pieces are available; gang `g` needs `needs[g]` in total. Pods come before slices in `kinds`."""
 
     kinds: tuple[Piece, ...]
     start: Pattern
@@ -73,24 +73,24 @@ class PackingProblem:
 
     @cached_property
     def pods(self) -> range:
-        """The kinds that are pods."""
+        """Kinds that are pods."""
         return range(sum(1 for kind in self.kinds if kind.layer < 0))
 
     @cached_property
     def opening(self) -> tuple[tuple[int, ...], ...]:
-        """By layer, the kinds that open at the beginning of its blocks."""
+        """By layer: kinds that open at the beginning of its blocks."""
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.layer == layer) for layer in range(self.layers)
         )
 
     @cached_property
     def layers(self) -> int:
-        """How many layers of blocks there are."""
+        """Number of layers of blocks."""
         return 1 + max([step.layer for step in self.steps], default=-1)
 
     @cached_property
     def free_kinds(self) -> tuple[tuple[int, ...], ...]:
-        """By gang, the kinds of which it needs some."""
+        """By gang: kinds of which it needs some."""
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.home < 0 and kind.gang == gang)
             for gang in range(len(self.needs))
@@ -98,14 +98,14 @@ class PackingProblem:
 
     @cached_property
     def bound_kinds(self) -> tuple[tuple[int, ...], ...]:
-        """By layer, the kinds whose pieces must all find a place in the block at hand."""
+        """By layer: kinds whose pieces must all be placed in the current block."""
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.home == layer) for layer in range(self.layers)
         )
 
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], ...]:
-        """`ends[step][layer]`: where the block of that layer ends in which the step is."""
+        """`ends[step][layer]`: end of the block of that layer that contains the step."""
         found: list[tuple[int, ...]] = []
         last = [len(self.steps)] * self.layers
         for position in range(len(self.steps) - 1, -1, -1):
@@ -117,13 +117,13 @@ class PackingProblem:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, int], ...]:
-        """Resources and amounts by which sums refute: what fits is at most ⌊free/amount⌋ a node (L11)."""
+        """Resources and amounts by which sums refute: at most ⌊free/amount⌋ pieces fit per node (L11)."""
         asked = {(r, a) for t in self.pods for r, a in enumerate(self.kinds[t].asks) if a}
         return tuple(sorted({*asked, *((r, 1) for r, _ in asked)}))
 
     @cached_property
     def weights(self) -> tuple[Amounts, ...]:
-        """`weights[row][kind]`: what one piece takes of a row."""
+        """`weights[row][kind]`: how much of a row one piece takes."""
         return tuple(self._weights(r, a) for r, a in self.rows)
 
     def _weights(self, r: int, a: int) -> Amounts:
@@ -135,7 +135,7 @@ class PackingProblem:
 
     @cached_property
     def cheapest(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """`cheapest[row][gang]`: its kinds, those first that take least of the row."""
+        """`cheapest[row][gang]`: kinds of the gang, those that take least of the row first."""
         return tuple(
             tuple(tuple(sorted(kinds, key=lambda t: (weight[t], t))) for kinds in self.free_kinds)
             for weight in self.weights
@@ -143,7 +143,7 @@ class PackingProblem:
 
     @cached_property
     def row_after(self) -> list[list[int]]:
-        """`row_after[step][row]`: what that step and all after it have of a row."""
+        """`row_after[step][row]`: how much of a row that step and all later ones have."""
         width = len(self.kinds[0].asks)
         free = np.array([step.free or (0,) * width for step in self.steps], dtype=np.int64).reshape(
             len(self.steps), width
@@ -153,19 +153,19 @@ class PackingProblem:
 
     @cached_property
     def room_after(self) -> list[list[int]]:
-        """`room_after[step][kind]`: how many pieces that step and all after it take, each kind alone."""
+        """`room_after[step][kind]`: how many pieces that step and all later ones take, each kind alone."""
         rooms = np.array([step.room for step in self.steps], dtype=np.int64)
         return _sums_after(rooms.reshape(len(self.steps), len(self.kinds)))
 
     def lacking(self, left: Pattern) -> list[int]:
-        """How many more pieces each gang needs when `left[kind]` are still unplaced."""
+        """Number of pieces that each gang still needs with `left[kind]` unplaced."""
         return [
             need - sum(self.start[t] - left[t] for t in kinds)
             for need, kinds in zip(self.needs, self.free_kinds, strict=True)
         ]
 
     def hopeless(self, step: int, left: Pattern, lack: Sequence[int]) -> bool:
-        """Whether sums refute that what is left fits into what follows."""
+        """Whether sums refute that the rest fits into the remaining steps."""
         rooms, ends = self.room_after[step], self.ends[step]
         for layer, kinds in enumerate(self.bound_kinds):
             after = self.room_after[ends[layer]]
@@ -207,7 +207,7 @@ class _Frame:
 
 @dataclass(slots=True)
 class Packing:
-    """A search under way; `found` is None until it ends. It holds nothing but numbers."""
+    """A search in progress; `found` is None until it ends. It holds only numbers."""
 
     problem: PackingProblem
     found: bool | None = None
@@ -226,7 +226,7 @@ class Packing:
             self._stack.append(entered)
 
     def run(self, work: Work, most: float = inf) -> bool | None:
-        """Whether there are places; None after `most` choices. Raises OutOfWork, after which it may be called again."""
+        """Whether there are places; None after `most` choices. Raises OutOfWork; it may then be called again."""
         problem, stack, begun = self.problem, self._stack, self.choices
         while self.found is None:
             if self.choices - begun >= most:
@@ -255,7 +255,7 @@ class Packing:
 
     @property
     def chosen(self) -> list[tuple[Step, Pattern]]:
-        """The choices that were found, in their order."""
+        """The choices of the solution, in order."""
         return [(self.problem.steps[frame.step], frame.choice) for frame in self._stack if frame.choice is not None]
 
     def _bound(self, frame: _Frame, choice: Pattern) -> Pattern:

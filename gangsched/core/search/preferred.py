@@ -26,7 +26,7 @@ PREFERENCE_WORK = 2_800
 
 
 def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
-    """Where to try the pending members of `gangs`, best first and one after the other, until one attempt counts."""
+    """Yield scopes for the pending members of `gangs`, best first, until one attempt counts."""
     must, may = any(required_keys(group)), _may_prefer(group, ledger)
     if not must and not may:
         yield EVERYWHERE

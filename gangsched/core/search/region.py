@@ -1,7 +1,7 @@
-"""Regions: the nodes of a domain, and the blocks inside it, as steps of a packing.
+"""Regions: the nodes of a domain, and its inner blocks, as steps of a packing.
 
-Invariant: equal rooms give equal steps, whatever the nodes are called. Resources of which every node has enough for all
-pods are left out, so that nodes which differ in them alone are equal.
+Invariant: equal rooms give equal steps, whatever the nodes' names. Resources that every node has enough of for all pods
+are left out, so nodes that differ only in them are equal.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def problem(
     room: Ints,
     blocks: Sequence[Ints] = (),
 ) -> PackingProblem:
-    """The problem of placing the kinds on `nodes`, by index, with `free[r][n]` and `room[kind][n]` pods of each kind.
+    """The problem of placing the kinds on `nodes`, by index, with `free[r][n]`, and `room[kind][n]` pods of each kind.
 
-    `blocks[layer][n]` is the block of a node in each layer of slices, -1 for none.
+    `blocks[layer][n]` is the node's block in each layer of slices, -1 for none.
     """
     asked = np.array(most_asked(kinds, start), dtype=np.int64)
     kept = np.flatnonzero((free < asked[:, None]).any(axis=1)) if free.size else np.arange(0)
@@ -49,14 +49,14 @@ def problem(
 
 
 def key(made: PackingProblem) -> bytes:
-    """Equal for equal problems, whatever their nodes are called, and for no others."""
+    """Equal for equal problems and only for those, whatever their nodes' names."""
     numbers = [(step.layer, step.like, *step.room, *step.free) for step in made.steps]
     text = blake2b(repr((made.kinds, made.start, made.needs, numbers)).encode(), digest_size=16)
     return text.digest()
 
 
 def most_asked(kinds: Sequence[Piece], start: Pattern) -> list[int]:
-    """Of each resource what all pods at hand ask for."""
+    """Total requests of all available pods, by resource."""
     width = max((len(kind.asks) for kind in kinds), default=0)
     total = [0] * width
     for counts in _pods_in(kinds, start):
@@ -77,7 +77,7 @@ def _pods_in(kinds: Sequence[Piece], start: Pattern) -> Iterator[list[int]]:
 
 
 def pods_of(kinds: Sequence[Piece], t: int) -> Iterator[tuple[int, int]]:
-    """The kinds of pods that one piece consists of, and how many of each."""
+    """Yield the kinds of pods in one piece, and their numbers."""
     open_parts = [(t, 1)]
     while open_parts:
         part, count = open_parts.pop()
