@@ -23,7 +23,7 @@ from gangsched.core.last_ends import LastEnds
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing
 from gangsched.core.plan_queue import PlanQueue
-from gangsched.core.preemption.plan_preemptions import PlanPreemptions
+from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
@@ -109,7 +109,8 @@ def plan(
         # 2.-5. group by group, and 6. preemption, before those behind it see the room
         if snapshot.nominated:
             ledger.respect_nominations(group.lowest_priority, but=group.id)
-        made = turns.decide(group, decided, partial(_make_room, preemptions, group, holders, verdicts))
+        behind = partial(_behind, turns, verdicts, limits.groups)
+        made = turns.decide(group, decided, partial(_make_room, preemptions, group, holders, verdicts, behind))
         if not made:
             continue
         verdicts |= made
@@ -121,7 +122,8 @@ def plan(
             ledger.last_ends.take(verdict.binds, group)
         # 7. Its reservation, before those behind it are tried
         if standing is not None:
-            verdicts[group.id] = standing.turn(group, verdict)
+            for each in (group, *(preemptions.alike if preemptions is not None else ())):
+                verdicts[each.id] = standing.turn(each, verdicts[each.id])
     left = tuple(group.id for group in ready if group.id not in verdicts)
     # 8. PostFilter, with all holders whatever the limits; groups that hold preempt where nobody yields
     again = post_filter.unsettled(ordered, verdicts, ledger.table)
@@ -150,13 +152,20 @@ def _make_room(
     group: Group,
     holders: Sequence[Group],
     verdicts: Mapping[str, Verdict],
+    behind: Behind,
     verdict: Verdict,
 ) -> dict[str, Verdict]:
-    """The verdicts on a Strict group and on those that release holds for it (V15)."""
+    """The verdicts on a Strict group and on those that release holds for it or are nominated with it (V15)."""
     if preemptions is None or not group.strict:
         return {group.id: verdict}
-    holding = post_filter.still_holding(holders, {**verdicts, group.id: verdict})
-    return preemptions.turn(group, verdict, holding)
+    holding = post_filter.still_holding(holders, {**verdicts, group.id: verdict}) if holders else []
+    return preemptions.turn(group, verdict, holding, behind)
+
+
+def _behind(turns: PlanQueue, verdicts: Mapping[str, Verdict], groups: int, most: int) -> Sequence[Group]:
+    """The groups that the plan would look at next, `most` of them and no more than are left of its `groups`."""
+    found = turns.behind(min(most, groups - len(verdicts) - 1))
+    return [group for group in found if group.id not in verdicts]
 
 
 def _of_those_that_hold(

@@ -40,6 +40,7 @@ class PlanQueue:
         self._most = max(most, self._begin + most // 2)
         self._limit = self._most if self._resumed is None else (self._begin + self._most) // 2
         self._is_over = False
+        self._next = 0
         self.begun: frozenset[str] = frozenset()
         self.unfinished = before if self._resumed is not None else None
 
@@ -48,10 +49,15 @@ class PlanQueue:
         for group in self._groups:
             if self._is_over or self._work.used >= self._limit:
                 break
+            self._next += 1
             yield group
         if self._resumed is not None:
             self._limit, self._is_over = self._most, False
             yield self._resumed
+
+    def behind(self, most: int) -> Sequence[Group]:
+        """The next groups in their order, at most so many."""
+        return self._groups[self._next : self._next + max(0, most)]
 
     def end(self, group: Group) -> bool:
         """Whether the plan, having decided enough groups, ends before this one; never before an unfinished group."""

@@ -34,8 +34,8 @@ def a_disruption_budget_counts_for_each_unit_by_itself(admit: Any) -> Any:
 
 @bug("V10", "core.preemption.plan_preemptions:PlanPreemptions._nominated", f"{CORE}/test_budgets.py")
 def nominated_members_take_no_room_on_the_ledger(nominated: Any) -> Any:
-    def roomless(self: Any, preemptor: Any, verdict: Any, found: Any) -> Any:
-        made = nominated(self, preemptor, verdict, found)
+    def roomless(self: Any, parts: Any, found: Any) -> Any:
+        made = nominated(self, parts, found)
         self.ledger.move([(each.pod, each.node) for each in found.placements], -1)
         return made
 

@@ -7,16 +7,19 @@ help, only the verdict's text changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 import numpy as np
 
 from gangsched.core.messages import placing, preempting
+from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
 from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.holding_back import SOON, wanted
+from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.pod_table import PodTable
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
 from gangsched.core.queue_sort import group_key
@@ -42,16 +45,28 @@ PODS_A_UNIT = 4
 """Running pods that are looked at in one unit of the plan's work; rounds are charged by themselves."""
 ATTEMPT_UNITS = 1_500
 """What an attempt counts however few pods run, so that a plan makes about 15 small ones."""
+NOMINATION_UNITS = 200
+"""What each group counts for which an attempt makes room together with others."""
 
 Decide = Callable[[Group], Verdict]
 """Decides one group on the ledger as it is."""
+Behind = Callable[[int], Sequence[Group]]
+"""The next groups of the queue, at most so many."""
+Part = tuple[Preemptor, Verdict, Found]
+"""One group that preempts, what was decided of it before, and its room."""
+
+
+def nobody(_most: int) -> Sequence[Group]:
+    """No group is behind."""
+    return ()
 
 
 @dataclass(eq=False)
 class PlanPreemptions:
     """The preemptions of one plan; `decide` decides a group as the plan does.
 
-    `made` counts nominations; `gave` has the verdicts of groups that released their holds.
+    `made` counts nominations; `gave` has the verdicts of groups that released their holds. `alike` are the groups behind
+    the last one that had its turn that were nominated together with it.
     """
 
     given: PreemptionInput
@@ -60,6 +75,8 @@ class PlanPreemptions:
     decide: Decide
     made: int = 0
     gave: dict[str, Verdict] = field(default_factory=dict)
+    alike: Sequence[Group] = ()
+    _most_together: int = MAX_TOGETHER
     _first: Rank | None = None
     _wanted: dict[Hashable, tuple[str, ...]] = field(default_factory=dict)
     _running: Running | None = None
@@ -76,8 +93,14 @@ class PlanPreemptions:
         ledger.held_back[held_back.group] = held_back.right, ledger.table.having(held_back.nodes)
         return cls(given, ledger, now_s, decide, _first=held_back.rank)
 
-    def turn(self, group: Group, verdict: Verdict, holders: Sequence[Group]) -> dict[str, Verdict]:
-        """Let a refused group preempt; return its verdict, and those of `holders` that release their holds for it."""
+    def turn(
+        self, group: Group, verdict: Verdict, holders: Sequence[Group], behind: Behind = nobody
+    ) -> dict[str, Verdict]:
+        """Let a refused group preempt; return its verdict, and those of `holders` that release their holds for it.
+
+        Groups `behind` it for which room is made together with its own have theirs among these.
+        """
+        self.alike = ()
         if self.ledger.held_back.pop(group.id, None) is not None:
             self._first = None
         if not refused_for_room(verdict):
@@ -93,15 +116,18 @@ class PlanPreemptions:
         if group.id in self.given.nominated:
             return {group.id: _told(verdict, self.given.nominated[group.id], preemptor)}
         if (overdue := self._overdue(group, preemptor)) is not None:
-            return self._nominated(preemptor, verdict, overdue)
+            return self._nominated([(preemptor, verdict, overdue)], overdue)
         promises = [each for each in holders if _priority(each) < preemptor.right]
-        found = self._excused(group, preemptor, promises) or self._attempt(preemptor, promises)
+        found: Found | NotHelpful | None = self._excused(group, preemptor, promises)
+        if found is None and not promises and (made := self._with_alike(group, preemptor, verdict, behind)):
+            return made
+        found = found or self._attempt(preemptor, promises)
         if isinstance(found, NotHelpful):
             found = preemptor.with_weakest(found, group.priority)
             return {group.id: _in_vain(verdict, self._held_back(preemptor, found), preemptor.group)}
         if not found.awaited:
             return self._at_once(group, verdict, found)
-        return self._nominated(preemptor, verdict, found)
+        return self._nominated([(preemptor, verdict, found)], found)
 
     @property
     def is_full(self) -> bool:
@@ -201,6 +227,41 @@ class PlanPreemptions:
             self._in_vain[kind] = (needed, found)
         return found
 
+    def _with_alike(
+        self, group: Group, preemptor: Preemptor, verdict: Verdict, behind: Behind
+    ) -> dict[str, Verdict] | None:
+        """The verdicts on this group and on those like it, for which one attempt makes room; None if it tries alone."""
+        kind = self._kind(preemptor) if is_single(group) else None
+        most = min(self._most_together, self.given.settings.per_cycle - self.made)
+        if kind is None or most < 2:
+            return None
+        others = list(self._that_may(kind, verdict, alike_behind(group, behind(most - 1))))
+        preemptors = [preemptor, *others]
+        joint = together(preemptors)
+        sums = NeededSums.of(joint, self.ledger) if others else None
+        if sums is None or not sums.exact:
+            return None
+        units = ATTEMPT_UNITS + len(self.columns) // PODS_A_UNIT + NOMINATION_UNITS * len(preemptors)
+        self.ledger.work.charge(units)
+        found = Attempt(joint, self.columns, self.ledger, self.given.settings, ()).make_room()
+        parts = shares(found, preemptors) if isinstance(found, Found) else None
+        if parts is None or not isinstance(found, Found):
+            self._most_together //= 4  # there may be room for fewer
+            return None
+        self.alike = tuple(each.group for each in others)
+        told = (_as_of(verdict, each) for each in preemptors)
+        return self._nominated(list(zip(preemptors, told, parts, strict=True)), found)
+
+    def _that_may(self, kind: Hashable, verdict: Verdict, groups: Sequence[Group]) -> Iterator[Preemptor]:
+        """The preemptors of these groups up to the first that may not preempt or is of another kind."""
+        for group in groups:
+            preemptor = preemptor_of(group, verdict)
+            if preemptor is None or group.id in self.given.nominated or group.id in self.given.overdue:
+                return
+            if self._excused(group, preemptor, ()) is not None or self._kind(preemptor) != kind:
+                return
+            yield preemptor
+
     def _kind(self, preemptor: Preemptor) -> Hashable:
         """Equal for preemptors of which the one that needs less is helped if the other is; None for one of its own."""
         group, shapes = preemptor.group, list(preemptor.counts)
@@ -244,32 +305,48 @@ class PlanPreemptions:
         self.gave |= gave
         return {**gave, group.id: now}
 
-    def _nominated(self, preemptor: Preemptor, verdict: Verdict, found: Found) -> dict[str, Verdict]:
-        """The nominated members take their nodes beside the victims, who leave; holds are released at once."""
+    def _nominated(self, parts: Sequence[Part], found: Found) -> dict[str, Verdict]:
+        """The nominated members take their nodes beside the victims, who leave; holds are released at once.
+
+        `found` is the room of all `parts` together.
+        """
         for each in found.released:
             self._release(each)
         self.ledger.move(((each.pod, each.node) for each in found.placements), 1)
-        preemption, told = self._decision(found)
+        leaving, made = self._leaving_on(found), dict[str, Verdict]()
+        for preemptor, verdict, part in parts:
+            preemption, told = self._decision(part, leaving)
+            made[verdict.group] = replace(_told(verdict, told, preemptor), preemption=preemption)
+            for i in part.choice.pods if part.choice is not None else ():
+                leaving[int(self.columns.node[i])].append(i)
         self.ledger.count_on(self._beside(found))
         if found.choice is not None:
             self.columns.leave(found.choice.pods, self.ledger)
         self._in_vain.clear()  # what goes may leave more room than is taken
-        self.made += 1
-        made = replace(_told(verdict, told, preemptor), preemption=preemption)
-        gave = {each.id: _gives_up(each, preemptor.group) for each in found.released}
+        self.made += len(parts)
+        gave = {each.id: _gives_up(each, parts[0][0].group) for each in found.released}
         self.gave |= gave
-        return {**gave, verdict.group: made}
+        return {**gave, **made}
+
+    def _leaving_on(self, found: Found) -> defaultdict[int, list[int]]:
+        """By node of `found` the pods that leave it already."""
+        columns, index = self.columns, self.ledger.table.index
+        nodes = np.array(sorted({index[placement.node] for placement in found.placements}), dtype=np.int64)
+        there: defaultdict[int, list[int]] = defaultdict(list)
+        for i in np.flatnonzero(columns.leaving & np.isin(columns.node, nodes)).tolist():
+            there[int(columns.node[i])].append(i)
+        return there
 
     def _release(self, group: Group) -> None:
         self.ledger.move(((each.pod, each.node) for gang in group.gangs for each in gang.held), -1)
 
-    def _decision(self, found: Found) -> tuple[Preemption, Refusal]:
-        """The decision and what is told of it."""
+    def _decision(self, found: Found, leaving_on: Mapping[int, Sequence[int]]) -> tuple[Preemption, Refusal]:
+        """The decision and what is told of it; `leaving_on` are by node the pods that leave it already."""
         columns, wall_s = self.columns, self.given.wall_s
         victims = self._victims(found)
         index = self.ledger.table.index
-        nodes = np.array([index[placement.node] for placement in found.placements], dtype=np.int64)
-        leaving = np.flatnonzero(columns.leaving & np.isin(columns.node, nodes)).tolist()
+        nodes = sorted({index[placement.node] for placement in found.placements})
+        leaving = [i for node in nodes for i in leaving_on.get(node, ())]
         # Whoever may take longer is not waited for: the group may preempt others then (V12).
         grace_s = min(max((columns.pod(i).grace_s for i in victims), default=0), self.given.settings.max_wait_s)
         ends_s = [columns.pod(i).deletion_s or wall_s + columns.pod(i).grace_s for i in leaving]
@@ -341,6 +418,15 @@ def _told(verdict: Verdict, told: Refusal, preemptor: Preemptor) -> Verdict:
     return replace(
         verdict, told=told, notes=tuple((uid, told if uid in needed else note) for uid, note in verdict.notes)
     )
+
+
+def _as_of(verdict: Verdict, preemptor: Preemptor) -> Verdict:
+    """The refusal of a single pod as that of another one which asks the same."""
+    group = preemptor.group
+    notes = tuple((pod.uid, note) for pod in preemptor.pods for _, note in verdict.notes)
+    had = verdict.round
+    own = replace(had, number=group.rounds + 1) if had is not None else None
+    return replace(verdict, group=group.id, generation=group.generation, round=own, notes=notes)
 
 
 def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:

@@ -1,0 +1,95 @@
+"""Single pods that ask the same, one behind the other in the queue: one attempt makes room for many of them.
+
+Invariant: each gets a node of its own choice's pods, and each of these pods is the victim of one group. A wave of
+thousands of equal pods would otherwise make one attempt each, at a millisecond of the plan for every node and running
+pod in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from gangsched.core.preemption.attempt import Found
+from gangsched.core.preemption.preemptor import Preemptor
+from gangsched.core.preemption.selection import choice
+from gangsched.model.gang import Group, Placement
+
+MAX_TOGETHER = 32
+"""Groups of one attempt: to commit so many nominations takes about as long as the attempt itself."""
+
+
+def is_single(group: Group) -> bool:
+    """Whether the group is one plain pod that has nothing yet."""
+    gang = group.gangs[0]
+    rest = gang.retry or gang.kept or gang.held or gang.bound
+    return len(group.gangs) == 1 and gang.plain and len(gang.pending) == 1 and not rest
+
+
+def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
+    """The groups of `behind` up to the first that is not a single pod like `group`, which is one."""
+    pod = group.gangs[0].pending[0]
+
+    def asks_the_same(other: Group) -> bool:
+        if not is_single(other) or other.unchanged:
+            return False
+        its = other.gangs[0].pending[0]
+        same_pod = (its.shape, its.priority, its.never_preempts) == (pod.shape, pod.priority, pod.never_preempts)
+        return same_pod and other.avoid == group.avoid and other.broken == group.broken
+
+    return list(takewhile(asks_the_same, behind))
+
+
+def together(preemptors: Sequence[Preemptor]) -> Preemptor:
+    """One preemptor that needs the pods of all of them."""
+    first = preemptors[0]
+    (gang,) = first.gangs
+    gang = replace(gang, pending=tuple(pod for each in preemptors for pod in each.pods))
+    gang = replace(gang, min_member=gang.counted(len(gang.pending)))
+    return replace(first, group=replace(first.group, gangs=(gang,)))
+
+
+def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
+    """What of `found` is for each preemptor; None if it cannot be shared out.
+
+    On each node the last of them take victims until they have what a pod asks, and the first ones what was free: they
+    wait for those victims too, and none is counted twice (V10).
+    """
+    chosen = found.choice
+    if chosen is None:
+        return None
+    units, columns = chosen.of, chosen.of.columns
+    # Priorities that differ could be the cheaper choice for all together, where one by one the lowest go first (V8).
+    priorities = {int(columns.priority[i]) for i in chosen.pods}
+    if min(chosen.units) < 0 or chosen.harm.gangs_stopped or chosen.harm.budgets_broken or len(priorities) > 1:
+        return None
+    victims: defaultdict[str, list[int]] = defaultdict(list)
+    for i in chosen.pods:
+        victims[columns.running[i].node].append(i)
+    placements = {placement.pod.uid: placement for placement in found.placements}
+    if len(placements) != len(preemptors) or victims.keys() - {each.node for each in found.placements}:
+        return None
+    places = [placements[preemptor.pods[0].uid] for preemptor in preemptors]
+    taken: dict[str, tuple[int, ...]] = {}
+    for place in reversed(places):
+        taken[place.pod.uid] = _take(victims[place.node], place, found)
+    for place in places:  # what is left of a node's victims goes with the first there
+        taken[place.pod.uid] += tuple(victims.pop(place.node, ()))
+    parts = ((place, sorted(taken[place.pod.uid])) for place in places)
+    return [Found((place,), choice(pods, units) if pods else None, awaited=True) for place, pods in parts]
+
+
+def _take(left: list[int], place: Placement, found: Found) -> tuple[int, ...]:
+    """Victims of those `left` on a node, taken off that list, until they free what the pod asks or none is left."""
+    assert found.choice is not None
+    columns, taken = found.choice.of.columns, []
+    asked = dict(place.pod.shape.requests)
+    while left and any(amount > 0 for amount in asked.values()):
+        victim = left.pop()
+        taken.append(victim)
+        for name, amount in columns.pod(victim).shape.requests:
+            if name in asked:
+                asked[name] -= amount
+    return tuple(taken)
