@@ -36,7 +36,6 @@ from gangsched.model.snapshot import Bools, Ints, Snapshot
 UNIT_BITS = 20
 """The most bits of an amount of accelerators in a cost."""
 
-
 T = TypeVar("T")
 
 

@@ -65,8 +65,8 @@ def nobody(_most: int) -> Sequence[Group]:
 class PlanPreemptions:
     """The preemptions of one plan; `decide` decides a group as the plan does.
 
-    `made` counts nominations; `gave` has the verdicts of groups that released their holds. `alike` are the groups behind
-    the last one that had its turn that were nominated together with it.
+    `made` counts nominations; `gave` has the verdicts of groups that released their holds. `alike` are the groups that
+    were nominated together with the last one that had its turn.
     """
 
     given: PreemptionInput
