@@ -362,9 +362,8 @@ class Ledger:
         self._touched.append(np.unique(nodes))
 
     def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
-        """Reserve (+1) or release (-1) room for pods, each on its node, one shape at a time.
-
-        Nodes that are gone are skipped.
+        """Reserve (+1) or release (-1) room for pods, each on its node, one shape at a time; nodes that are gone are
+        skipped.
         """
         by_shape: dict[Shape, list[tuple[int, Pod]]] = {}
         for pod, node in placed:

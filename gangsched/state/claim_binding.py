@@ -1,9 +1,9 @@
-"""Claim binding: members that Permit let through and whose claims must be bound first (kube-scheduler's PreBind).
+"""Claim binding: permitted members whose claims must be bound before the pod (kube-scheduler's PreBind).
 
-Invariant: such a member waits in the state `waiting for claims`, with its room. Its claims are written once, by the
-shell; from then on only what the API server shows of claims, volumes and nodes counts. Members that start together wait
-for each other (`claim_starts`). A wait ends in the bind being sent, in a failed bind with the reason in the words of
-kube-scheduler, or with the pod. Which claim gets which volume, or which node, was decided before.
+Invariant: such a member is in the state `waiting for claims` and keeps its room. Its claims are written once, by the
+shell; from then on only the claims, volumes and nodes of the API server count. Members that start together wait for
+each other (`claim_starts`). A wait ends when the bind is sent, when it fails (with kube-scheduler's reason), or when
+the pod is deleted. Volumes and nodes of the claims were chosen before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClaimsRefused(Exception):  # noqa: N818  (a refusal is no error of ours)
 
 @dataclass(slots=True)
 class ClaimCounts:
-    """What happened so far, for metrics."""
+    """Counters for metrics."""
 
     submitted: int = 0
     bound: int = 0
@@ -45,7 +45,7 @@ class ClaimCounts:
 
 @dataclass(slots=True)
 class Due:
-    """What follows from the claims as they are now."""
+    """Actions and failures that follow from the claims as they are now."""
 
     binds: list[Bind] = field(default_factory=list)
     #: Waits that failed, or whose pod is gone.
@@ -57,7 +57,7 @@ class Due:
 
 
 class ClaimBinding:
-    """Begins and ends the waits. `_waiting` are the members that have begun one, until `due` sees that it is over."""
+    """Starts and ends the waits; `_waiting` has the members whose wait `due` has not ended yet."""
 
     def __init__(
         self, members: MemberStore, cluster: Cluster, registry: Registry, *, timeout_s: float = TIMEOUT_S
@@ -73,9 +73,9 @@ class ClaimBinding:
     def order(
         self, member: Member, permit: PermitStamp | None, now_s: float, *, is_alone: bool = False
     ) -> Bind | BindClaims | None:
-        """The action for a member that begins to bind or to wait; None if it only waits.
+        """Action of a member that starts to bind or to wait; None if it only waits.
 
-        `permit` is the stamp of its bind. A member that is retried waits alone: its gang has started.
+        `permit` is the stamp of its bind. A retried member waits alone: its gang has started.
         """
         if member.state is State.BINDING:
             member.permit, member.is_proven = permit, permit is not None
@@ -100,7 +100,7 @@ class ClaimBinding:
         return BindClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(writes), free)
 
     def written(self, outcome: ClaimsWritten, now_s: float) -> None:
-        """The claims of a member are written; from now on it waits for them to be bound."""
+        """The claims of a member were written; it now waits for them to be bound."""
         member = self._members.get(outcome.uid)
         if member is None:
             return
@@ -111,13 +111,13 @@ class ClaimBinding:
             self._is_news = True
 
     def failed(self, uid: str) -> None:
-        """A bind failed; if it was still to be sent, the claims could not be written."""
+        """A bind failed. If it had not been sent yet, the claims could not be written."""
         if self._waiting.pop(uid, None) is not None:
             self.counts.failed += 1
             self._is_news = True
 
     def due(self, now_s: float) -> Due:
-        """Send the binds of those that wait for nothing more, and end the waits that failed."""
+        """Send the binds of members that wait for nothing more, and end the waits that failed."""
         due = Due()
         failed: dict[str, str] = {}
         changed = self._cluster.storage_cache.take_changed()
@@ -142,14 +142,14 @@ class ClaimBinding:
         return due
 
     def next_deadline_s(self) -> float | None:
-        """When `due` must be called even if no message comes."""
+        """When `due` must be called even without a message."""
         if self._is_news and self._waiting:
             return -math.inf
         waits = (member.wait for member in self._waiting.values())
         return min((wait.deadline_s for wait in waits if wait is not None), default=None)
 
     def waiting(self) -> Mapping[str, Member]:
-        """The members that have begun to wait, by uid; also those whose wait has ended since `due`."""
+        """Members whose wait `due` has not ended yet, by uid."""
         return self._waiting
 
     def _decide(self, due: Due, failed: dict[str, str], now_s: float) -> None:
@@ -240,7 +240,7 @@ def _look_at_given(selection: Selection, claim: Claim, volume: Volume | None, wa
 
 
 def waits(selections: tuple[Selection, ...]) -> bool:
-    """Whether a member with these must wait before its bind is sent; ResourceClaims need no waiting."""
+    """Whether a member with these selections waits before its bind; ResourceClaims need no wait."""
     return bool(selections) and not all(each.reserve for each in selections)
 
 

@@ -1,8 +1,8 @@
 """Claim starts: members of an unsatisfied group whose binds wait for each other's claims (semantics B7).
 
-Invariant: no bind of a gang whose minimum still binds leaves before, in every such gang of its group, the members whose
-claims are bound reach the minimum together with those that are bound already. Everything is decided from the members as
-they are, so that edits, deletions and members that join later need no record of their own.
+Invariant: no bind of a gang below its minimum is sent before, in every such gang of its group, the members with bound
+claims and the bound members together reach the minimum. Decisions are derived from the current members, so edits,
+deletions and late members need no record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gangsched.state.members import Member, State
 
 @dataclass(slots=True)
 class Decision:
-    """Which waits end now."""
+    """The waits that end now."""
 
     #: Members whose bind is to be sent.
     sent: list[Member] = field(default_factory=list)
@@ -30,23 +30,23 @@ class Decision:
 
 
 class Starts:
-    """Decides on waits; changes nothing but `ClaimsWait.is_alone`."""
+    """Decides which waits end; changes only `ClaimsWait.is_alone`."""
 
     def __init__(self, registry: Registry, cluster: Cluster) -> None:
         self._registry = registry
         self._cluster = cluster
 
     def group_of(self, member: Member) -> str:
-        """The group of a waiting member; its gang's id while the gang is in none."""
+        """Group of a waiting member; its gang's id while the gang has no group."""
         return self._registry.group_of.get(member.gang, member.gang)
 
     def are_edited(self, waiting: Iterable[Member]) -> bool:
-        """Whether a gang of these members has changed since the last refresh: its minimum may have."""
+        """Whether a gang of these members has changed since the last refresh, perhaps its minimum."""
         groups = {self.group_of(member) for member in waiting} & self._registry.groups.keys()
         return any(map(self._registry.is_touched, groups))
 
     def decide(self, waiting: Collection[Member], failed: Mapping[str, str], now_s: float) -> Decision:
-        """Decide on all waiting members; `failed` has by uid why the claims of some cannot be bound."""
+        """Decide on all waiting members; `failed` maps uids to why their claims cannot be bound."""
         decision = Decision()
         starts: defaultdict[str, list[Member]] = defaultdict(list)
         for member in waiting:
@@ -101,7 +101,7 @@ def is_ready(member: Member) -> bool:
 
 
 def is_late(member: Member, now_s: float) -> bool:
-    """Whether a member has waited for as long as it may."""
+    """Whether the wait of a member has timed out."""
     return member.wait is not None and now_s >= member.wait.deadline_s
 
 

@@ -1,9 +1,9 @@
-"""Nodes and what occupies them, kept as columns for `core`.
+"""Nodes and the pods on them, as columns for `core`.
 
-Invariant: the columns are the exact sum of what was put on the nodes, down to `OVERFULL`. Who is where, and why, is for
-the members to say (`member_store`). Pods on nodes that are not known (yet) are counted once the node appears; until
-then they change no snapshot and wake nobody, for with a node pool most pods may be on such nodes (semantics I7). The
-pods of a node are kept by uid, and copied only when they change after a snapshot has shown them.
+Invariant: the columns are the exact sum of the pods put on the nodes, down to `OVERFULL`. `member_store` decides which
+pods these are. Pods on unknown nodes are counted once the node appears; until then they change no snapshot and wake no
+group, since with a node selector most pods may be on such nodes (semantics I7). The pods of a node are copied only when
+they change after a snapshot has shared them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ MOST_USED = AMOUNT_LIMIT - OVERFULL
 
 
 class Cluster:
-    """`move`, `occupy` and `vacate` are of pods, `apply_node` and `drop_node` of nodes; `snapshot` shows the result."""
+    """Nodes and their pods: `move`, `occupy` and `vacate` change pods, `apply_node` and `drop_node` nodes; `snapshot`
+    reads.
+    """
 
     def __init__(self) -> None:
         self.storage_cache = StorageCache()
@@ -67,11 +69,11 @@ class Cluster:
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """The nodes there are, by name."""
+        """Known nodes by name."""
         return self._nodes
 
     def apply_node(self, node: Node) -> None:
-        """Add or change a node; an irrelevant change costs nothing."""
+        """Add or update a node; an irrelevant change is ignored."""
         old = self._nodes.get(node.name)
         if old is not None and old == node:
             return
@@ -96,7 +98,7 @@ class Cluster:
                 self._fill_column(self._table.index[node.name], node)
 
     def drop_node(self, name: str) -> None:
-        """Forget a node; its pods are remembered until they are deleted."""
+        """Remove a node; its pods are kept until they are deleted."""
         if self._nodes.pop(name, None) is not None:
             self._touched.discard(name)
             self._moved.add(name)
@@ -108,12 +110,12 @@ class Cluster:
             self._snapshot = None
 
     def apply_namespace(self, namespace: Namespace) -> None:
-        """Add or change a namespace; namespace selectors match its labels."""
+        """Add or update a namespace, whose labels namespace selectors match."""
         if self._namespaces.get(namespace.name) != namespace.labels:
             self._set_namespaces({**self._namespaces, namespace.name: namespace.labels})
 
     def drop_namespace(self, name: str) -> None:
-        """Forget a namespace."""
+        """Remove a namespace."""
         if name in self._namespaces:
             self._set_namespaces({other: labels for other, labels in self._namespaces.items() if other != name})
 
@@ -124,7 +126,7 @@ class Cluster:
             self._set_namespaces(listed)
 
     def move(self, old: Pod, left: str, pod: Pod, node: str) -> None:
-        """A pod, formerly `old`, takes its room on `node` and no more on the node it `left`; "" for no node."""
+        """Move a pod, formerly `old`, from node `left` to `node`; "" is no node."""
         if left == node and _same(old, pod):
             self.renew(pod, node)
             return
@@ -134,18 +136,18 @@ class Cluster:
             self.occupy(pod, node)
 
     def occupy(self, pod: Pod, node: str) -> None:
-        """A pod takes room on a node."""
+        """Put a pod on a node."""
         self._take(pod, node, +1)
 
     def vacate(self, pod: Pod, node: str) -> None:
-        """A pod releases its room."""
+        """Take a pod off a node."""
         self._take(pod, node, -1)
         here = {node} & self._nodes.keys()
         keeps_others_off = pod.claims or (here and pod.shape.inter_pod and pod.shape.inter_pod.anti_affinity)
         self._freed.update(self._nodes if keeps_others_off else here)
 
     def expel(self, uid: str, nodes: Iterable[str]) -> None:
-        """Remove a pod from `nodes`, whatever of it was put there; all that is summed over pods is summed again."""
+        """Remove a pod from `nodes` in whatever state it is there; sums over pods are recomputed."""
         for node in nodes:
             left = {each: pod for each, pod in self._residents.pop(node, NOBODY).items() if each != uid}
             self._unshown.discard(node)
@@ -169,19 +171,19 @@ class Cluster:
         self._snapshot = None
 
     def renew(self, pod: Pod, node: str) -> None:
-        """Replace a pod by a version that filters cannot tell apart; a snapshot may show either."""
+        """Replace a pod by a version that filters cannot distinguish; a snapshot may have either."""
         self._residents[node][pod.uid] = pod
         self.touch(node)
 
     def touch(self, node: str) -> None:
-        """Something that is known of a node's pods has changed."""
+        """Note that a node's pods have changed in some respect."""
         if node in self._nodes:
             self._touch(node)
 
     def nominate(self, uid: str, nomination: Nomination | None, *, grows: bool = True) -> None:
-        """Room on a node is promised to a pod, by us (V10) or another scheduler (F1); or it is not any more.
+        """Set or remove a promise of room on a node to a pod, by gangsched (V10) or another scheduler (F1).
 
-        That others have more room then is so unless the pod has it: `grows`.
+        `grows`: its removal frees room for other pods, because the pod does not occupy it.
         """
         old = self._promises.get(uid)
         if old == nomination:
@@ -195,15 +197,15 @@ class Cluster:
             self._freed.add(nomination.node)  # members that are held there may be held no more
 
     def open(self, nodes: Iterable[str]) -> None:
-        """Groups that were kept off these nodes are not any more."""
+        """Note that groups are no longer held back from these nodes."""
         self._freed.update(self._nodes.keys() & set(nodes))
 
     def residents(self, node: str) -> Residents:
-        """The pods that take room on a node, by uid."""
+        """Pods that take room on a node, by uid."""
         return self._residents.get(node, NOBODY)
 
     def used(self) -> Mapping[str, Mapping[str, int]]:
-        """What is taken of each node on which there is a pod, known or not; zero amounts may be among it."""
+        """Amounts in use on each node with pods, known or not; some may be zero."""
         return self._used
 
     @property
@@ -212,17 +214,19 @@ class Cluster:
         return bool(self._offers_more)
 
     def take_offers(self) -> dict[str, set[str]]:
-        """By known node the resources of which it offers more since this was last asked."""
+        """Known nodes and the resources of which each offers more since the last call."""
         offers, self._offers_more = self._offers_more, {}
         return offers
 
     def take_freed(self) -> set[str]:
-        """Nodes on which something changed that could help a refused group, since last asked (semantics Q3)."""
+        """Nodes with a change since the last call that could help a refused group (semantics Q3)."""
         freed, self._freed = self._freed, set()
         return freed
 
     def take_pods_changed(self) -> bool:
-        """Whether pods moved or changed labels since last asked; it may help inter-pod constraints (semantics Q3)."""
+        """Whether pods moved or changed labels since the last call, which may affect inter-pod constraints (semantics
+        Q3).
+        """
         pods_changed, self._pods_changed = self._pods_changed, False
         return pods_changed
 
@@ -232,7 +236,7 @@ class Cluster:
         return self._touched
 
     def take_touched(self) -> set[str]:
-        """Nodes on which a pod came, went or changed since last asked; some may be gone."""
+        """Nodes whose pods changed since the last call; some may be gone."""
         touched, self._touched = self._touched, set()
         return touched
 
@@ -260,12 +264,12 @@ class Cluster:
         return bool(static_fit(pod.shape, self._table).mask[self._table.index[node]])
 
     def table(self) -> NodeTable:
-        """The node table as of now."""
+        """Current node table."""
         self._refresh()
         return self._table
 
     def snapshot(self) -> Snapshot:
-        """The columns as of now; the same object until something changes."""
+        """Current columns; the same object until something changes."""
         self._refresh()
         storage = self.storage_cache.storage()
         if self._snapshot is None:
@@ -287,7 +291,7 @@ class Cluster:
         return self._snapshot
 
     def without_promised(self, priority: int, of: Snapshot | None = None) -> Snapshot:
-        """The snapshot, the newest unless given, less what is promised to pods of at least that priority."""
+        """The given or current snapshot without room promised to pods of at least that priority."""
         snapshot = of or self.snapshot()
         respected = [level for level in snapshot.nominated.levels if level.priority >= priority]
         if not respected:
@@ -309,7 +313,7 @@ class Cluster:
         return PodsByNode(tuple(self._rows), versions, tuple(self._term_owners), self._namespaces, self._memo)
 
     def take_moved(self) -> set[str]:
-        """Nodes on which a pod came, went or changed since last asked, and those that are gone (semantics V25)."""
+        """Nodes whose pods changed or that were deleted since the last call (semantics V25)."""
         moved, self._moved = self._moved, set()
         return moved
 

@@ -1,7 +1,7 @@
-"""Committing: what a verdict makes of members, their group and the queue.
+"""Committing: how a verdict changes members, their group and the queue.
 
-Invariant: one verdict is committed whole. Whether it still may be is asked before (`still_fits`, and the group's
-generation, which `SchedulingState.commit` compares); nothing here refuses.
+Invariant: a verdict is committed as a whole. Whether it still may be is checked before (`still_fits`, and the group's
+generation in `SchedulingState.commit`); nothing here refuses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WAITING_WITH_ROOM = frozenset({Reason.HOLDING, Reason.UNSCHEDULABLE, Reason.YIEL
 
 
 class Committer:
-    """Commits verdicts to parts of the state that it does not own; `_yielded` are the groups that have yielded (D1)."""
+    """Commits verdicts to parts of the state that it does not own; `_yielded` has the groups that yielded (D1)."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Committer:
         self._yielded: set[str] = set()
 
     def still_fits(self, verdict: Verdict, newest: Ledger) -> bool:
-        """The last check: every placement is still allowed, has room and no conflict (B2).
+        """Check that every placement is still allowed, has room and no conflict (B2).
 
-        `newest` has what is known now and what was committed since; it takes the placements, or is left as found.
+        `newest` is the current state including earlier commits; it takes the placements, or stays unchanged.
         """
         placements = (*verdict.binds, *verdict.holds)
         newest.respect_nominations(min((each.pod.priority for each in placements), default=0), but=verdict.group)
@@ -81,7 +81,7 @@ class Committer:
         return False
 
     def commit(self, group: GroupRecord, verdict: Verdict, snapshot: Snapshot, now_s: float) -> Iterable[Action]:
-        """Make a verdict true; returns the actions that carry it out."""
+        """Apply a verdict; return the actions that carry it out."""
         self._counts.committed(verdict)
         self._members.release(self._members[uid] for uid in verdict.releases)
         for placement in verdict.holds:
@@ -109,7 +109,7 @@ class Committer:
         return actions
 
     def forget(self, groups: set[str]) -> None:
-        """These groups are gone."""
+        """Drop groups that are gone."""
         self._yielded -= groups
 
     def has_yielded(self) -> bool:
@@ -117,7 +117,9 @@ class Committer:
         return bool(self._yielded)
 
     def release_yielded(self, beneficiaries: set[str]) -> None:
-        """Groups that yielded to one that was permitted or is gone may try again (semantics D1)."""
+        """Let groups try again that yielded to one of `beneficiaries`, which was permitted or is
+        gone (semantics D1).
+        """
         for group_id in list(self._yielded):
             group = self._registry.groups[group_id]
             if group.yielded_to in beneficiaries:

@@ -1,7 +1,7 @@
-"""Everything known of a gang, for debugging: plain JSON values of the state as of now.
+"""The state of a gang as plain JSON values, for debugging.
 
-Invariant: it reads and changes nothing. It shows names, counts and messages of gangs and members, and nothing else of a
-pod. Times are seconds relative to `now_s`, because monotonic clocks mean nothing outside the process.
+Invariant: read-only. It shows names, counts and messages of gangs and members, and nothing else of a pod. Times are
+seconds relative to `now_s`, because monotonic clocks mean nothing outside the process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GOING = frozenset({State.WITHDRAWN, State.TERMINATING, State.DELETED})
 
 
 def list_gangs(state: SchedulingState) -> list[Json]:
-    """One line for each gang of ours and each plain pod that waits, by name."""
+    """One entry for each gang of this scheduler and each waiting plain pod, by name."""
     return [
         _line(state, state.registry.gangs[gang_id])
         for gang_id in sorted(state.registry.gangs)
@@ -48,7 +48,7 @@ def list_gangs(state: SchedulingState) -> list[Json]:
 
 
 def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json | None:
-    """Everything known of one gang ("ns/name"; a plain pod is "pod:ns/name"); None for an unknown id."""
+    """State of one gang ("ns/name"; a plain pod is "pod:ns/name"); None for an unknown id."""
     record = state.registry.gangs.get(gang_id)
     if record is None:
         return None
@@ -66,7 +66,7 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
 
 
 def list_reservations(state: SchedulingState) -> list[Json]:
-    """The reservations that stand, in the order of heads (semantics H15)."""
+    """Current reservations, in the order of heads (semantics H15)."""
     return [
         {
             "group": each.group,
@@ -148,7 +148,7 @@ def _spec(record: GangRecord) -> Json | None:
 
 
 def members_by_state(record: GangRecord) -> dict[str, list[Member]]:
-    """Members by state; each is in one list."""
+    """Members by state."""
     found: dict[str, list[Member]] = {kind: [] for kind in MEMBER_STATES}
     for member in sorted(record.members.values(), key=lambda member: member.pod.key):
         found[_kind(member)].append(member)

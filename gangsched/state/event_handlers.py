@@ -1,6 +1,6 @@
 """Event handlers: apply messages to the state.
 
-Invariant: every message is applied whole and in order, and never fails: an outdated or impossible one is ignored, and
+Invariant: every message is applied completely, in order, and never fails: an outdated or impossible one is ignored, and
 an object whose application raises is set aside (semantics I8). Nothing is decided here; changed groups are planned
 after the next `Registry.refresh`.
 """
@@ -54,7 +54,7 @@ FAILED = frozenset({State.KEPT, State.RETRY})
 
 
 class EventHandlers:
-    """Applies messages to the members, and to parts of the state that it does not own."""
+    """Applies messages to the members and to other parts of the state."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class EventHandlers:
         self.set_aside = SetAside()
 
     def apply(self, message: Event | Outcome | BindUndecided, *, now_s: float) -> tuple[RecordEvent, ...]:
-        """Apply one message; returns Events that are due whatever is decided next."""
+        """Apply one message; return Events that must be written whatever is decided next."""
         match message:
             case Applied(item=item):
                 return self._applied(item, now_s)

@@ -1,6 +1,6 @@
 """Builds a plan's view of one gang from its record.
 
-Invariant: the view is immutable and reads nothing but the record; each member is counted once, by its state.
+Invariant: the view is immutable and derived from the record alone; each member is counted once, by its state.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
 
 
 def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
-    """The gang as of now (semantics I1, P1); `policy` says which resources make a member large (Q5).
+    """Current view of the gang (semantics I1, P1); `policy` names the resources by which members are sized (Q5).
 
-    Brings its roster up to date.
+    Also updates the gang's roster.
     """
     record.roster.observe(record.members.values())
     by_state: defaultdict[State, list[Member]] = defaultdict(list)

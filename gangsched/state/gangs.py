@@ -1,4 +1,4 @@
-"""One gang as it is remembered between plans: its members, and what it was told to be.
+"""The record of one gang between plans: its members and its specification.
 
 Invariant: a record only stores; `gang_view` builds what a plan sees. Members are keyed by uid, so a pod recreated under
 the same name is another member (semantics I6).
@@ -56,26 +56,26 @@ class GangRecord:
 
     @property
     def reported(self) -> Reported:
-        """What was reported of it: of most plain pods nothing ever is."""
+        """What was reported of the gang; created on first use, as most plain pods need none."""
         if self._reported is None:
             self._reported = Reported()
         return self._reported
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left to remember (semantics I6)."""
+        """Whether the record can be dropped (semantics I6)."""
         return not self.members and not self.pod_groups
 
     @property
     def namespace(self) -> str:
-        """The namespace of its pods."""
+        """Namespace of its pods."""
         return self.id.removeprefix("pod:").partition("/")[0]
 
     @property
     def pod_group(self) -> PodGroup | None:
-        """The PodGroup that describes the gang: of the API group its members name, else in a fixed order (I2).
+        """The PodGroup of the gang: of the API group its members name, else in a fixed order (I2).
 
-        A native one counts only where `spec.schedulingGroup` names it: it may belong to others who share the name.
+        A native PodGroup counts only if `spec.schedulingGroup` names it: an unrelated one may have the same name.
         """
         if self.native:
             return self.pod_groups.get(keys.NATIVE)
@@ -84,23 +84,23 @@ class GangRecord:
 
     @property
     def creation_s(self) -> int:
-        """The PodGroup's creation, else the oldest member's, in whole epoch seconds (semantics Q1)."""
+        """Creation of the PodGroup, else of the oldest member, in epoch seconds (semantics Q1)."""
         if (pod_group := self.pod_group) is not None:
             return pod_group.creation_s
         return min((member.pod.creation_s for member in self.members.values()), default=0)
 
     @property
     def pods(self) -> list[Pod]:
-        """The pods of all members, in the order in which they were first seen."""
+        """Pods of all members, in the order in which they were first seen."""
         return [member.pod for member in self.members.values()]
 
     @property
     def faults(self) -> list[str]:
-        """The faults of members' binds since the last verdict."""
+        """Failures of members' binds since the last verdict."""
         return [member.fault for member in self.members.values() if member.fault]
 
     def of(self, *states: State) -> list[Member]:
-        """The members in any of these states."""
+        """Members in any of these states."""
         return [member for member in self.members.values() if member.state in states]
 
     def oldest(self) -> Pod | None:
@@ -109,26 +109,26 @@ class GangRecord:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The bad values that its pods and its PodGroup state (semantics E4)."""
+        """Invalid values on its pods and its PodGroup (semantics E4)."""
         return (*(self.spec.problems if self.spec is not None else ()), *self.run_time.problems)
 
     @property
     def stated_run_time(self) -> str | None:
-        """What its PodGroup states of its members' run time, None for nothing (semantics H1)."""
+        """Run time that its PodGroup declares for the members; None for nothing (semantics H1)."""
         pod_group = self.pod_group
         return None if pod_group is None else dict(pod_group.gang_metadata).get(keys.EXPECTED_RUNTIME)
 
     @property
     def permit(self) -> PermitStamp | None:
-        """The Permit that the gang has passed: the newest stamp of members bound or being bound; else None (B4, I6).
+        """The Permit that the gang has passed: the newest stamp of its bound or binding members (B4, I6).
 
-        Without any of these a start that has partly succeeded goes on.
+        Without any of those, that of a partly succeeded start that continues; else None.
         """
         return newest(self.of(*STARTED)) or self.continued()
 
     @property
     def passed(self) -> PermitStamp | None:
-        """The Permit that the gang has passed, or that its start has passed which waits for claims (semantics B7)."""
+        """The Permit that the gang has passed, also while that start still waits for claims (semantics B7)."""
         if (permit := self.permit) is not None:
             return permit
         waits = (each.wait.permit for each in self.of(State.WAITING_FOR_CLAIMS) if each.wait is not None)
@@ -136,14 +136,14 @@ class GangRecord:
 
     @property
     def minimum_binds(self) -> bool:
-        """Whether its members start together or not at all, and not as plain pods (semantics P3)."""
+        """Whether its members must start together (semantics P3)."""
         is_once = self.spec is None or self.spec.match_policy is MatchPolicy.ONCE_SATISFIED
         return not self.plain and not (is_once and self.permit is not None)
 
     def continued(self) -> PermitStamp | None:
-        """The stamp of a start of which members have succeeded and the controllers create the rest (semantics I6).
+        """Stamp of a start of which some members succeeded and whose controller still creates the rest (semantics I6).
 
-        The controller's uid tells a Job from another of the same name, whose pods start as a whole.
+        The controller's uid distinguishes a Job from another with the same name, whose pods start as a whole.
         """
         waiting = self.of(*WAITING)
         stamp = newest(self.of(*KEEPS_STAMP)) if waiting else None
@@ -157,26 +157,26 @@ class GangRecord:
 
     @property
     def incomplete(self) -> bool:
-        """Whether it was permitted and has fewer members bound, being bound or succeeded than that needs (B3)."""
+        """Whether it was permitted and has fewer bound, binding or succeeded members than that needs (B3)."""
         permit, spec = self.passed, self.spec
         needed = 0 if permit is None or spec is None else min(permit.min_member, spec.min_member or 0)
         succeeded = sum(member.pod.phase is Phase.SUCCEEDED for member in self.of(State.ENDED))
         return len(self.of(*STARTED)) + succeeded < needed
 
     def stamp(self) -> PermitStamp:
-        """What a bind of a member is stamped with: the Permit passed, or the next one (semantics B4)."""
+        """Stamp for a member's bind: the Permit passed, or the next one (semantics B4)."""
         if (permit := self.passed) is not None:
             return permit
         before = newest(self.members.values())
         return PermitStamp(self.spec.min_member or 0 if self.spec else 0, before.epoch + 1 if before else 1)
 
     def note_whose(self, names: frozenset[str]) -> None:
-        """Whether a member is for us to place; without members it stays what it was (semantics I1)."""
+        """Update whether gangsched schedules any member; kept when there are no members (semantics I1)."""
         if self.members:
             self.ours = any(member.pod.scheduler_name in names for member in self.members.values())
 
     def read_spec(self, *, defaults: GangDefaults) -> bool:
-        """Bring `spec` up to date; True when it changed."""
+        """Update `spec`; return whether it changed."""
         asked = self._asked()
         mark = gang_id(asked[0]) if asked else None
         if asked:  # else the gang stays what its last members were
@@ -194,7 +194,7 @@ class GangRecord:
         return changed
 
     def read_run_time(self, default_s: float | None, *, ignored: bool = False) -> None:
-        """Bring `run_time` up to date (semantics H1); where statements are `ignored`, none of it counts (H11)."""
+        """Update `run_time` (semantics H1); if statements are `ignored`, declared run times do not count (H11)."""
         of_group, pods = self.stated_run_time, self._living()
         run_time_of = (frozenset(pod.run_time_metadata for pod in pods), of_group, default_s, ignored)
         if run_time_of == self.run_time_of:
@@ -212,7 +212,7 @@ class GangRecord:
             self.counted_s = longest(run_time(enforced(stated), default_s=default_s) for stated in oldest).seconds
 
     def read_delay(self, defaults: GangDefaults) -> None:
-        """Bring `delay_s` of a plain pod up to date (V28)."""
+        """Update `delay_s` of a plain pod (V28)."""
         self.delay_s = max((preemption_delay(pod, defaults)[0] for pod in self.pods), default=0.0)
 
     def _living(self) -> list[Pod]:
@@ -237,7 +237,7 @@ class GangRecord:
 
 
 def newest(members: Iterable[Member]) -> PermitStamp | None:
-    """The stamp of the latest Permit that any of these members passed (semantics B4)."""
+    """Stamp of the latest Permit that any of these members passed (semantics B4)."""
     stamps = (member.permit for member in members if member.permit is not None)
     return max(stamps, key=lambda stamp: stamp.epoch, default=None)
 

@@ -1,8 +1,7 @@
-"""Gangs, and the groups they are decided in: who belongs together, and what a group remembers between rounds.
+"""Gangs and the groups in which they are decided.
 
 Invariant: every gang is in exactly one group; a declared group exists only while all its gangs list the same set
-(semantics I4), and until then each of them is a group of its own that is refused. `refresh` alone rebuilds what
-changed.
+(semantics I4); until then each gang is a group of its own that is refused. Only `refresh` rebuilds what changed.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """Ids of groups that changed or are new, of groups that are gone, and of gangs that are forgotten."""
+    """Ids of groups that are new or changed, of groups that are gone, and of gangs that were dropped."""
 
     changed: set[str]
     gone: set[str]
@@ -90,7 +89,7 @@ class Registry:
         self._generations = count(1)
 
     def gang(self, gang_id: str, *, plain: bool = False) -> GangRecord:
-        """The record of a gang, made if need be; it counts as changed."""
+        """Record of a gang, created if needed; the gang counts as changed."""
         record = self.gangs.get(gang_id)
         if record is None:
             record = self.gangs[gang_id] = GangRecord(id=gang_id, plain=plain)
@@ -98,30 +97,30 @@ class Registry:
         return record
 
     def touch(self, gang_id: str) -> None:
-        """The gang changed: its view is rebuilt at the next refresh."""
+        """Mark a gang as changed: its view is rebuilt at the next refresh."""
         if gang_id in self.gangs:
             self._dirty[gang_id] = None
 
     def ignore_run_times(self, namespaces: Set[str]) -> None:
-        """What is stated in these namespaces counts for nothing, in others again (semantics H11)."""
+        """Ignore run times declared in these namespaces, and only in these (semantics H11)."""
         changed, self._ignored = self._ignored ^ namespaces, frozenset(namespaces)
         self._dirty |= {gang_id: None for gang_id, record in self.gangs.items() if record.namespace in changed}
 
     def is_touched(self, group_id: str) -> bool:
-        """Whether the next refresh looks at the group, because a gang of it changed."""
+        """Whether a gang of the group changed, so that the next refresh rebuilds the group."""
         return not self._dirty.keys().isdisjoint(self.groups[group_id].gangs)
 
     def view(self, gang_id: str) -> Gang:
-        """The gang as of the last refresh."""
+        """View of a gang at the last refresh."""
         return self._views[gang_id]
 
     def accusers(self, gang_id: str) -> list[GroupRecord]:
-        """The groups whose refusal blames this gang (semantics I4)."""
+        """Groups whose refusal blames this gang (semantics I4)."""
         groups = {self.group_of[other] for other in self._mentioned_by.get(gang_id, ()) if other in self.group_of}
         return [self.groups[group_id] for group_id in sorted(groups) if gang_id in self.groups[group_id].accused]
 
     def group(self, group_id: str, now_s: float) -> Group:
-        """The group as of the last refresh, for a plan at `now_s`."""
+        """View of a group at the last refresh, for a plan at `now_s`."""
         record = self.groups[group_id]
         if record.avoid:
             kept = {node: until_s for node, until_s in record.avoid.items() if until_s > now_s}
@@ -147,22 +146,22 @@ class Registry:
         return record.view
 
     def changed(self, group_id: str) -> None:
-        """The group's own memory changed (a round, a clock, a yield)."""
+        """Mark the group's own record as changed (a round, a clock, a yield)."""
         record = self.groups[group_id]
         record.view = None
         record.generation = next(self._generations)
 
     @property
     def is_behind(self) -> bool:
-        """Whether the next `refresh` has something to do though nothing changes."""
+        """Whether the next `refresh` has work left even if nothing changes."""
         return bool(self._later)
 
     def awaits_pod_group(self, group_id: str) -> bool:
-        """Whether a gang of the group still waits for its PodGroup, so that nothing is decided on the group."""
+        """Whether a gang of the group still waits for its PodGroup; the group is then not decided."""
         return not self._awaiting.keys().isdisjoint(self.groups[group_id].gangs)
 
     def next_deadline_s(self) -> float | None:
-        """When `refresh` has something to do though nothing changes."""
+        """When `refresh` has work even if nothing changes."""
         return next((self._awaits_until_s[gang_id] for gang_id in self._awaiting), None)
 
     def exceeds(self, units: float) -> bool:
@@ -173,10 +172,10 @@ class Registry:
         return UNITS_A_GANG + len(self.gangs[gang_id].members)
 
     def refresh(self, now_s: float, most: float = inf) -> Refreshed:
-        """Rebuild what changed, of more than `most` units the first ones; until the rest is read, nothing is planned.
+        """Rebuild what changed.
 
-        Gangs that are decided together, or would be, are grouped at once. Those that only name a gang that changed are
-        told so in turns, since any number of them may name the same one.
+        Gangs that are (or would be) decided together are grouped at once. Gangs that merely list a changed gang follow
+        in batches, since any number of them may list the same one.
         """
         forgotten: set[str] = set()
         regroup: set[str] = set()
@@ -327,14 +326,14 @@ class Registry:
 
 
 def namespace_of(gang_id: str) -> str:
-    """The namespace of a gang that is no plain pod."""
+    """Namespace of a gang; not for plain pods."""
     return gang_id.partition("/")[0]
 
 
 def below_minimum(gang: Gang) -> bool:
-    """Started, and through loss below its minimum (semantics B5).
+    """Whether the gang started and lost members below its minimum (semantics B5).
 
-    Its minimum is the one of its Permit, or today's if that is smaller: who raises it breaks nothing.
+    The minimum is that of its Permit, or the current one if smaller: raising it breaks no gang.
     """
     if gang.plain or not gang.satisfied:
         return False
@@ -342,11 +341,11 @@ def below_minimum(gang: Gang) -> bool:
 
 
 def broken(gang: Gang) -> bool:
-    """Below its minimum, with members waiting to complete it (semantics Q2)."""
+    """Whether the gang is below its minimum and has waiting members (semantics Q2)."""
     return gang.waiting and below_minimum(gang)
 
 
 def heals(gangs: Iterable[Gang]) -> bool:
-    """Whether a group goes before its equals (semantics Q2): a gang of it is broken, and all that waits was lost."""
+    """Whether the group goes before its equals (semantics Q2): a gang is broken, and only replacements wait."""
     gangs = tuple(gangs)
     return any(map(broken, gangs)) and all(gang.replaces for gang in gangs if gang.waiting)

@@ -1,6 +1,6 @@
-"""A gang that does not exist, as a plan would see it if it did: for PlacementReviews (docs/visibility.md).
+"""A gang that does not exist, as a plan would see it: for PlacementReviews (docs/visibility.md).
 
-Invariant: it is read by the same code as a gang whose pods are there, from the same keys; nothing is entered anywhere.
+Invariant: the same code reads it, from the same keys, as a gang whose pods exist; nothing is added to the state.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gangsched.state.members import Member, State
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A gang `id` of `pods`, all of one namespace. Without `min_member` and `mode` what the pods say counts.
+    """A gang `id` of `pods`, all in one namespace; `min_member` and `mode` override what the pods declare.
 
-    Pods that say no minimum need as many as there are.
+    Without any declared minimum all pods are needed.
     """
 
     id: str
@@ -32,7 +32,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Hypothetical:
-    """The group, and what is wrong with its declaration; `others` are gangs that it says it starts with."""
+    """The group, and problems of its declaration; `others` are the gangs that it lists."""
 
     group: Group
     problems: tuple[str, ...]
@@ -40,7 +40,7 @@ class Hypothetical:
 
 
 def hypothetical(wanted: Wanted, defaults: GangDefaults, policy: GpuPolicy, *, created_s: int) -> Hypothetical:
-    """The group of a gang that would be created at `created_s`."""
+    """The group of a gang created at `created_s`."""
     record = GangRecord(id=wanted.id, ours=True)
     for pod in wanted.pods:
         record.members[pod.uid] = Member(pod, State.GATED if pod.gated else State.PENDING, wanted.id)

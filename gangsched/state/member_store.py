@@ -1,8 +1,8 @@
-"""All members, and the indexes made from them: room, claims in use, members of a gang.
+"""All members, and the indexes derived from them: room, claims in use, members per gang.
 
-Invariant: a member begins in `admit` and changes its state or its node in `_become` and nowhere else; these keep the
-columns of `Cluster` and the users of claims equal to what the members say. `validate` counts them again. A pod without
-a gang is a member for as long as it takes room or names claims.
+Invariant: a member is created in `admit` and changes its state or node only in `_become`; these keep the columns of
+`Cluster` and the users of claims consistent with the members. `validate` recounts them. A pod without a gang is a
+member while it takes room or names claims.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WAITS = frozenset({State.PENDING, State.RETRY})
 
 
 class MemberStore:
-    """Every member by its pod's uid. Changes `cluster` and the gangs of `registry`, which it does not own."""
+    """Every member by its pod's uid; updates `cluster` and the gangs of `registry`."""
 
     def __init__(self, cluster: Cluster, registry: Registry, *, names: frozenset[str]) -> None:
         self._members: dict[str, Member] = {}
@@ -49,44 +49,43 @@ class MemberStore:
         return self._members[uid]
 
     def uids(self) -> KeysView[str]:
-        """Of every member."""
+        """Uids of all members."""
         return self._members.keys()
 
     def all(self) -> Iterable[Member]:
-        """Every member."""
+        """All members."""
         return self._members.values()
 
     def node_of(self, uid: str) -> str:
-        """Where a pod takes room; "" if nowhere."""
+        """Node on which a pod takes room; "" if none."""
         member = self._members.get(uid)
         return member.node if member is not None else ""
 
     @property
     def lowest_priority(self) -> int | None:
-        """The lowest priority of any pod that takes room; None if none does."""
+        """Lowest priority of any pod that takes room; None if none does."""
         return min(self._priorities, default=None)
 
     @property
     def lowest_waiting(self) -> int | None:
-        """The lowest priority of any pod that waits for a node; None if none does."""
+        """Lowest priority of any pod that waits for a node; None if none does."""
         return min(self._waiting, default=None)
 
     @property
     def highest_waiting(self) -> int | None:
-        """The highest priority of any pod that waits for a node; None if none does."""
+        """Highest priority of any pod that waits for a node; None if none does."""
         return max(self._waiting, default=None)
 
     def take_changed(self) -> set[str] | None:
-        """The uids of members that changed since last asked; None at first, when anything may have.
+        """Uids of members that changed since the last call; None at first, when any may have.
 
-        Those that are gone are not among them: `when_gone` tells of these at once, so that nothing is kept of them
-        until somebody asks.
+        Deleted members are reported through `when_gone` instead, at once, so that nothing is kept of them.
         """
         changed, self._changed = self._changed, set()
         return changed
 
     def when_gone(self, tell: Callable[[str], None]) -> None:
-        """Call `tell` with the uid of each member that is no more."""
+        """Register `tell`, which is called with the uid of each deleted member."""
         self._when_gone.append(tell)
 
     # --- what the watch shows ---------------------------------------------------------------------------------------
@@ -114,7 +113,7 @@ class MemberStore:
             self._enter(member, gang)
 
     def see(self, member: Member, pod: Pod, gang: GangRecord | None) -> None:
-        """Apply a change of a known pod, and perhaps of its gang."""
+        """Apply a change of a known pod, perhaps including its gang."""
         if member.gang != (gang.id if gang is not None else ""):
             self._leave(member)
             if gang is not None:
@@ -130,7 +129,7 @@ class MemberStore:
             self._tell_gone(pod.uid)
 
     def renew(self, member: Member, pod: Pod) -> None:
-        """A new version of a pod that differs in nothing that is counted or decided on."""
+        """Replace a pod by a version without any relevant difference."""
         member.pod = pod
         if member.node:
             self._cluster.renew(pod, member.node)
@@ -138,9 +137,9 @@ class MemberStore:
                 self._changed.add(pod.uid)
 
     def guard_stamps(self, since_s: int | None) -> None:
-        """An admission policy guards stamps since then, or none does (B4).
+        """Set since when an admission policy guards stamps, if one does (B4).
 
-        What was proven once stays so: a stamp is read when its pod is first seen bound, and never again.
+        Proven stamps stay proven: a stamp is read once, when its pod is first seen bound.
         """
         self.stamps.guarded_since_s = since_s
         for member in self._members.values():
@@ -149,7 +148,7 @@ class MemberStore:
                 self._registry.touch(member.gang)
 
     def drop(self, uid: str) -> Member | None:
-        """A pod is gone; its member, if it had one."""
+        """Remove a deleted pod; return its member, if it had one."""
         member = self._members.pop(uid, None)
         if member is not None:
             self._leave(member)
@@ -158,9 +157,9 @@ class MemberStore:
         return member
 
     def expel(self, uid: str, *nodes: str) -> None:
-        """Take out a member whose change raised, wherever that stopped: every index is made from the others (I8).
+        """Remove a member whose change raised halfway; every index is rebuilt without it (I8).
 
-        `nodes` are where its change may have put it.
+        `nodes` are the nodes on which the change may have put it.
         """
         member = self._members.pop(uid, None)
         if member is not None:
@@ -177,13 +176,13 @@ class MemberStore:
     # --- what we decide, and how our orders end ---------------------------------------------------------------------
 
     def change(self, member: Member, change: Change, *, node: str = "", selections: tuple[Selection, ...] = ()) -> None:
-        """Change a member; `node` and `selections` are its node and its volumes."""
+        """Apply a change to a member; `node` and `selections` are its node and volumes."""
         self._become(member, next_state(member, change), member.pod, node, selections)
         if change not in UNSEEN:
             self._registry.touch(member.gang)
 
     def release(self, members: Iterable[Member]) -> None:
-        """Give back the room of those among them that hold it, or keep it for another try."""
+        """Release the room of held members, or keep it for a retry."""
         for member in [member for member in members if member.state in RELEASABLE]:
             self.change(member, Change.RELEASE)
 

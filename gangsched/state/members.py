@@ -1,9 +1,8 @@
-"""Members: the state of each pod, and the table of its changes.
+"""Members: the state of each pod, and the table of its transitions.
 
-Invariant: a member is in exactly one state, and `TABLE` is the only way from one to the next. Everything that may
-happen to a pod in a state is a row, also the race between a bind's answer and the watch, which may show the outcome
-before it. What is no row is a bug and ends the process; whatever the API server shows of a pod is a row of every state.
-The table takes no room and keeps no index: `member_store` does, by what is written here.
+Invariant: a member is in exactly one state, and `TABLE` has every allowed transition, including races between a bind's
+answer and the watch, which may show the outcome first. A missing row is a bug and ends the process; every state has a
+row for whatever the API server may show. The table reserves no room and keeps no index: `member_store` does.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from gangsched.model.storage import Selection
 
 
 class State(StrEnum):
-    """The state of a member; the comment says whether it takes room."""
+    """State of a member; the comment says whether it takes room."""
 
     GATED = "gated"
     FOREIGN = "foreign"  # another scheduler's, without a node
@@ -38,7 +37,7 @@ class State(StrEnum):
 
 
 class Change(StrEnum):
-    """A change of a member: seen in the watch, decided by us, or answered by the API server."""
+    """Cause of a transition: seen in the watch, decided by a plan, or answered by the API server."""
 
     SEEN_GATED = "seen gated"
     SEEN_FOREIGN = "seen foreign"
@@ -133,7 +132,7 @@ TABLE: Mapping[State, Row] = {
 
 
 class ClaimsWait(msgspec.Struct, eq=False, gc=False):
-    """How a member waits for its claims, and for those of the other members of its start (semantics B7)."""
+    """How a member waits for its claims, and for those of the members it starts with (semantics B7)."""
 
     #: The stamp that its bind will carry; None for a plain pod.
     permit: PermitStamp | None = None
@@ -174,7 +173,7 @@ class Member(msgspec.Struct, eq=False, gc=False):
 
 
 def seen(pod: Pod, names: Set[str]) -> Change:
-    """The change that a version of a pod means; `names` are our scheduler names (semantics I1)."""
+    """The transition that a version of a pod implies; `names` are the served scheduler names (semantics I1)."""
     if pod.phase in TERMINAL:
         return Change.SEEN_ENDED
     if pod.deleting:
@@ -187,7 +186,7 @@ def seen(pod: Pod, names: Set[str]) -> Change:
 
 
 def next_state(member: Member, change: Change) -> State:
-    """The state that follows. Raises AssertionError if the table has no row."""
+    """The next state. Raises AssertionError if the table has no row."""
     state = TABLE[member.state].get(change)
     assert state is not None, f"{member.pod.key} is {member.state}, which does not go with: {change}"
     return state

@@ -1,7 +1,7 @@
-"""Names of PodGroups: which there are, which are asked for in vain, and which of them are alike (semantics E1).
+"""Names of PodGroups: existing ones, missing ones, and which are similar (semantics E1).
 
-Invariant: a name is compared with a bounded number of others, those that sort next to it by their beginnings or by
-their ends, and only within its namespace. Native PodGroups and those of the custom API groups are kept apart.
+Invariant: a name is compared with a bounded number of others of its namespace, its neighbours when sorted by beginning
+or by end. Native PodGroups and those of custom API groups are separate.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Names:
 
 
 class PodGroupNames:
-    """The event handlers add existing names, the registry missing ones."""
+    """Event handlers add existing names, the registry adds missing ones."""
 
     def __init__(self) -> None:
         self.unserved: set[str] = set()
@@ -72,37 +72,39 @@ class PodGroupNames:
         self._waiting: dict[str, bool] = {}
 
     def add(self, gang_id: str, api_group: str) -> list[str]:
-        """A PodGroup exists; returns the gangs whose message may change."""
+        """A PodGroup exists; return the gangs whose message may change."""
         self._present[api_group == keys.NATIVE].add(gang_id)
         return self._waiting_for(gang_id, api_group)
 
     def remove(self, gang_id: str, api_group: str) -> list[str]:
-        """A PodGroup is deleted; returns the gangs whose message may change."""
+        """A PodGroup was deleted; return the gangs whose message may change."""
         self._present[api_group == keys.NATIVE].discard(gang_id)
         return self._waiting_for(gang_id, api_group)
 
     def serve(self, api_group: str, *, served: bool) -> list[str]:
-        """Whether the API server has PodGroups of an API group; returns the gangs whose message may change."""
+        """The API server does, or does not, serve PodGroups of an API group; return the gangs whose
+        message may change.
+        """
         if served != (api_group in self.unserved):
             return []
         (self.unserved.discard if served else self.unserved.add)(api_group)
         return list(self._missing[api_group == keys.NATIVE])
 
     def follow(self, api_group: str, *, live: bool) -> list[str]:
-        """Whether changes of an API group's PodGroups are received; returns the gangs whose message may change."""
+        """PodGroups of an API group can, or cannot, be watched; return the gangs whose message may change."""
         if live != (api_group in self.unfollowed):
             return []
         (self.unfollowed.discard if live else self.unfollowed.add)(api_group)
         return list(self._missing[api_group == keys.NATIVE])
 
     def found(self, gang_id: str) -> None:
-        """A gang no longer misses a PodGroup."""
+        """A gang no longer misses its PodGroup."""
         native = self._waiting.pop(gang_id, None)
         if native is not None:
             self._missing[native].discard(gang_id)
 
     def missing(self, gang_id: str, *, native: bool) -> Refusal:
-        """A gang needs a PodGroup that is not in the cache; returns why it waits."""
+        """A gang misses its PodGroup; return why it waits."""
         if self._waiting.get(gang_id) is not native:
             self.found(gang_id)
             self._waiting[gang_id] = native
@@ -127,7 +129,7 @@ class PodGroupNames:
 
 
 def edits(one: str, other: str) -> int:
-    """Letters to insert, delete or replace to make one name the other (Levenshtein), as far as they are `EDITS`."""
+    """Levenshtein distance of two names, up to `EDITS`."""
     if abs(len(one) - len(other)) > EDITS:
         return EDITS + 1
     row = list(range(len(other) + 1))

@@ -1,7 +1,7 @@
-"""What of nodes is promised to pods that do not run there yet, kept up to date for snapshots (semantics F1, V10).
+"""Room promised to pods that do not run there yet, kept up to date for snapshots (semantics F1, V10).
 
-Invariant: a promise is named by who makes it, and there is one of each name. It costs what has changed since the last
-snapshot, and all of them when nodes come, go or offer other resources.
+Invariant: a promise has a unique name, that of its maker. Updating costs what changed since the last snapshot; all of
+it when nodes are added or removed or offer other resources.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nominati
 
 
 class RoomBook:
-    """`set` changes one, `current` shows all."""
+    """Promised room; `set` changes one promise, `current` returns all."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Nomination] = {}
@@ -22,7 +22,7 @@ class RoomBook:
         self._layout: ColumnLayout | None = None
 
     def get(self, key: str) -> Nomination | None:
-        """The promise of this name."""
+        """Promise of this name."""
         return self._by_key.get(key)
 
     def set(self, key: str, promise: Nomination | None) -> None:
@@ -37,11 +37,11 @@ class RoomBook:
         self._changed[key] = promise
 
     def on(self, node: str) -> Collection[Nomination]:
-        """The promises on one node."""
+        """Promises on one node."""
         return self._by_node.get(node, {}).values()
 
     def current(self, layout: ColumnLayout) -> NominatedRoom:
-        """All of them; the same object until one changes, or the `layout` does."""
+        """All promises; the same object until one of them, or the `layout`, changes."""
         before, self._layout = self._layout, layout
         if before is None or layout.nodes is not before.nodes or layout.shape != before.shape:
             self._shown = NominatedRoom().changed(self._by_key, layout)  # rows are only ever added to resources

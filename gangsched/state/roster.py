@@ -1,8 +1,8 @@
-"""Roster: which members a gang has had, so that healing replaces what was lost and nothing else (semantics B5, Q2).
+"""Roster: which members a gang has had, so that healing replaces only lost members (semantics B5, Q2).
 
-Invariant: a roster has as many places as members of one start were bound at the same time, never more. Only stamps that
-are proven count: one that a pod's owner wrote makes no place. It is rebuilt from the members that are bound, so that a
-restart knows of those that are left, and of the minimum in their stamps.
+Invariant: a roster has at most as many places as members of one start were bound at the same time. Only proven stamps
+count: one written by a pod's owner adds no place. It is derived from bound members, so a restart knows the remaining
+ones and the minimum in their stamps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WAITING = RETRIED | {State.PENDING, State.HELD}
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """What may replace a member: a pod of its shape, or one of its controller that asks for no more."""
+    """What may replace a member: a pod of its shape, or one of its controller that requests no more."""
 
     shape: Shape
     controller_uid: str
@@ -36,7 +36,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Roster:
-    """The places of one start, by the uid of who has or had each."""
+    """Places of one start, by the uid of the current or last member."""
 
     __slots__ = ("_epoch", "_least", "_lost", "_places")
 
@@ -47,7 +47,7 @@ class Roster:
         self._lost: dict[str, Place] = {}  # those whose member is gone, the oldest first
 
     def observe(self, members: Iterable[Member]) -> None:
-        """Bring the places up to date with the members of the gang."""
+        """Update the places from the members of the gang."""
         proven = [(each.permit, each.pod) for each in members if each.is_proven and each.permit and _has_place(each)]
         if not proven:
             return
@@ -68,10 +68,10 @@ class Roster:
             self._places[uid] = Place(pod.shape, pod.controller_uid)
 
     def replaces(self, members: Iterable[Member]) -> bool:
-        """Whether all members that wait are replacements: as many as were lost at most, each of a kind that was lost.
+        """Whether all waiting members are replacements: at most as many as were lost, each suitable.
 
-        After a restart it is not known what was lost. Then those count as such that any member that is left may stand
-        for, up to the minimum of the start.
+        After a restart it is unknown what was lost; then members that any remaining one may stand for count, up to the
+        minimum of the start.
         """
         waiting = [each for each in members if each.state in WAITING]
         unknown = max(0, self._least - len(self._places))

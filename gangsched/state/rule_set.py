@@ -1,4 +1,4 @@
-"""What an administrator has decided, as the state takes it."""
+"""The administrator's settings in the form that the state uses."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ OVERRUN_EVICTED_AFTER_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The settings that decide (`gangsched.parameters`) and the constants beside them; times in seconds.
+    """Settings that affect decisions (`gangsched.parameters`), and related constants; times in seconds.
 
-    `unattended` is for simulations: there is no sweep of groups that wait (`queueing.queue`).
+    `unattended` is for simulations: no safety-net sweep of waiting groups (`queueing.queue`).
     """
 
     scheduler_names: frozenset[str] = frozenset({"gangsched"})

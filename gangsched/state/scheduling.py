@@ -1,8 +1,7 @@
-"""The state behind the loop: messages in, a queue and a snapshot out, plans committed, reports due.
+"""The state behind the loop: messages in, queue and snapshot out, plans committed, reports due.
 
-Invariant: `apply` and `commit` are the only ways it changes, both synchronous; a verdict is committed whole or, when
-anything it rests on has changed since its snapshot, not at all (semantics B2). Time is an argument, in monotonic
-seconds.
+Invariant: it changes only by `apply` and `commit`, both synchronous; a verdict is committed as a whole or, if anything
+it depends on changed since its snapshot, not at all (semantics B2). Time is an argument, in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 
 
 class SchedulingState:
-    """All knowledge between two plans."""
+    """All state between two plans."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -129,11 +128,11 @@ class SchedulingState:
 
     @property
     def names(self) -> frozenset[str]:
-        """The scheduler names that make a pod ours (semantics I1)."""
+        """Served scheduler names (semantics I1)."""
         return self._rules.scheduler_names
 
     def apply(self, message: Message, *, now_s: float) -> tuple[RecordEvent, ...]:
-        """Apply one message; returns Events that are due whatever is decided next."""
+        """Apply one message; return Events that must be written whatever is decided next."""
         if isinstance(message, ANSWERS):
             return self._answer(message, now_s)
         if isinstance(message, PreemptionAnswer):
@@ -161,7 +160,7 @@ class SchedulingState:
         return events
 
     def claims_due(self, now_s: float) -> list[Action]:
-        """The binds of members whose claims are bound now, and what is due to be told of those whose are not to be."""
+        """Binds of members whose claims are bound, and Events for members whose claims failed."""
         due = self.claims.due(now_s)
         for group_id in due.late & self.registry.groups.keys():
             self.queue.back_off(group_id, now_s, first_s=LATE_CLAIMS_S, longest_s=LATE_CLAIMS_LONGEST_S)
@@ -171,10 +170,9 @@ class SchedulingState:
     # --- what a plan needs, and what becomes of it ------------------------------------------------------------------
 
     def refresh(self, now_s: float, *, in_turn: bool = True, most: float = math.inf) -> None:
-        """Bring groups and queue up to date with all messages applied so far.
+        """Update groups and queue from all applied messages.
 
-        Groups are woken for the room of earlier turns if it is `in_turn`, and not while a plan waits to take it. Of
-        gangs that changed only the first ones are read, up to `most` units (`Registry.refresh`).
+        `in_turn`: also wake groups for room freed in earlier turns; False while a plan that may use it awaits commit.
         """
         self._release_kept(now_s)
         refreshed = self.registry.refresh(now_s, most)
@@ -286,7 +284,7 @@ class SchedulingState:
                 self.queue.activate(group_id)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
-        """The groups to plan now, and every other group that holds as unchanged; empty when nothing is to decide."""
+        """Groups to plan now, and all other holding groups as unchanged; empty if nothing is to decide."""
         expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
         groups = []
         for group_id in self.queue.ready(now_s) | expired:
@@ -305,7 +303,7 @@ class SchedulingState:
         return (*groups, *(replace(self.registry.group(group_id, now_s), unchanged=True) for group_id in others))
 
     def plan_input(self, now_s: float, wall_s: float) -> PlanInput | None:
-        """What is to be planned now, at wall second `wall_s`; None if nothing is."""
+        """Input of the next plan, at wall second `wall_s`; None if there is nothing to plan."""
         self.overdue.look(now_s, wall_s)
         queue = self.ready(now_s)
         reserving = self.reservations.given(queue, now_s, wall_s)
@@ -324,7 +322,7 @@ class SchedulingState:
         )
 
     def glance_input(self, group: Group, now_s: float, wall_s: float) -> PlanInput:
-        """What a plan of `group`, of which nothing is known here, would be made from; nothing changes by asking."""
+        """Input of a plan of `group`, which is not in the state; nothing changes."""
         woken = {
             each for each in self.preemptions.woken_by(group.lowest_priority) if self.queue.part(each) != "backoff"
         }
@@ -347,14 +345,14 @@ class SchedulingState:
         )
 
     def snapshot(self) -> Snapshot:
-        """The snapshot of the cluster as of now."""
+        """Current snapshot of the cluster."""
         return self.cluster.snapshot()
 
     def commit(self, plan: Plan, snapshot: Snapshot, *, now_s: float) -> list[Action]:
-        """Apply the verdicts of a plan, and return the actions that carry them out.
+        """Apply the verdicts of a plan; return the actions that carry them out.
 
-        Messages applied since the snapshot count (B2). When anything moved, or a verdict was dropped that later ones
-        had counted on, what is committed still holds, but every group is looked at again.
+        Messages applied since the snapshot count (B2). If anything moved, or a verdict was dropped that later ones
+        depended on, committed verdicts stay valid but every group is planned again.
         """
         self.refresh(now_s, in_turn=False)
         actions: list[Action] = []
@@ -389,7 +387,7 @@ class SchedulingState:
         return actions
 
     def may_send(self, bind: Bind) -> bool:
-        """Whether a bind may be sent, or sent again: its node exists, is schedulable and holds the pod's room (B2)."""
+        """Whether a bind may be sent (again): its node exists, is schedulable and holds the pod's room (B2)."""
         member = self.members.get(bind.uid)
         if member is None or member.node != bind.node:  # the pod is gone or bound elsewhere, as the server will say
             return bind.node in self.cluster.nodes
@@ -417,7 +415,7 @@ class SchedulingState:
     # --- time, and what is told -------------------------------------------------------------------------------------
 
     def next_deadline_s(self, now_s: float, *, reporting: bool = True) -> float | None:
-        """When a turn is due even if no message comes; without `reporting` not for the sake of reports."""
+        """When a turn is due without a message; without `reporting`, ignoring reports."""
         if self.registry.is_behind:
             return now_s
         clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)
@@ -440,7 +438,7 @@ class SchedulingState:
         return min((deadline for deadline in known if deadline is not None), default=None)
 
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
-        """The reports that are due now; `wall` is the present in RFC 3339."""
+        """Reports that are due now; `wall` is the present in RFC 3339."""
         return self.reports.take(self.registry, now_s=now_s, wall=wall, everything=everything)
 
 

@@ -1,7 +1,6 @@
-"""Objects whose application raised: what is remembered of them, and what is told.
+"""Objects whose application raised, and the Events about them.
 
-Invariant: one object never ends the process (semantics I8). Each is told of once for as long as it fails in the same
-way.
+Invariant: one object never ends the process (semantics I8). Each is reported once while it fails in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ CLUSTER_WIDE = (Node, Namespace)
 
 
 class SetAside:
-    """The objects that are set aside now, by kind and identity, and how each failed."""
+    """Objects set aside, by kind and identity, and how each failed."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[str, str], str] = {}
@@ -29,7 +28,7 @@ class SetAside:
         return len(self._failed)
 
     def add(self, item: Any, error: Exception) -> tuple[RecordEvent, ...]:
-        """An object failed; the Event that says so, unless it was said before."""
+        """Set an object aside; return the Event, unless the same failure was reported before."""
         kind, name = type(item).__name__, _name(item)
         frame = traceback.extract_tb(error.__traceback__)[-1]
         cause = f"{type(error).__name__}: {error} ({frame.name}, line {frame.lineno})"
@@ -47,7 +46,7 @@ class SetAside:
             self.gone(type(item), _key(item))
 
     def gone(self, kind: type, key: str) -> None:
-        """An object is gone; `key` is that of `protocol.Gone`."""
+        """An object was deleted; `key` is that of `protocol.Gone`."""
         self._failed.pop((kind.__name__, key), None)
 
 

@@ -1,8 +1,8 @@
-"""Stamps: what a member's stamp is, and whether it proves anything (semantics B4).
+"""Stamps: a member's stamp, and whether it is proven (semantics B4).
 
-Invariant: what an owner writes on a pod is never proven. What we wrote ourselves counts before what a pod says, and a
-pod that is not bound has no stamp, whatever it says. A stamp that is not proven still says that its gang was started
-(which moves nothing but this gang), and gives it no right over others.
+Invariant: a stamp that an owner may have written is never proven. Stamps that gangsched wrote take precedence over the
+pod's, and a pod that is not bound has none. An unproven stamp still means that its gang was started (which affects only
+this gang), but gives it no precedence over others.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ ORDERED = frozenset({State.BINDING, State.WITHDRAWN})
 
 
 class Stamps:
-    """`guarded_since_s` is the wall second since which an admission policy keeps owners from writing stamps."""
+    """Reads and proves stamps; `guarded_since_s` is the wall second since which an admission policy protects them."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
         self.guarded_since_s: int | None = None
 
     def guard(self, pod: Pod) -> bool:
-        """Whether the policy was in force before the pod existed, so that its stamp is none of its owner's."""
+        """Whether the policy existed before the pod, so that its owner cannot have written the stamp."""
         since_s = self.guarded_since_s
         return pod.permitted is not None and since_s is not None and pod.creation_s > since_s + GUARD_TAKES_S
 
     def keep(self, member: Member, state: State, old: Pod) -> None:
-        """Bring the stamp of a member up to date that changes its state; `old` is the version of its pod before."""
+        """Update the stamp of a member that changes its state; `old` is the previous version of its pod."""
         pod = member.pod
         if state not in KEEPS_STAMP:
             member.permit, member.is_proven = None, False

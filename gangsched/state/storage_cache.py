@@ -1,7 +1,7 @@
 """Claims, volumes and classes as last read, and the pods that use them.
 
-Invariant: the last word of the API server on each object is kept as it is; what we decided about a claim is its
-member's. `storage()` shows all of it, the same object until something changes.
+Invariant: each object is kept as the API server sent it last; decisions about a claim are kept with its member.
+`storage()` returns all of it, the same object until something changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gangsched.state.members import Member
 
 
 class StorageCache:
-    """`apply`, `drop` and `replace` answer with the members without a node that the change may help."""
+    """`apply`, `drop` and `replace` return the members without a node that the change may help."""
 
     def __init__(self) -> None:
         self._kinds: dict[type, dict[str, Any]] = {kind: {} for kind in RESOURCES}
@@ -40,7 +40,7 @@ class StorageCache:
     # --- objects ----------------------------------------------------------------------------------------------------
 
     def apply(self, item: StorageObject) -> list[Member]:
-        """Add or change an object."""
+        """Add or update an object."""
         key = storage_key(item)
         if self._kinds[type(item)].get(key) == item:
             return []
@@ -51,7 +51,7 @@ class StorageCache:
         return self._helped(type(item), key)
 
     def drop(self, kind: type, key: str) -> list[Member]:
-        """An object is gone."""
+        """An object was deleted."""
         if key not in self._kinds[kind]:
             return []
         del self._to_change(kind)[key]
@@ -70,7 +70,7 @@ class StorageCache:
         return list(self._unplaced.values())
 
     def miss(self, kind: type) -> list[Member]:
-        """Objects of a kind cannot be read; until they are listed again nobody with claims gets a place."""
+        """Objects of a kind cannot be read; until they are listed, pods with claims are not placed."""
         if kind in self._unread:
             return []
         self._unread |= {kind}
@@ -86,17 +86,17 @@ class StorageCache:
         return self._kinds[kind]
 
     def claim(self, key: str) -> Claim | None:
-        """A PersistentVolumeClaim by its key."""
+        """PersistentVolumeClaim by its key."""
         found: Claim | None = self._kinds[Claim].get(key)
         return found
 
     @property
     def volumes(self) -> Mapping[str, Volume]:
-        """The PersistentVolumes by name."""
+        """PersistentVolumes by name."""
         return self._kinds[Volume]
 
     def take_changed(self) -> set[str]:
-        """The keys of claims and volumes that changed since last asked, and of claims whose volume did."""
+        """Keys of claims and volumes that changed since the last call, and of claims whose volume did."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -109,7 +109,9 @@ class StorageCache:
     # --- pods -------------------------------------------------------------------------------------------------------
 
     def keep(self, member: Member, old: Pod, *, known: bool) -> None:
-        """Bring up to date who names which claim; `old` is the pod's version before, `known` false once it is gone."""
+        """Update which members name which claims; `old` is the pod's previous version, `known`
+        false once it is deleted.
+        """
         pod = member.pod
         keys = _keys(pod) if known and pod.live else set()
         for key in _keys(old) - keys:
@@ -126,7 +128,7 @@ class StorageCache:
         self._photo = None
 
     def expel(self, uid: str) -> None:
-        """A pod uses no claim any more, whatever was kept of it."""
+        """Remove a pod from all claims, in whatever state it is there."""
         for key in [key for key, users in self._users.items() if uid in users]:
             del self._users[key][uid]
             if not self._users[key]:
@@ -135,15 +137,15 @@ class StorageCache:
         self._photo = None
 
     def users(self) -> Mapping[str, Mapping[str, Member]]:
-        """The live members that name each claim, by its key and then by uid."""
+        """Live members that name each claim, by claim key, then uid."""
         return self._users
 
     def unplaced(self) -> Mapping[str, Member]:
-        """The users without a node, by uid."""
+        """Users without a node, by uid."""
         return self._unplaced
 
     def storage(self) -> Storage:
-        """Everything as of now."""
+        """Current state."""
         if self._photo is None:
             self._shown = set(self._kinds)
             placed = {uid: member for users in self._users.values() for uid, member in users.items() if member.node}

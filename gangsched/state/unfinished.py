@@ -1,8 +1,8 @@
-"""The group that several plans decide together, and the news that it misses meanwhile (semantics Q4).
+"""The group that several plans decide together, and the events it misses meanwhile (semantics Q4).
 
-Invariant: what earlier plans found is given to the next one, and forgotten once one decides the group. Capacity that is
-freed until then wakes nobody who is not parked, so it is kept and told to the queue after the verdict: why members
-found no node may be older than it.
+Invariant: results of earlier plans are passed to the next one and dropped once a plan decides the group. Room freed
+until then wakes only parked groups, so it is recorded and reported to the queue after the verdict: a member's failure
+may be older than the room.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gangsched.model.plan import Unfinished
 
 @dataclass(slots=True)
 class Missed:
-    """Nodes with freed capacity, and whether pods came or went that others look at."""
+    """Nodes with freed room, and whether pods changed that others depend on."""
 
     freed: set[str] = field(default_factory=set)
     pods_changed: bool = False
@@ -23,7 +23,7 @@ class Missed:
 
 @dataclass(slots=True)
 class UnfinishedLook:
-    """`known` is what the next plan goes on from, None unless a group is unfinished."""
+    """`known` is what the next plan continues from; None unless a group is unfinished."""
 
     known: Unfinished | None = None
     _missed: Missed = field(default_factory=Missed)
@@ -34,13 +34,13 @@ class UnfinishedLook:
             self.known, self._missed = None, Missed()
 
     def missed(self, freed: set[str], *, pods_changed: bool) -> None:
-        """Capacity was freed on these nodes."""
+        """Room was freed on these nodes."""
         if self.known is not None:
             self._missed.freed |= freed
             self._missed.pods_changed |= pods_changed
 
     def goes_on(self, unfinished: Unfinished | None) -> Missed | None:
-        """A plan is committed; what the group that it finished has missed, None for nothing."""
+        """A plan was committed; return what the group that it finished missed, None for nothing."""
         before, self.known = self.known, unfinished
         if before is None or (unfinished is not None and unfinished.group == before.group):
             return None

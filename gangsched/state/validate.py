@@ -1,9 +1,8 @@
-"""Validation: every index that the state keeps, recounted from its members.
+"""Validation: recount every index of the state from its members.
 
-Invariant: reads and changes nothing, and costs a look at every pod, so it is for tests and for people who debug. It
-states what must hold by itself and asks neither the table nor the code that keeps the indexes. No complaint means that
-every member is in one state that agrees with its pod, that room is taken exactly where states take it, and that every
-index is equal to a recount.
+Invariant: read-only; costs a pass over every pod, so it is for tests and debugging. It states what must hold
+independently of the transition table and of the code that maintains the indexes. No complaint means: every member is in
+one state that agrees with its pod, room is taken exactly where states take it, and every index equals a recount.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SELECTS = frozenset({State.HELD, State.KEPT, State.WAITING_FOR_CLAIMS, State.BIN
 
 
 def validate(state: SchedulingState) -> list[str]:
-    """Every disagreement as a sentence; empty if there is none."""
+    """Every inconsistency as a sentence; empty if there is none."""
     members = list(state.members.all())
     return [
         *(complaint for member in members for complaint in _of_member(state, member)),

@@ -1,7 +1,7 @@
 """A gang as its users see it: the `Gang` of visibility.gangsched.dev (docs/visibility.md), as plain JSON values.
 
-Invariant: it reads and changes nothing, and one call is of one gang, so that a caller may do something else in between.
-It shows what stands on the gang's own pods and PodGroup, and of others no more than how many wait before it.
+Invariant: read-only, one gang per call, so that a caller can yield between calls. It shows the gang's own pods and
+PodGroup, and of others only how many wait before it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Moment:
 
 
 def visible_gangs(state: SchedulingState) -> list[tuple[str, str]]:
-    """(namespace, name) of every gang of ours, sorted; plain pods are none."""
+    """(namespace, name) of every gang of this scheduler, sorted; without plain pods."""
     return sorted(
         split(record.id) for record in state.registry.gangs.values() if record.ours and not record.plain and record.id
     )
@@ -56,7 +56,7 @@ def split(gang_id: str) -> tuple[str, str]:
 
 
 def queue_rank(state: SchedulingState, group_id: str, moment: Moment) -> Rank | None:
-    """Where a group stands in the order of the queue (Q1, Q2); None if nothing of it waits."""
+    """Position key of a group in the queue (Q1, Q2); None if none of its pods waits."""
     if group_id not in state.registry.groups:
         return None
     group = state.registry.group(group_id, moment.now_s)
@@ -64,7 +64,7 @@ def queue_rank(state: SchedulingState, group_id: str, moment: Moment) -> Rank | 
 
 
 def lacking_shapes(state: SchedulingState, gang_id: str) -> dict[Shape, int]:
-    """How many pods of each shape a gang waits with, if its last verdict refused it for room; else none."""
+    """Number of waiting pods by shape, if the last verdict refused the gang for room; else empty."""
     group = _group(state, gang_id)
     verdict = group.verdict if group is not None else None
     if verdict is None or not verdict.needs or verdict.of_gang(gang_id).reason is not Reason.UNSCHEDULABLE:
@@ -85,10 +85,10 @@ def describe(
     position: int | None = None,
     lacks: Mapping[str, str] | None = None,
 ) -> Json | None:
-    """`metadata`, `spec` and `status` of a gang; None if there is no such gang of ours.
+    """`metadata`, `spec` and `status` of a gang; None if there is no such gang.
 
-    `position` is its place in the queue, from 1; `lacks` what it lacks, as the API has it. Without a decision of ours,
-    as on an instance that stands by, reason and message are those that the leader wrote on PodGroup or pod.
+    `position` is its place in the queue, from 1; `lacks` what it lacks, in the API's form. Without a decision of this
+    process, as on a standby, reason and message are those that the leader wrote on PodGroup or pod.
     """
     record = state.registry.gangs.get(f"{namespace}/{name}")
     if record is None or not record.ours or record.plain:
@@ -119,7 +119,7 @@ def describe(
 
 
 def bound_and_pending(status: Mapping[str, object]) -> tuple[int, int]:
-    """Members that are bound or being bound, and members that wait."""
+    """Number of bound or binding members, and of waiting members."""
     members = status["members"]
     by_state = members["byState"] if isinstance(members, Mapping) else {}
     return (sum(by_state.get(kind, 0) for kind in BOUND_STATES), sum(by_state.get(kind, 0) for kind in WAITING_STATES))

@@ -1,8 +1,7 @@
-"""PodDisruptionBudgets: what is known of them, by namespace.
+"""PodDisruptionBudgets by namespace.
 
-Invariant: until they have been listed, or when they cannot be read, `snapshot` is None and nobody may be evicted: a
-budget that nobody sees is broken by the first eviction. Nothing is counted here; the API server does that in their
-status.
+Invariant: while they are not listed or cannot be read, `snapshot` is None and nothing may be evicted, since evictions
+could violate an unknown budget. Disruptions are counted by the API server, in their status.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Budgets: TypeAlias = Mapping[str, tuple[PodDisruptionBudget, ...]]
 
 
 class DisruptionBudgets:
-    """The PodDisruptionBudgets there are; `apply`, `drop`, `replace` and `miss` are what the watch shows."""
+    """Known PodDisruptionBudgets; `apply`, `drop`, `replace` and `miss` follow the watch."""
 
     def __init__(self) -> None:
         self._readable = False
@@ -28,7 +27,7 @@ class DisruptionBudgets:
         self._changed = False
 
     def snapshot(self) -> Budgets | None:
-        """The budgets as of now, the same object until one changes; None while they cannot be read."""
+        """Current budgets, the same object until one changes; None while they cannot be read."""
         if self._stale:
             shown = {**self._snapshot}
             for namespace in self._stale:
@@ -40,24 +39,24 @@ class DisruptionBudgets:
         return self._snapshot if self._readable else None
 
     def take_changed(self) -> bool:
-        """Whether one changed since last asked: it may let a group preempt that another one kept from it."""
+        """Whether a budget changed since the last call, which may allow a preemption."""
         changed, self._changed = self._changed, False
         return changed
 
     def apply(self, budget: PodDisruptionBudget) -> None:
-        """Add or change one."""
+        """Add or update a budget."""
         if self._known[budget.namespace].get(budget.key) != budget:
             self._known[budget.namespace][budget.key] = budget
             self._touch(budget.namespace)
 
     def drop(self, key: str) -> None:
-        """One is gone."""
+        """A budget was deleted."""
         namespace = key.partition("/")[0]
         if self._known[namespace].pop(key, None) is not None:
             self._touch(namespace)
 
     def replace(self, budgets: Iterable[PodDisruptionBudget]) -> None:
-        """Replace all of them; they can be read."""
+        """Replace all budgets; they can be read."""
         listed = {budget.key: budget for budget in budgets}
         for key in [key for known in self._known.values() for key in known if key not in listed]:
             self.drop(key)
@@ -67,7 +66,7 @@ class DisruptionBudgets:
         self._readable = True
 
     def miss(self) -> None:
-        """They cannot be read (any more)."""
+        """Budgets cannot be read."""
         self._changed |= self._readable
         self._readable = False
 

@@ -1,7 +1,7 @@
-"""What nominations leave behind: Events and the counts of metrics (semantics V22, V23).
+"""Events and metrics of nominations (semantics V22, V23).
 
-Invariant: it decides nothing. A gang's Event is said when the last of its evictions of one nomination is answered, so
-that its count is true.
+Invariant: it decides nothing. A gang's Event is written when the last of its evictions in a nomination is answered, so
+that its count is right.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ACTION = "Preempting"
 
 @dataclass(slots=True)
 class NominationCounts:
-    """What happened since they were taken, for metrics; `seconds` are how long nominations lasted, by result."""
+    """Counts since the last call; `seconds` are durations of nominations by result."""
 
     attempts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     victims: defaultdict[UnitKind, int] = field(default_factory=lambda: defaultdict(int))
@@ -35,7 +35,7 @@ class NominationCounts:
 
 
 class Journal:
-    """Reads gangs of `registry`."""
+    """Writes Events and counts; reads gangs of `registry`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -43,7 +43,7 @@ class Journal:
         self._bound: dict[tuple[str, str], int] = {}  # members of a gang before a nomination's evictions
 
     def take_counts(self) -> NominationCounts | None:
-        """What happened since last asked; None if nothing did."""
+        """Counts since the last call; None if nothing happened."""
         counts, self._counts = self._counts, None
         return counts
 
@@ -52,7 +52,7 @@ class Journal:
         return self._counts
 
     def attempt(self, result: str) -> None:
-        """Preemption was looked at for a group."""
+        """Preemption was evaluated for a group."""
         self._count().attempts[result] += 1
 
     def evicting(self, record: NominationRecord) -> None:
@@ -72,19 +72,19 @@ class Journal:
             del self._bound[key]
 
     def started(self, group: GroupRecord) -> None:
-        """The group has all its members: what was told of its own preemption is over."""
+        """The group has all its members: reports about its own preemption end."""
         for gang_id in group.gangs:
             self._registry.gangs[gang_id].preempted = ""
 
     def lost(self, group: GroupRecord, text: str) -> Iterator[RecordEvent]:
-        """The Event of a nomination that ended without a start."""
+        """Event of a nomination that ended without a start."""
         for gang_id in group.gangs:
             record = self._registry.gangs[gang_id]
             if record.ours and (ref := gang_ref(record)) is not None:
                 yield RecordEvent(ref, EventReason.NOMINATION_LOST, text, action=ACTION, warning=True)
 
     def delayed(self, group: GroupRecord, victim: Victim, message: str) -> Iterator[RecordEvent]:
-        """The Event of an eviction that a PodDisruptionBudget stops for now."""
+        """Event of an eviction that a PodDisruptionBudget blocks for now."""
         for gang_id in group.gangs:
             record = self._registry.gangs[gang_id]
             if record.ours and (ref := gang_ref(record)) is not None:
@@ -92,7 +92,7 @@ class Journal:
                 yield RecordEvent(ref, EventReason.PREEMPTION_DELAYED, text, action=ACTION, warning=True)
 
     def answered(self, record: NominationRecord, answer: Evicted) -> Iterator[RecordEvent]:
-        """The Events of an eviction that the API server answered."""
+        """Events of an eviction that the API server answered."""
         victim, by = record.victims[answer.uid], self._beneficiary(record)
         if by is None:
             return

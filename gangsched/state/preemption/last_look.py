@@ -1,7 +1,7 @@
-"""The last look before pods are evicted (semantics V13, 3).
+"""The final check before pods are evicted (semantics V13, 3).
 
-Invariant: whoever is evicted must still be needed and may be evicted as decided: no gang is halved by what has changed
-since.
+Invariant: every victim is still needed and may still be evicted as decided: no gang is halved by changes since the
+decision.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gangsched.state.preemption.room import Room
 
 
 def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> str:
-    """Why pods may not be evicted as decided, "" if they may; `victims` are those of all nominations."""
+    """Why pods may no longer be evicted as decided, "" if they may; `victims` are those of all nominations."""
     if any(victim.priority >= record.lowest_priority + victim.overdue for victim in record.victims.values()):
         return "a pod that was to be preempted is not of lower priority"
     cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
@@ -34,8 +34,7 @@ def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> 
 
 
 def needless(record: NominationRecord, members: MemberStore, room: Room, places: Sequence[Placement]) -> list[str]:
-    """The victims that need not go (any more), most expensive units first; `room` keeps them where they are from then
-    on."""
+    """Victims that are no longer needed, most expensive units first; `room` keeps them on their nodes from then on."""
     spared: list[str] = []
     for unit in _units(record):
         there = [member for uid in unit if (member := members.get(uid)) is not None and member.node]

@@ -1,7 +1,7 @@
-"""When a nomination is looked at even if nothing that it rests on changes: at its deadline, or a vacant place's end.
+"""When a nomination is checked even if nothing changes: at its deadline, or when a vacant place expires.
 
-Invariant: a nomination has one such moment. Entries of the heap whose moment has changed since are void and dropped
-when they come up, so that neither a change nor a turn looks through all nominations.
+Invariant: a nomination has one such time. Outdated heap entries are skipped when they come up, so no turn scans all
+nominations.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from gangsched.state.preemption.nomination import NominationRecord
 
 
 class NextLooks:
-    """The moments are `NominationRecord.due_s`, in monotonic seconds; infinity is never."""
+    """The times are `NominationRecord.due_s`, in monotonic seconds; infinity is never."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, NominationRecord]] = []
 
     def look_at(self, record: NominationRecord, at_s: float) -> None:
-        """Look at it then; an earlier moment that was set is void."""
+        """Schedule a check of the nomination, replacing its earlier time."""
         if at_s != record.due_s:
             record.due_s = at_s
             if at_s < inf:
                 heappush(self._heap, (at_s, record.serial, record))
 
     def take_due(self, now_s: float) -> set[str]:
-        """The groups whose moment has come, which have none any more."""
+        """Groups whose time has come; their times are cleared."""
         groups: set[str] = set()
         while (due_s := self.next_s()) is not None and due_s <= now_s:
             record = heappop(self._heap)[2]
@@ -35,7 +35,7 @@ class NextLooks:
         return groups
 
     def next_s(self) -> float | None:
-        """The earliest moment."""
+        """The earliest time."""
         while self._heap and self._heap[0][0] != self._heap[0][2].due_s:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None

@@ -1,7 +1,7 @@
 """One nomination: a decision to make room that is being carried out (semantics V10-V14).
 
-Invariant: a nomination takes no room in truth. Its members stay pending, and their nodes are promises in the snapshot.
-A record only stores; `nominations` moves it on.
+Invariant: a nomination occupies no room itself: its members stay pending, and their nodes are promises in the snapshot.
+A record only stores; `nominations` changes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gangsched.model.resources import ResourceVector
 
 
 class Stage(StrEnum):
-    """How far the writes are (semantics V13)."""
+    """How far the writes have come (semantics V13)."""
 
     PREPARING = "preparing"  # members are being nominated, and victims marked
     PREPARED = "prepared"  # that is written; the last look comes when the group is refused again
@@ -27,7 +27,7 @@ class Stage(StrEnum):
 
 
 class Fate(StrEnum):
-    """What became of a victim."""
+    """Outcome of a victim."""
 
     MARKED = "marked"  # or being marked
     ORDERED = "ordered"  # its eviction is sent, or about to be
@@ -36,7 +36,7 @@ class Fate(StrEnum):
 
 
 class Result(StrEnum):
-    """How a nomination ended."""
+    """Outcome of a nomination."""
 
     STARTED = "started"
     LOST = "lost"
@@ -45,9 +45,9 @@ class Result(StrEnum):
 
 @dataclass(slots=True)
 class Nominee:
-    """A member and the node that is kept for it; `gang` is its gang's id.
+    """A member and the node reserved for it; `gang` is its gang's id.
 
-    `vacant_s` is the monotonic second since when its pod is gone, None while it is there.
+    `vacant_s` is the monotonic second at which its pod was deleted, None while it exists.
     """
 
     pod: Pod
@@ -61,7 +61,7 @@ class Nominee:
         return Placement(self.pod, self.node)
 
     def promise(self, group: str, freed: ResourceVector = ()) -> Nomination:
-        """The room as others see it; `freed` of it is still in use by those who leave for it."""
+        """The room as others see it; leaving pods still use `freed` of it."""
         pod = self.pod
         stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
         return Nomination(self.node, stand_in, group, freed)
@@ -99,30 +99,30 @@ class NominationRecord:
 
     @property
     def lowest_priority(self) -> int:
-        """That of the member for which the most other nominations count."""
+        """Priority of the member for which the most other nominations count."""
         return min((nominee.pod.priority for nominee in self.nominees.values()), default=0)
 
     @property
     def looks_around(self) -> bool:
-        """Whether other nodes than its own may matter to it."""
+        """Whether nodes other than its own may affect it."""
         return any(nominee.pod.claims or nominee.pod.shape.inter_pod is not None for nominee in self.nominees.values())
 
     @property
     def placements(self) -> list[Placement]:
-        """The members that are there, with their nodes."""
+        """Existing members with their nodes."""
         return [nominee.placement for nominee in self.nominees.values() if nominee.vacant_s is None]
 
     @property
     def members(self) -> tuple[NominatedMember, ...]:
-        """The members that are there, for the writer."""
+        """Existing members, for the writer."""
         return tuple(nominated(each) for each in self.placements)
 
     def of(self, fate: Fate) -> list[str]:
-        """The uids of victims with this fate."""
+        """Uids of victims with this outcome."""
         return [uid for uid, found in self.fates.items() if found is fate]
 
 
 def nominated(placement: Placement) -> NominatedMember:
-    """A member and its node as the writer takes it."""
+    """A member and its node in the form that the writer takes."""
     pod = placement.pod
     return NominatedMember(pod.uid, pod.namespace, pod.name, placement.node)

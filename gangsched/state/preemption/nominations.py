@@ -1,7 +1,7 @@
-"""Nominations under way: how each begins, is carried out, and ends (semantics V10-V14, V16).
+"""Nominations in progress: how they begin, proceed and end (semantics V10-V14, V16).
 
-Invariant: nobody is evicted before everything that a restart needs is written and a last look found nothing changed.
-Every nomination ends: the group starts, the room is lost, or the deadline passes. What it took is given back in `_end`.
+Invariant: pods are evicted only after everything that a restart needs is written and a final check found no change.
+Every nomination ends: the group starts, the room is lost, or the deadline passes. `_end` releases what it reserved.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ CHANGED = "the group is not the one any more that room was made for"
 
 
 class Nominations:
-    """The nominations by group. Changes promises in `cluster`, groups in `registry` and the queue.
+    """Nominations by group; updates promises in `cluster`, groups in `registry` and the queue.
 
-    `looks` counts how often one was looked at, for tests.
+    `looks` counts checks, for tests.
     """
 
     def __init__(
@@ -83,33 +83,33 @@ class Nominations:
     # --- what is asked of them --------------------------------------------------------------------------------------
 
     def of(self, group_id: str) -> NominationRecord | None:
-        """The nomination of a group."""
+        """Nomination of a group."""
         return self._of_group.get(group_id)
 
     def all(self) -> ValuesView[NominationRecord]:
-        """Every nomination."""
+        """All nominations."""
         return self._of_group.values()
 
     def victims(self) -> Set[str]:
-        """The uids of all victims, as they are at any time."""
+        """Uids of all victims, a live view."""
         return self._promised.victims()
 
     def wants(self, order: Evict) -> bool:
-        """Whether an eviction may be sent (again): its nomination lives and still counts on it (V13)."""
+        """Whether an eviction may be sent (again): its nomination exists and still counts on it (V13)."""
         record = self._of_id.get(order.id)
         return record is not None and order.uid in record.victims
 
     def told(self, group_ids: Iterable[str]) -> dict[str, Refusal]:
-        """By group of these what is told while its nomination is under way (semantics V20)."""
+        """Status to report, by group, while its nomination is in progress (semantics V20)."""
         records = (record for id_ in group_ids if (record := self._of_group.get(id_)) is not None)
         return {record.group: record.told or self._told(record) for record in records}
 
     def next_deadline_s(self) -> float | None:
-        """When `look` must be called even if no message comes."""
+        """When `look` must be called even without a message."""
         return self._next_looks.next_s()
 
     def obstacle(self, group: str, decision: Preemption) -> str:
-        """Why the decision would not hold, "" if it does; it is none of those that are under way."""
+        """Why the decision no longer holds, "" if it does; it is not one in progress."""
         record = self._record(group, decision, 0.0)
         self._promised.keep(record)
         try:
@@ -118,15 +118,15 @@ class Nominations:
             self._promised.drop(record)
 
     def changed(self, group_id: str) -> None:
-        """The group has changed, so its nomination is looked at."""
+        """The group has changed; its nomination is checked."""
         self._stale.add(group_id)
 
     def follow(self) -> None:
-        """Bring what of promised room is in use up to date, before others are woken for what is free."""
+        """Update how much promised room is in use, before other groups are woken for free room."""
         self._promised.follow()
 
     def waits(self, group: GroupRecord) -> bool:
-        """Whether the group need not be planned for what has changed of it: the same pods wait for room."""
+        """Whether changes of the group need no plan: the same pods wait for room."""
         record = self._of_group.get(group.id)
         if record is None or record.lost or group.verdict is None:
             return False
@@ -135,7 +135,7 @@ class Nominations:
     # --- the life of one --------------------------------------------------------------------------------------------
 
     def begin(self, group: GroupRecord, decision: Preemption, now_s: float) -> list[Action]:
-        """A decision is committed: its room is promised, and everything is written that a restart needs (V13)."""
+        """Begin a committed decision: promise its room, and write everything that a restart needs (V13)."""
         record = self._record(group.id, decision, now_s)
         self._of_group[group.id] = self._of_id[record.id] = record
         self._next_looks.look_at(record, now_s)
@@ -171,7 +171,7 @@ class Nominations:
         )
 
     def prepared(self, answer: PreemptionPrepared) -> None:
-        """What a restart needs is written, or not: then nobody is harmed."""
+        """The writes that a restart needs succeeded or failed; evictions follow only on success."""
         record = self._of_id.get(answer.id)
         if record is None:
             return
@@ -205,7 +205,7 @@ class Nominations:
         return tuple(self.journal.answered(record, answer))
 
     def delayed(self, answer: EvictionDelayed) -> tuple[RecordEvent, ...]:
-        """A PodDisruptionBudget stands in the way of an eviction, which is sent again (semantics V14)."""
+        """A PodDisruptionBudget blocks an eviction, which is retried (semantics V14)."""
         record = self._of_id.get(answer.id)
         group = self._registry.groups.get(record.group) if record is not None else None
         if record is None or group is None or answer.uid not in record.victims:
@@ -213,10 +213,7 @@ class Nominations:
         return tuple(self.journal.delayed(group, record.victims[answer.uid], answer.message))
 
     def look(self, now_s: float, wall_s: float) -> list[Action]:
-        """Bring them up to date with what was applied; `wall_s` is the present in seconds since the epoch.
-
-        Those are looked at that rest on what has changed, or whose time has come.
-        """
+        """Check nominations affected by changes or whose time has come; `wall_s` is in epoch seconds."""
         self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()
         self._promised.follow()
@@ -229,7 +226,7 @@ class Nominations:
         return actions + [action for record in records for action in self._look_at(record, now_s)]
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
-        """A verdict on the group is committed: a nomination begins, goes on or ends."""
+        """A verdict on the group was committed: a nomination begins, continues or ends."""
         record = self._of_group.get(group.id)
         started = bool(verdict.binds) and self._has_started(group)
         if started:
@@ -409,11 +406,11 @@ class Nominations:
         return all(not waiting if gang.plain else gang.passed is not None and not gang.incomplete for gang in gangs)
 
     def monotonic_s(self, wall_s: float) -> float:
-        """The monotonic second of one since the epoch, as of the last `look`."""
+        """Convert epoch seconds to monotonic seconds, as of the last `look`."""
         return wall_s - self._offset_s
 
     def deadline_s(self, record: NominationRecord) -> float:
-        """The monotonic second at which the last victim is stuck (V12); a grace period may be a year."""
+        """Monotonic second at which the last victim counts as stuck (V12); a grace period may be a year."""
         members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
         ends = (member.pod.deletion_s for member in members if member is not None and member.pod.deletion_s)
         last_s = max(record.deadline_s, max(ends, default=0) + STUCK_S - self._offset_s)

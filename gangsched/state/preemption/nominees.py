@@ -1,7 +1,7 @@
-"""The members that a nomination keeps nodes for, as the group changes (semantics V12).
+"""The members for which a nomination reserves nodes, as the group changes (semantics V12).
 
-Invariant: pure. A pod that replaces a member of the same shape takes over its node; with a smaller minimum, or once a
-member has room of its own, fewer are nominated. A nominee may be vacant for a moment, since controllers need one to
+Invariant: pure. A pod that replaces a member of the same shape takes its node; with a smaller minimum, or once members
+have room of their own, fewer are nominated. A nominee may be vacant for a short time, since controllers take time to
 replace a pod.
 """
 
@@ -21,7 +21,7 @@ VACANT_S = 5.0
 
 
 def waiting(group: GroupRecord, registry: Registry) -> dict[str, Member]:
-    """The members of the group that are for us to place, by uid."""
+    """Members of the group that wait for gangsched to place them, by uid."""
     members = (member for gang in group.gangs for member in registry.gangs[gang].members.values())
     return {member.pod.uid: member for member in members if member.state in WAITS}
 
@@ -29,7 +29,7 @@ def waiting(group: GroupRecord, registry: Registry) -> dict[str, Member]:
 def settled(
     nominees: Mapping[str, Nominee], group: GroupRecord, registry: Registry, now_s: float
 ) -> dict[str, Nominee]:
-    """The nominees as the group is now, by uid; a vacant one keeps the uid of the pod that is gone."""
+    """Current nominees by uid; a vacant one keeps the uid of the deleted pod."""
     there = waiting(group, registry)
     kept: dict[str, Nominee] = {}
     vacated: list[tuple[str, Nominee]] = []
@@ -54,7 +54,7 @@ def settled(
 
 
 def is_short(nominees: Mapping[str, Nominee], group: GroupRecord, registry: Registry, now_s: float) -> bool:
-    """Whether nominees are missing: the group needs more than it has, or one has been vacant for too long."""
+    """Whether nominees are missing: the group needs more, or one has been vacant for too long."""
     if any(nominee.vacant_s is not None and now_s >= nominee.vacant_s + VACANT_S for nominee in nominees.values()):
         return True
     have = Counter(nominee.gang for nominee in nominees.values())
@@ -62,7 +62,7 @@ def is_short(nominees: Mapping[str, Nominee], group: GroupRecord, registry: Regi
 
 
 def needs(gang: Gang) -> int:
-    """How many more members must have a place: to reach the minimum, or to be whole again (semantics V1)."""
+    """Number of members that still need a place to reach the minimum, or to be whole again (semantics V1)."""
     if gang.plain:
         return len(gang.pending) + len(gang.retry)
     if gang.free_running:

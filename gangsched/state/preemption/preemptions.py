@@ -1,7 +1,7 @@
-"""Preemption as the state sees it: what a plan is given, and what becomes of its decisions (the V rules).
+"""Preemption for the rest of the state: the input of plans, and the effects of their decisions (the V rules).
 
-Invariant: a plan is given nothing where no pod is of lower priority than one that waits, where preemption is off, or
-where PodDisruptionBudgets cannot be read: who cannot see a budget breaks it.
+Invariant: plans get no input if no running pod has a lower priority than a waiting one, if preemption is off, or if
+PodDisruptionBudgets cannot be read (evictions could violate them).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ATTEMPTS = {Obstacle.POLICY_NEVER: "not_allowed", Obstacle.FORBIDDEN: "not_allow
 
 
 class Preemptions:
-    """`due` and `input` come before a plan, `planned` after it, `answer` when the API server has answered."""
+    """Call `due` and `input` before a plan, `planned` after it, `answer` when the API server answers."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Preemptions:
         self._is_restored = False
 
     def due(self, now_s: float, wall_s: float) -> list[Action]:
-        """Bring nominations up to date before a plan, at first with what an earlier process left (V24)."""
+        """Update nominations before a plan; the first call restores those of an earlier process (V24)."""
         actions = self.nominations.look(now_s, wall_s)
         if self._budgets.take_changed():
             self._queue.preemptors.note((), anywhere=True)
@@ -102,7 +102,7 @@ class Preemptions:
         return actions
 
     def woken_by(self, priority: int) -> Set[str]:
-        """The groups that would be looked at again if a pod of this priority came to wait (V27)."""
+        """Groups that would be examined again if a pod of this priority started to wait (V27)."""
         before = self._lowest_waiting
         return self._alone & self._registry.groups.keys() if before is None or priority < before else frozenset()
 
@@ -120,7 +120,7 @@ class Preemptions:
         return (self._budgets.snapshot() or {}) if may_break else {}
 
     def input(self, group_ids: Iterable[str], wall_s: float) -> PreemptionInput | None:
-        """What a plan of these groups is given; None if preemption is off."""
+        """Input of a plan of these groups; None if preemption is off."""
         budgets = self._budgets.snapshot()
         if self._settings.scope is VictimScope.OFF or (budgets is None and not self.forbidden):
             return None
@@ -150,12 +150,12 @@ class Preemptions:
         )
 
     def changed(self, group_id: str) -> None:
-        """The group changed: what was found of it is void."""
+        """The group changed: results about it are dropped."""
         self._known.pop(group_id, None)
         self.nominations.changed(group_id)
 
     def forget(self, group_ids: set[str]) -> None:
-        """These groups are gone."""
+        """Drop groups that are gone."""
         self._alone -= group_ids
         for group_id in group_ids:
             self.changed(group_id)
@@ -163,7 +163,7 @@ class Preemptions:
             self.holding_back.end(group_id, started=True)
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
-        """A verdict on the group is committed."""
+        """A verdict on the group was committed."""
         found = verdict.preemption
         if isinstance(found, Preemption):
             self.nominations.journal.attempt("nominated")
@@ -202,7 +202,7 @@ class Preemptions:
             self._queue.wake_at(group_id, retry_at_s.get(group_id, now_s))
 
     def answer(self, answer: PreemptionAnswer, now_s: float) -> tuple[RecordEvent, ...]:
-        """The API server answered; returns Events that are due whatever is decided next."""
+        """The API server answered; return Events that must be written whatever is decided next."""
         match answer:
             case PreemptionPrepared():
                 self.nominations.prepared(answer)
@@ -215,6 +215,6 @@ class Preemptions:
         return ()
 
     def next_deadline_s(self) -> float | None:
-        """When `due` must be called even if no message comes."""
+        """When `due` must be called even without a message."""
         due = (self.nominations.next_deadline_s(), self.holding_back.next_deadline_s())
         return min((each for each in due if each is not None), default=None)

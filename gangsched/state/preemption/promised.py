@@ -1,7 +1,7 @@
-"""What nominations rest on, by node: the places they keep, and the pods that leave for them (semantics V10).
+"""What nominations depend on, by node: reserved places, and pods that leave for them (semantics V10).
 
-Invariant: a place that is kept is shown to plans with what its own nomination's victims still take there, which comes
-free for it alone. It is known of every node which nominations to look at when something changes there.
+Invariant: plans see a reserved place together with what the nomination's victims still use of it, which becomes free
+for that nomination alone. For every node it is known which nominations to check when something changes there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTHING: Mapping[str, Nomination] = {}
 
 
 class Promised:
-    """Changes the promises in `cluster`; `wall_s` is the present in seconds since the epoch."""
+    """Updates the promises in `cluster`; `wall_s` is in epoch seconds."""
 
     def __init__(self, members: MemberStore, cluster: Cluster) -> None:
         self.wall_s = 0.0
@@ -47,7 +47,7 @@ class Promised:
     # --- what is kept -----------------------------------------------------------------------------------------------
 
     def keep(self, record: NominationRecord) -> None:
-        """The room of its nominees is promised, and no other room of it any more."""
+        """Promise the room of the record's nominees, and nothing else for it."""
         for uid in self._kept[record.group] - record.nominees.keys():
             self._show(f"{record.group} {uid}", None)
         self._kept[record.group] = set(record.nominees)
@@ -81,15 +81,15 @@ class Promised:
         self.changed()
 
     def stays(self, uid: str) -> None:
-        """A pod is no victim any more; the room that is being looked at knows."""
+        """A pod is no longer a victim; updates the room being evaluated as well."""
         self._victims.pop(uid, None)
 
     def changed(self) -> None:
-        """Who is promised what, or who leaves for it, is not what it was."""
+        """Promises or leaving pods have changed."""
         self._room = (None, None)
 
     def victims(self) -> Set[str]:
-        """The uids of all victims, as they are at any time."""
+        """Uids of all victims, a live view."""
         return self._victims.keys()
 
     def _rest(self, record: NominationRecord, nodes: set[str]) -> None:
@@ -106,7 +106,7 @@ class Promised:
             self._moved |= before | nodes
 
     def has_room(self, record: NominationRecord) -> bool:
-        """Whether its places are free, or there is as much room beside those who leave for them."""
+        """Whether its places are free, or will be once its victims are gone."""
         in_use = {nominee.node for uid, nominee in record.nominees.items() if f"{record.group} {uid}" in self._in_use}
         return all(self._fits_beside(record, node) for node in in_use)
 
@@ -163,7 +163,7 @@ class Promised:
     # --- what is to be looked at ------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Show anew what of the places is still in use, where pods came or went since the last look."""
+        """Update how much of the places is in use, on nodes whose pods changed since the last call."""
         seen = self._seen
         if not self._resting or seen is None:
             return
@@ -174,7 +174,7 @@ class Promised:
         self._share_out(self._resting.keys() & set(map(snapshot.table.names.__getitem__, changed)))
 
     def stale(self) -> set[str]:
-        """The groups whose nominations rest on something that has changed since this was last asked."""
+        """Groups whose nominations depend on something that changed since the last call."""
         snapshot, seen = self._cluster.snapshot(), self._seen
         moved, self._moved, self._seen = self._moved, set(), snapshot
         if seen is snapshot and not moved:
@@ -192,7 +192,7 @@ class Promised:
         return stale | self._around
 
     def room(self) -> Room:
-        """The room of all promises together, on the newest snapshot."""
+        """Room of all promises together, on the current snapshot."""
         snapshot = self._cluster.snapshot()
         known, room = self._room
         if room is None or known is not snapshot:
@@ -201,20 +201,20 @@ class Promised:
         return room
 
     def unplaced(self, record: NominationRecord) -> list[Placement]:
-        """The members that have no room of their own yet."""
+        """Members without room of their own yet."""
         return [each for each in record.placements if not self._members.node_of(each.pod.uid)]
 
     def is_stuck(self, pod: Pod) -> bool:
-        """Whether a pod should have ended long ago."""
+        """Whether a pod should have terminated long ago."""
         return bool(pod.deletion_s) and self.wall_s >= pod.deletion_s + STUCK_S
 
     def was_evicted(self, record: NominationRecord, uid: str) -> bool:
-        """Whether we evicted the victim; the watch may show that it goes before the eviction is answered."""
+        """Whether gangsched evicted the victim; the watch may show it before the eviction is answered."""
         fate, member = record.fates[uid], self._members.get(uid)
         return fate is Fate.EVICTED or (fate is Fate.ORDERED and member is not None and member.pod.deleting)
 
     def heir(self, record: NominationRecord, uid: str) -> NominationRecord | None:
-        """Who counts on it that this victim of `record` goes, and may have it evicted itself."""
+        """Another nomination that counts on this victim of `record` and may evict it itself."""
         victim = record.victims[uid]
         for other in self._resting.get(victim.node, {}).values():
             mine = other is not record and not other.lost and uid in other.awaited
@@ -225,18 +225,18 @@ class Promised:
     # --- what `Room` asks -------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterable[str]:
-        """Every node that a nomination rests on."""
+        """All nodes that a nomination depends on."""
         return list(self._resting)
 
     def places_on(self, node: str) -> Iterator[tuple[RoomClaim, Placement]]:
-        """The members that are to run there."""
+        """Members that are to run on the node."""
         for record in self._resting.get(node, {}).values():
             for nominee in () if record.lost else self._nominees_on[record.group].get(node, ()):
                 if nominee.vacant_s is None and not self._members.node_of(nominee.pod.uid):
                     yield record, nominee.placement
 
     def leaving(self, node: str) -> Iterator[Placed]:
-        """The pods there that terminate, or are to."""
+        """Pods on the node that terminate, or are to."""
         for uid in self._cluster.residents(node):
             member, record = self._members.get(uid), self._victims.get(uid)
             if member is None or self.is_stuck(member.pod):
@@ -246,7 +246,7 @@ class Promised:
                 yield member.pod, node
 
     def returning(self, claim: RoomClaim) -> Iterator[Placed]:
-        """Its victims that were not evicted and that nobody else counts on."""
+        """Victims of the claim that were not evicted and that no other nomination counts on."""
         assert isinstance(claim, NominationRecord)
         for uid in claim.victims:
             member = self._members.get(uid)

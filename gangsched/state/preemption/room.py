@@ -33,23 +33,23 @@ class RoomClaim(Protocol):
 
 
 class Claims(Protocol):
-    """Who was promised what, by node."""
+    """Promised places by node."""
 
     def nodes(self) -> Iterable[str]:
-        """Every node with places or pods that leave for one."""
+        """Nodes with promised places or leaving pods."""
 
     def places_on(self, node: str) -> Iterable[tuple[RoomClaim, Placement]]:
-        """The members that are to run there and have no room yet."""
+        """Members that are to run on the node and have no room yet."""
 
     def leaving(self, node: str) -> Iterable[Placed]:
-        """The pods there that will be gone."""
+        """Pods on the node that will be gone."""
 
     def returning(self, claim: RoomClaim) -> Iterable[Placed]:
-        """The pods that stay if this claim is given up."""
+        """Pods that stay if this claim is dropped."""
 
 
 class Room:
-    """The cluster of one snapshot as all claims together leave it."""
+    """The cluster of one snapshot after all claims are fulfilled."""
 
     def __init__(self, snapshot: Snapshot, claims: Claims) -> None:
         self._ledger = Ledger(snapshot)
@@ -66,7 +66,7 @@ class Room:
         return next((self._why(each) for each in places if not self._fits(claim, each)), "")
 
     def admits(self, places: Sequence[Placement]) -> str:
-        """Why Filter would not let one of these onto its node now, one after the other; "" if it would."""
+        """Why Filter rejects one of these on its node now, placed one after the other; "" if none."""
         self._fill(places)
         checkpoint = self._ledger.checkpoint()
         self._move(places, -1)
@@ -80,10 +80,10 @@ class Room:
             self._ledger.rollback(checkpoint)
 
     def gives_way(self, claim: RoomClaim, places: Sequence[Placement]) -> RoomClaim:
-        """Who is to give its places up, now that those of `claim` do not all fit; they are free from then on.
+        """The claim to drop because those of `claim` do not all fit; its places are free from then on.
 
-        The first in turn with whom the rest fits, of the lowest priority and then the youngest: it is not enough to be
-        the youngest if its victims would come back.
+        The first with which the rest fits, ordered by lowest priority, then youngest: dropping the youngest does not
+        help if its victims stay.
         """
         in_the_way = [each for each in places if not self._fits(claim, each)]
         if any(not self._is_open(each) for each in in_the_way):
@@ -104,7 +104,7 @@ class Room:
     def spares(self, claim: RoomClaim, places: Sequence[Placement], pods: Sequence[Placed]) -> bool:
         """Whether all promises can be kept if these pods stay; if so, they do from now on.
 
-        The members of `claim` pass the filters anew, for spread and affinity may need it that others are gone.
+        Filters check the members of `claim` again, since spread and affinity may require that others are gone.
         """
         if self._filled_for is not places:  # asked for one victim after the other, of which there may be thousands
             self._fill(places)

@@ -1,8 +1,8 @@
-"""Bound pods and gangs as `core.preemption` is told of them, kept up to date from one plan to the next (semantics V25).
+"""Running pods and gangs as input of `core.preemption`, kept up to date between plans (semantics V25).
 
-Invariant: nothing is built before it is asked for the first time; from then on a look costs what has changed since the
-last one, and nothing is kept of pods and gangs that are gone, however long nobody looks. It decides nothing: pods that
-may never be victims are among them, since a refusal counts them.
+Invariant: nothing is built before the first call; from then on a call costs what has changed since the last one, and
+deleted pods and gangs are dropped at once. It decides nothing: pods that may never be victims are included, since
+refusals count them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOKS_A_PLAN = 3_000
 
 
 class RunningPods:
-    """`now` is all that runs; `looks` counts the pods looked at, for tests."""
+    """All running pods; `looks` counts the pods read, for tests."""
 
     def __init__(self, members: MemberStore, registry: Registry) -> None:
         self.looks = 0
@@ -45,10 +45,10 @@ class RunningPods:
         return len(self._pods) + len(self._gangs) + len(self._behind)
 
     def now(self, leaving: Set[str], budgets: Budgets) -> Running:
-        """What runs; `leaving` are the victims of nominations that are under way.
+        """Current input; `leaving` are the victims of nominations in progress.
 
-        A look reads a bounded number of pods. It is not `whole`, and nothing is to be decided on it, until later ones
-        have read the rest.
+        One call reads a bounded number of pods. The result is not `whole`, and must not be used for decisions, until
+        later calls have read the rest.
         """
         changed = self._members.take_changed()
         self._behind |= self._members.uids() | self._pods.keys() if changed is None else changed
@@ -69,7 +69,7 @@ class RunningPods:
         return Running(pods, gangs, tuple(self._of_budgets(budgets)) if is_whole else (), self._memo, whole=is_whole)
 
     def forget(self, gang_ids: Set[str]) -> None:
-        """These gangs are gone."""
+        """Drop gangs that are gone."""
         for gang_id in gang_ids & self._gangs.keys():
             del self._gangs[gang_id]
 

@@ -1,7 +1,7 @@
 """Groups that are evicted as a whole (semantics V17).
 
-Invariant: from the decision until its last victim is being deleted nothing of such a group is placed, so that it is not
-healed by halves while it goes. It starts anew as a gang by itself: a terminating member keeps nobody satisfied (B4).
+Invariant: from the decision until its last victim is being deleted, no pod of such a group is placed, so that it is not
+healed while it is evicted. Then it starts again as a gang: terminating members keep no gang satisfied (B4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gangsched.state.queueing.queue import Queue
 
 
 class TakenGroups:
-    """By group its members that are being evicted; shows them to groups in `registry`."""
+    """Members being evicted, by group; marks the groups in `registry`."""
 
     def __init__(self, members: MemberStore, registry: Registry, queue: Queue) -> None:
         self._members = members
@@ -25,7 +25,7 @@ class TakenGroups:
         self._uids: dict[str, set[str]] = {}
 
     def now(self) -> Mapping[str, Set[str]]:
-        """The members by group."""
+        """Members by group."""
         return self._uids
 
     def take(self, group_id: str, uid: str) -> None:
@@ -34,7 +34,7 @@ class TakenGroups:
         self._show(group_id)
 
     def give_back(self, group_id: str, uid: str) -> None:
-        """It is not to be evicted any more."""
+        """A member is no longer to be evicted."""
         uids = self._uids.get(group_id, set())
         uids.discard(uid)
         if not uids:
@@ -42,7 +42,7 @@ class TakenGroups:
         self._show(group_id)
 
     def refresh(self) -> None:
-        """Release the groups of which the last one is being deleted; groups may have been formed anew."""
+        """Release groups whose last member is being deleted; groups may have been regrouped."""
         for group_id, uids in list(self._uids.items()):
             for uid in [uid for uid in uids if not self._is_there(uid)]:
                 self.give_back(group_id, uid)

@@ -1,1 +1,1 @@
-"""Which groups are looked at next, and what wakes the others."""
+"""The scheduling queue: which groups are planned next, and which events wake the others."""

@@ -1,10 +1,9 @@
 """Parked groups, indexed by the shapes that they need room for (semantics Q3).
 
-Invariant: an event costs a few comparisons of columns, and a look for each shape of which a pod fits where room grew.
-Groups are woken in queue order for as long as the room that there is would do for them, those of a few shapes at a
-time; those behind them are woken when these had their turn, in ever larger batches, so that nobody is left asleep
-wrongly. What the groups of a shape were told about its room is remembered, so that it can be told anew once it is false
-(semantics E1).
+Invariant: an event costs a few column comparisons, and one evaluation per shape that fits on a node with freed room.
+Groups are woken in queue order while the room suffices for them, for a few shapes at a time; groups behind them follow
+once these were decided, in growing batches, so that no group is missed. For each shape it is remembered what its groups
+were told about room, so that outdated messages are rewritten (semantics E1).
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ Facts: TypeAlias = tuple[int, ...]
 
 
 class Stay(NamedTuple):
-    """What decides whether a group may pass reservations: run time and priority; those of another kind may more."""
+    """Backfill class of a group: its run time and priority; groups of another `kind` are never compared."""
 
     run_time_s: float = math.inf
     priority: int = 0
     kind: Hashable = None
 
     def passes_no_more_than(self, other: Stay) -> bool:
-        """Whether reservations that keep the other one off keep this one off as well (H8)."""
+        """Whether reservations that restrict `other` restrict this class as well (H8)."""
         longer = self.run_time_s >= other.run_time_s
         return longer and self.priority <= other.priority and self.kind == other.kind
 
@@ -124,7 +123,7 @@ class _Waiting:
 
 
 class Parked:
-    """`looks` counts the shapes looked at, for tests: what an event costs."""
+    """The parked groups; `looks` counts evaluated shapes, for tests."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -148,28 +147,28 @@ class Parked:
 
     @property
     def groups(self) -> Collection[str]:
-        """The ids of all that are parked."""
+        """Ids of all parked groups."""
         return self._needs.keys()
 
     @property
     def minds_pods(self) -> bool:
-        """Whether a group may be helped by pods that come, go or change their labels, wherever they are."""
+        """Whether a change of pods or their labels on any node may help a parked group."""
         return any(map(minds_pods, self._loose))
 
     @property
     def has_pending(self) -> bool:
-        """Whether there are shapes that room grew for and that were not looked at since."""
+        """Whether shapes with freed room still have to be evaluated."""
         return self._rows.any_pending
 
     @property
     def is_reviewed(self) -> bool:
-        """Whether the last `told_falsely` has come to the end of all shapes."""
+        """Whether the last `told_falsely` completed its pass over all shapes."""
         return not self._unreviewed
 
     def add(
         self, group: str, needs: tuple[Need, ...], rank: Rank, snapshot: Snapshot | None, *, stay: Stay | None = None
     ) -> None:
-        """Add a group that was refused on the room of `snapshot`, or what was left of it."""
+        """Park a group that was refused on `snapshot`, or on what earlier groups left of it."""
         self.remove(group)
         if snapshot is not None:
             needs = watched(needs, lambda shape: self._room_facts(shape, snapshot)[0])
@@ -216,7 +215,7 @@ class Parked:
             self._loose.pop(shape, None)
 
     def rerank(self, rank_of: Callable[[str], Rank]) -> None:
-        """The order of groups has changed; also that of groups that were woken and not looked at since."""
+        """The order of groups has changed, also of groups that were woken and not decided since."""
         self._needs = {group: (needs, rank_of(group) if needs else ()) for group, (needs, _) in self._needs.items()}
         for waiting in self._by_shape.values():
             waiting.refused = None
@@ -229,11 +228,11 @@ class Parked:
     def helped(
         self, snapshot: Snapshot, freed: set[str], *, pods_changed: bool, heads: Set[str] = frozenset()
     ) -> set[str]:
-        """The first groups to wake when these nodes grew; `next_to_wake` gives the next ones.
+        """The first groups to wake after room was freed on these nodes; `next_to_wake` returns the next ones.
 
-        `pods_changed`: pods moved somewhere, or nodes changed what they are. A shape is helped when a pod of it fits on
-        a freed node, or when it depends on other pods and those changed. With them those of the `heads` are woken that
-        there is room for, since reserved room is theirs.
+        `pods_changed`: pods moved, or nodes changed labels. A shape is helped if a pod of it fits on a freed node, or
+        if it depends on other pods and those changed. `heads` are woken if there is room for them, since reserved room
+        is theirs.
         """
         self._freed = freed | self._freed if self.has_pending else set(freed)
         nodes = _indices(snapshot, freed)
@@ -252,7 +251,7 @@ class Parked:
         return self._may_use(shape, snapshot, nodes) or (pods_changed and minds_pods(shape))
 
     def next_to_wake(self, snapshot: Snapshot) -> set[str]:
-        """The next groups to wake of shapes that room grew for, if it is still there."""
+        """The next groups to wake of shapes with freed room, if the room is still there."""
         there = self._rows.fitting(snapshot, _indices(snapshot, self._freed))
         there[self._rows.rows_of(self._loose)] = True
         self._rows.keep_pending(there)
@@ -286,9 +285,10 @@ class Parked:
         return may_be and all(rooms[need.shape] >= need.count for need in needs)
 
     def tried(self, group: str, *, in_vain: bool, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
-        """A group was looked at, or is gone; the shapes whose next groups are to be woken instead of it.
+        """A group was decided, or is gone; return the shapes whose next groups are to be woken instead.
 
-        `kept_from`: only reservations kept so many of its pods off, and they keep off whoever passes no more.
+        `kept_from`: (pods, Stay) of a group refused only by reservations, which also refuse groups that need at least
+        as many pods and pass no more of them.
         """
         passed = []
         for shape, entry in self._woken.pop(group, ()):
@@ -301,7 +301,7 @@ class Parked:
         return passed
 
     def behind(self, shapes: set[Shape], snapshot: Snapshot) -> set[str]:
-        """The next groups to wake of shapes whose room others were woken for in vain."""
+        """The next groups to wake of shapes whose earlier groups were woken without effect."""
         woken: set[str] = set()
         for shape in (each for each in shapes & self._by_shape.keys() if not self._rows.is_pending(each)):
             waiting = self._by_shape[shape]
@@ -310,9 +310,9 @@ class Parked:
         return woken
 
     def told_falsely(self, snapshot: Snapshot, most: int) -> list[str]:
-        """At most `most` groups that were told something of the room for them that is true no more.
+        """At most `most` groups whose message about room is outdated.
 
-        A few shapes are looked at each time, all in turn: `is_reviewed` is true after the last ones.
+        Each call evaluates a few shapes, in turn; `is_reviewed` is true after the last ones.
         """
         found: list[str] = []
         if not self._unreviewed:
@@ -365,5 +365,5 @@ def _indices(snapshot: Snapshot, nodes: set[str]) -> Ints:
 
 
 def minds_pods(shape: Shape) -> bool:
-    """Whether the shape's filters look at other pods."""
+    """Whether the shape's filters depend on other pods."""
     return shape.inter_pod is not None and shape.inter_pod.hard

@@ -1,10 +1,10 @@
-"""Groups that wait for room which they may preempt: what wakes them is more than room that grew (semantics V25).
+"""Groups that wait for room which they may preempt; more than freed room wakes them (semantics V25).
 
-Invariant: a preemptor is examined again within `EVERY_S` of whatever changed on a node that could hold one of its pods
-if it were empty, or on which others are held back for it: a pod that came, went, may be taken now or is leaving, a
-nomination, a budget, the node itself. Of those that ask the same, a *kind*, only the first in rank is examined: what
-does not help it helps none behind it. So an event costs a look for each kind, and a second at most `AT_ONCE`
-examinations, however many groups wait.
+Invariant: a preemptor is examined again within `EVERY_S` of a change on a node that could hold one of its pods when
+empty, or on which others are held back for it: a pod, a nomination, a budget or the node itself changed, or a pod may
+be evicted now. Of equal preemptors (a *kind*) only the first in rank is examined: what does not help it helps none
+behind it. So an event costs one check per kind, and at most `AT_ONCE` examinations per second, however many groups
+wait.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _PreemptorKind(NamedTuple):
 
 
 class Preemptors:
-    """`version` grows with every change that may help a preemptor: what was found of one before it is void."""
+    """Waiting preemptors; `version` increases with every change that may help one and invalidates earlier results."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -61,7 +61,7 @@ class Preemptors:
         return group in self._of
 
     def put(self, group: Group, found: NotHelpful) -> None:
-        """Preemption was allowed and did not help the group."""
+        """Preemption was allowed but did not help the group."""
         self.remove(group.id)
         woken = self._woken.pop(group.id, None)
         if found.why not in UNHELPED:
@@ -73,7 +73,7 @@ class Preemptors:
         self._pass_on(woken)
 
     def left(self, group: str) -> None:
-        """The group is gone, or waits for no room that it may preempt."""
+        """The group is gone, or no longer waits for room that it may preempt."""
         self.remove(group)
         self._pass_on(self._woken.pop(group, None))
 
@@ -94,13 +94,13 @@ class Preemptors:
             self._pending.pop(kind, None)
 
     def note(self, nodes: Iterable[str], *, anywhere: bool = False) -> None:
-        """Something changed on these nodes that may help a preemptor, or it may be `anywhere`."""
+        """Something changed on these nodes, or `anywhere`, that may help a preemptor."""
         self._changed.update(nodes)
         self._is_anywhere |= anywhere
         self.version += 1
 
     def look(self, snapshot: Callable[[], Snapshot], lowest_priority: int | None, now_s: float) -> list[str]:
-        """The groups to examine; `lowest_priority` is that of all pods that run, below which nobody preempts."""
+        """Groups to examine; `lowest_priority` is that of all running pods, at or below which none can preempt."""
         if not self._is_due or now_s < self._looked_s + EVERY_S:
             return []
         self._looked_s = now_s
@@ -119,7 +119,7 @@ class Preemptors:
         return found
 
     def next_deadline_s(self) -> float | None:
-        """When `look` may have an answer."""
+        """When `look` may return a group."""
         return self._looked_s + EVERY_S if self._is_due else None
 
     @property

@@ -1,8 +1,7 @@
-"""The queue of groups: active, parked (refused), backing off; and what wakes whom (semantics Q3).
+"""The queue of groups: active, parked (refused), backing off; and what wakes which group (semantics Q3).
 
-Invariant: a refused group is looked at again only when something that could help it has changed, then at once; every
-group is looked at again after `SAFETY_NET_S` whatever happened. Whom an event helps is decided in `parked`, and order
-in `core.queue_sort`.
+Invariant: a refused group is planned again at once when a change could help it, and only then; in any case after
+`SAFETY_NET_S`. `parked` decides which groups an event helps, `core.queue_sort` their order.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ REVIEWED_GROUPS = 500
 
 
 class Queue:
-    """The groups to plan; `passed` are shapes for whose room groups were woken in vain."""
+    """The groups to plan; `passed` are shapes whose groups were woken without effect."""
 
     def __init__(self, *, unattended: bool = False) -> None:
         """`unattended`: nobody reads messages and no event is ever missed, as in a simulation.
@@ -54,7 +53,7 @@ class Queue:
         self._parked_s: dict[str, float] = {}
 
     def activate(self, group: str) -> None:
-        """Something about the group changed, or it is new."""
+        """The group is new or has changed."""
         self._active.add(group)
         self.parked.remove(group)
         self.preemptors.remove(group)
@@ -71,10 +70,11 @@ class Queue:
         stay: Stay | None = None,
         kept: bool = False,
     ) -> None:
-        """The group was refused (or is done); only the room of `needs` can help it, empty: none.
+        """The group was refused (or is done); only room for `needs` can help it, none if empty.
 
-        `snapshot` is what it was refused on, `rank` its place among others; `in_vain`: it took no room. `kept`: nothing
-        but reservations kept it off, and they keep off everybody who needs as much of its one shape and passes no more.
+        `snapshot` is what it was refused on, `rank` its place in the order; `in_vain`: it was placed nowhere. `kept`:
+        only reservations refused it, and they also refuse any group that needs as many pods of its one shape and passes
+        no more of them.
         """
         self._active.discard(group)
         exact = kept and len(needs) == 1 and needs[0].count > 0
@@ -87,9 +87,9 @@ class Queue:
     def back_off(
         self, group: str, now_s: float, *, first_s: float = FIRST_BACK_OFF_S, longest_s: float = LONGEST_BACK_OFF_S
     ) -> None:
-        """A bind of the group failed: look again after 1 s, doubling to 10 s until `succeeded`.
+        """A bind of the group failed: retry after 1 s, doubling up to 10 s until `succeeded`.
 
-        Failures that come while it backs off already are of the same fault and change nothing.
+        Failures during the back-off belong to the same fault and change nothing.
         """
         self.activate(group)
         if self.backs_off(group, now_s):
@@ -99,19 +99,19 @@ class Queue:
         self._until_s[group] = now_s + delay_s
 
     def forgive(self, group: str) -> None:
-        """The group was formed anew: it is planned once before it backs off again."""
+        """The group was regrouped: it is planned once before it backs off again."""
         self._until_s.pop(group, None)
 
     def backs_off(self, group: str, now_s: float) -> bool:
-        """Whether the group is not to be planned yet."""
+        """Whether the group is backing off."""
         return self._until_s.get(group, now_s) > now_s
 
     def wake_at(self, group: str, at_s: float) -> None:
-        """Plan the group again at that time at the latest."""
+        """Plan the group again at `at_s` at the latest."""
         self._wake_at_s[group] = min(at_s, self._wake_at_s.get(group, at_s))
 
     def succeeded(self, group: str) -> None:
-        """A bind of the group succeeded: the next backoff is the shortest again."""
+        """A bind of the group succeeded: reset its back-off."""
         self._delay_s.pop(group, None)
 
     def drop(self, group: str) -> None:
@@ -124,7 +124,7 @@ class Queue:
             known.pop(group, None)
 
     def ready(self, now_s: float) -> set[str]:
-        """The groups to plan now. Runs the safety net."""
+        """The groups to plan now, including those due by the safety net."""
         self._now_s = now_s
         oldest_s = next(iter(self._parked_s.values()), math.inf)
         if now_s - oldest_s >= self._sweep_every_s:
@@ -140,33 +140,33 @@ class Queue:
         return self._active - self._until_s.keys()
 
     def minds_pods(self) -> bool:
-        """Whether a parked group may be helped by pods that come, go or change their labels, wherever they are."""
+        """Whether a change of pods or their labels on any node may help a parked group."""
         return self.parked.minds_pods
 
     def wake(
         self, snapshot: Snapshot, freed: set[str], *, pods_changed: bool = False, heads: Set[str] = frozenset()
     ) -> None:
-        """Activate the parked groups that the growth of these nodes may help, as many as there is room for.
+        """Activate parked groups that freed room on these nodes may help, as many as fit.
 
-        `pods_changed`: pods moved somewhere, or nodes changed what they are. `heads` may use room that is reserved.
+        `pods_changed`: pods moved, or nodes changed labels. `heads` may use reserved room.
         """
         self.preemptors.note(freed)
         for group in self.parked.helped(snapshot, freed, pods_changed=pods_changed, heads=heads):
             self.activate(group)
 
     def wake_pending(self, snapshot: Snapshot) -> None:
-        """Activate the next groups that the growth of earlier turns may help, if the room is still there."""
+        """Activate the next groups that room freed in earlier turns may help, if it is still there."""
         for group in self.parked.next_to_wake(snapshot):
             self.activate(group)
 
     def wake_behind(self, snapshot: Snapshot) -> None:
-        """Activate the groups behind those that were woken in vain since the last call."""
+        """Activate the groups behind those that were woken without effect since the last call."""
         passed, self.passed = self.passed, set()
         for group in self.parked.behind(passed, snapshot):
             self.activate(group)
 
     def room_changed(self, now_s: float) -> None:
-        """Messages of parked groups about room may be outdated now."""
+        """Messages of parked groups about room may be outdated."""
         if self._review_s is None and len(self.parked) and not self._unattended:
             self._review_s = max(now_s + REVIEW_AFTER_S, self._reviewed_s + REVIEW_EVERY_S)
 
@@ -175,7 +175,7 @@ class Queue:
         return self._review_s is not None and now_s >= self._review_s
 
     def review(self, snapshot: Snapshot, now_s: float) -> None:
-        """Activate groups whose message is outdated, so that it is written again (semantics E1)."""
+        """Activate groups whose message is outdated, so that it is rewritten (semantics E1)."""
         self._reviewed_s, self._review_s = now_s, None
         stale = self.parked.told_falsely(snapshot, REVIEWED_GROUPS)
         for group in stale:
@@ -186,7 +186,7 @@ class Queue:
             self.room_changed(now_s)
 
     def next_deadline_s(self) -> float | None:
-        """When `ready` may return more groups, if nothing else happens."""
+        """When `ready` may return more groups without an event."""
         deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
         if self.parked.has_pending:
             deadlines.append(-math.inf)
@@ -199,7 +199,7 @@ class Queue:
         return min(deadlines, default=None)
 
     def part(self, group: str) -> str:
-        """The part of the queue of a group: active, backoff or parked; "" for an unknown one."""
+        """The part of the queue that has the group; "" for an unknown one."""
         if group in self._until_s:
             return "backoff"
         if group in self._active:
@@ -207,7 +207,7 @@ class Queue:
         return "parked" if group in self.parked else ""
 
     def sizes(self) -> dict[str, int]:
-        """How many groups are in each part, for metrics."""
+        """Number of groups in each part, for metrics."""
         return {
             "active": len(self._active - self._until_s.keys()),
             "backoff": len(self._until_s),

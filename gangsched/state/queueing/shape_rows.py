@@ -1,8 +1,8 @@
-"""What shapes request, as rows: which of thousands fit somewhere is a few comparisons of columns.
+"""Requests of shapes as rows, so that a few column comparisons find which of thousands fit.
 
-Invariant: exact integers, no clock. It answers by resources alone, so that what does not fit here fits nowhere; which
-nodes a shape may use is looked at after that. Rows are kept in the order of the first groups that need them, so that
-the next shape in turn is found without a look at all of them.
+Invariant: exact integers, no clock. It compares resources only, so a shape that does not fit here fits nowhere;
+eligible nodes are checked afterwards. Rows are ordered by the first groups that need them, so the next shape is found
+without a scan.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Entry: TypeAlias = tuple[tuple[Any, ...], str]
 
 
 class ShapeRows:
-    """`requests[row][resource]`; a row that is not in use asks for more than there can be.
+    """`requests[row][resource]`; unused rows request more than any node offers.
 
-    Shapes that room grew for and that were not looked at since are pending.
+    Shapes with freed room that were not evaluated since are pending.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,9 @@ class ShapeRows:
         self._order: list[tuple[Entry, int]] = []
 
     def put(self, shape: Shape, least: int, first: Entry) -> None:
-        """Know the shape, of which at least that many pods must fit before anybody is helped; `first` would be it."""
+        """Add the shape; at least `least` pods must fit to help any group, and `first` would be the
+        first group helped.
+        """
         row = self._rows.get(shape)
         if row is None:
             row = self._rows[shape] = self._new_row(shape)
@@ -53,7 +55,7 @@ class ShapeRows:
             insort(self._order, (first, row))
 
     def remove(self, shape: Shape) -> None:
-        """Forget the shape, if it is known."""
+        """Remove the shape, if known."""
         row = self._rows.pop(shape, None)
         if row is not None:
             self._shapes[row] = None
@@ -67,24 +69,24 @@ class ShapeRows:
         return bool(self._pending.any())
 
     def is_pending(self, shape: Shape) -> bool:
-        """Whether this one is."""
+        """Whether this shape is pending."""
         row = self._rows.get(shape)
         return row is not None and bool(self._pending[row])
 
     def mark_pending(self, rows: Bools) -> None:
-        """These rows are pending as well."""
+        """Add these rows to the pending ones."""
         self._pending[: len(rows)] |= rows
 
     def keep_pending(self, rows: Bools) -> None:
-        """No others than these rows are pending any more."""
+        """Remove all pending rows but these."""
         self._pending[: len(rows)] &= rows
 
     def looked_at(self, shape: Shape) -> None:
-        """The shape is not pending any more."""
+        """The shape is no longer pending."""
         self._pending[self._rows[shape]] = False
 
     def first_pending(self, number: int) -> list[Shape]:
-        """The first `number` of the pending shapes, in the order of the first groups that need them."""
+        """The first `number` pending shapes, in the order of the first groups that need them."""
         if not self.any_pending:
             return []
         pending = self._pending.tobytes()
@@ -92,13 +94,13 @@ class ShapeRows:
         return [shape for shape in islice(found, number) if shape is not None]
 
     def rows_of(self, shapes: Iterable[Shape]) -> Ints:
-        """The rows of shapes that are known."""
+        """Rows of known shapes."""
         return np.array([self._rows[shape] for shape in shapes], dtype=np.int64)
 
     def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
-        """The rows of which a pod fits on one of these nodes, and the least number into what is free in all.
+        """Rows of which a pod fits on one of these nodes, and whose least number fits into the total free room.
 
-        Complexity: shapes times nodes that differ in what is free.
+        Complexity: shapes times nodes with distinct free room.
         """
         in_use = len(self._shapes)
         fits = np.zeros(in_use, dtype=np.bool_)

@@ -1,1 +1,1 @@
-"""What people are told: conditions, statuses and Events, and when."""
+"""Reporting: conditions, statuses and Events, and when they are written."""

@@ -1,7 +1,7 @@
 """The condition of each waiting pod (semantics E1).
 
-Invariant: facts that move stand in one place per gang: on its PodGroup, else on its oldest waiting pod; its other pods
-say what stays, and where to look. A pod that no gang rule holds back says everything itself. Pure.
+Invariant: pure. Changing counts are written once per gang: on its PodGroup, else on its oldest waiting pod; its other
+pods say what does not change, and where to look. A pod that no gang rule holds back has its complete message itself.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ NO_NODE = "no node is found for this pod"
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """A condition as wanted: `text` is written, `message` is the part of it that does not move.
+    """A condition to write: `text`, of which `message` is the part that does not change.
 
-    While only the rest moves, it is written again `repeat_s` after the last time at the earliest.
+    If only the rest changes, it is written again after `repeat_s` at the earliest.
     """
 
     reason: Reason
@@ -41,7 +41,7 @@ class PodCondition:
 def pod_conditions(
     record: GangRecord, gang: Gang, verdict: Verdict, faults: Sequence[str]
 ) -> Iterator[tuple[Pod, PodCondition]]:
-    """The condition of every waiting pod; without any other reason, `faults` of its group are the reason."""
+    """Yield the condition of every waiting pod; without any other reason, `faults` of its group are the reason."""
     waiting = [*gang.pending, *gang.retry, *(placement.pod for placement in (*gang.kept, *gang.held))]
     notes = dict(verdict.notes)
     of_gang: Refusal | None = verdict.of_gang(gang.id)

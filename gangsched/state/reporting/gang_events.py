@@ -1,6 +1,6 @@
-"""The Events on a gang: lasting problems, and the outcome of its binds (semantics E2, B5, E4).
+"""Events on a gang: lasting problems, and the outcome of its binds (semantics E2, B5, E4).
 
-Invariant: pure texts; `reports` remembers which were written.
+Invariant: pure; `reports` remembers which were written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.val
 
 
 def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:
-    """(reason, sentence) of bad values, groups tied without consent, foreign members, and being below the minimum."""
+    """Yield (reason, sentence) for invalid values, groups without mutual listing, members of other schedulers, and a
+    gang below its minimum.
+    """
     for problem in record.problems:
         yield Reason.INVALID_GANG.value, problem.text
     for accuser in accusers:  # told to it when it was accused, unless it has become ours since
@@ -36,12 +38,12 @@ def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> 
 
 
 def pod_ref(pod: Pod) -> ObjectRef:
-    """A pod as the object of an Event."""
+    """Reference to a pod, for an Event."""
     return ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
 
 
 def gang_ref(record: GangRecord) -> ObjectRef | None:
-    """The PodGroup as the object of an Event, else the oldest pod (semantics E2)."""
+    """Reference for an Event on the gang: its PodGroup, else its oldest pod (semantics E2)."""
     pod_group = record.pod_group
     if pod_group is not None:
         version = f"{pod_group.api_group}/{pod_group.version}"

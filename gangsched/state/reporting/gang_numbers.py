@@ -1,8 +1,8 @@
-"""What is counted and timed of gangs, for metrics.
+"""Counts and durations of gangs, for metrics.
 
-Invariant: it decides nothing, and names nobody. A gang's wait begins when it first has its quorum and ends when as many
-of its binds are answered as its minimum lacked. A gang that loses its quorum, or starts anew, waits anew; after a
-restart the wait begins with what the first list shows.
+Invariant: it decides nothing and has no names. A gang's wait begins when it first has its quorum and ends when enough
+binds for its minimum succeeded. A gang that loses its quorum, or starts again, waits again; after a restart the wait
+begins with the first list.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ MOST_KEPT = 10_000
 
 @dataclass(slots=True)
 class GangCounts:
-    """What happened so far.
-
-    Groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6), and objects set aside (I8).
+    """Counters: groups that yielded (D1) or timed out (T2), members that a kubelet rejected (B6), objects set aside
+    (I8).
     """
 
     yielded: int = 0
@@ -39,7 +38,7 @@ class GangCounts:
     set_aside: int = 0
 
     def committed(self, verdict: Verdict) -> None:
-        """A verdict became true."""
+        """Count a committed verdict."""
         self.yielded += bool(verdict.yields_to)
         self.timed_out += verdict.expired
 
@@ -54,7 +53,7 @@ class Pending:
     held: int = 0
 
     def add(self, part: Part, sign: int = 1) -> None:
-        """Count a gang that waits, or with -1 count it no more."""
+        """Add (+1) or remove (-1) a waiting gang."""
         reason, plain, pods, held, is_broken = part
         self.pods[reason] += sign * pods
         if not plain:
@@ -68,7 +67,7 @@ Part: TypeAlias = tuple[str, bool, int, int, bool]
 
 
 class PendingCount:
-    """Keeps `Pending` by looking again at groups that changed: 50,000 that wait are not counted at every scrape."""
+    """Keeps `Pending` current by recounting only changed groups: a scrape must not count 50,000 waiting ones."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -81,7 +80,7 @@ class PendingCount:
         self._changed.update(group_ids)
 
     def catch_up(self, most: int = COUNTED_PER_REFRESH) -> None:
-        """Count some of those that changed; `now` counts the others."""
+        """Recount some of the changed groups; `now` recounts the rest."""
         registry, known = self._registry, self._parts
         for _ in range(min(most, len(self._changed))):
             group_id = self._changed.pop()
@@ -106,7 +105,7 @@ class PendingCount:
 
 
 def parts_of(registry: Registry, group: GroupRecord) -> tuple[Part, ...]:
-    """What the gangs of a group add that wait."""
+    """What the waiting gangs of a group add to `Pending`."""
     gangs = [gang for gang in map(registry.view, group.gangs) if gang.waiting]
     verdict = group.verdict
     if not gangs:
@@ -125,7 +124,7 @@ def _part(gang: Gang, reason: str) -> Part:
 
 
 def count_pending(registry: Registry) -> Pending:
-    """Count all anew."""
+    """Count everything from scratch."""
     found = Pending()
     for group in registry.groups.values():
         for part in parts_of(registry, group):
@@ -135,7 +134,7 @@ def count_pending(registry: Registry) -> Pending:
 
 @dataclass(frozen=True, slots=True)
 class GangStart:
-    """A gang of this minimum started, this long after it had its quorum, in so many rounds."""
+    """A gang of minimum `min_member` started: its wait and number of rounds."""
 
     min_member: int
     wait_s: float
@@ -153,14 +152,14 @@ class _Wait:
 
 
 class GangWaits:
-    """The waits of gangs that have their quorum and have not started. Plain pods are not timed."""
+    """Waits of gangs with a quorum that have not started. Plain pods are not timed."""
 
     def __init__(self) -> None:
         self._waits: dict[str, _Wait] = {}
         self._started: deque[GangStart] = deque(maxlen=MOST_KEPT)
 
     def changed(self, group: GroupRecord, gangs: Iterable[Gang], now_s: float) -> None:
-        """A group changed; `gangs` are its gangs as they are now."""
+        """A group changed; `gangs` are its current gangs."""
         for gang in gangs:
             wait = self._waits.get(gang.id)
             if gang.plain or gang.satisfied:
@@ -173,7 +172,7 @@ class GangWaits:
             wait.lacks = max(1, gang.min_member - gang.bound)
 
     def bound(self, gang: Gang, group: GroupRecord, now_s: float) -> None:
-        """The bind of one of its members went through."""
+        """A bind of one of its members succeeded."""
         wait = self._waits.get(gang.id)
         if wait is None:
             return
@@ -183,12 +182,12 @@ class GangWaits:
             self._started.append(GangStart(gang.min_member, now_s - wait.since_s, group.rounds - wait.rounds))
 
     def forget(self, gang_ids: Iterable[str]) -> None:
-        """These gangs are gone."""
+        """Drop gangs that are gone."""
         for gang_id in gang_ids:
             self._waits.pop(gang_id, None)
 
     def take_started(self) -> list[GangStart]:
-        """The gangs that started since last asked."""
+        """Gangs that started since the last call."""
         started = list(self._started)
         self._started.clear()
         return started

@@ -1,4 +1,4 @@
-"""What was reported of one gang, so that only news is written (semantics E1-E4). It is part of the gang's record."""
+"""What was last reported of one gang, so that only changes are written (semantics E1-E4). Part of the gang's record."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Start:
-    """What came so far of the binds of one gang: how many are bound, and which were refused and why."""
+    """Outcome of the binds of one gang so far: how many are bound, and which were refused and why."""
 
     bound: int = 0
     refused: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
-        """What is told once all are answered; "" if none went through."""
+        """Text to report once all binds are answered; "" if none succeeded."""
         if not self.bound:
             return ""
         text = "1 pod is bound" if self.bound == 1 else f"{self.bound} pods are bound together"
@@ -29,7 +29,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class WrittenStatus:
-    """A PodGroup's status as written at `at_s`; `uid` is that of the object."""
+    """A PodGroup's status as written at `at_s`; `uid` is the object's."""
 
     uid: str
     status: dict[str, object]
@@ -38,7 +38,7 @@ class WrittenStatus:
 
 @dataclass(slots=True)
 class Reported:
-    """The memory of reports on one gang."""
+    """Last reports on one gang."""
 
     #: The condition of each pod by uid, and the monotonic second in which it was reported.
     pods: dict[str, tuple[PodCondition, float]] = field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""Reports: what is news, and when the next report is due (semantics E1-E4).
+"""Reports: what has changed since the last report, and when the next one is due (semantics E1-E4).
 
-Invariant: a verdict is told once it stood for `settle_s`, and only where it differs from what was told last; while only
-facts in it move, no more often than the text allows. Telling never changes a decision. What is said is not decided
-here: see `conditions`, `status` and `gang_events`.
+Invariant: a verdict is reported once it stood for `settle_s`, and only if it differs from the last report; changing
+counts alone are written no more often than their text allows. Reports never change a decision. The texts come from
+`conditions`, `status` and `gang_events`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Moment:
 
 
 class Reports:
-    """Remembers when the next report of each group is due; what was reported is in the record of its gang."""
+    """When the next report of each group is due; the last reports are in the gang's record."""
 
     def __init__(self, *, settle_s: float, reservations: ReservationLimits | None = None) -> None:
         self._settle_s = settle_s
@@ -48,7 +48,7 @@ class Reports:
         self.reservations = ReservationReports(reservations or ReservationLimits())
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
-        """These stand after a plan: report what is news of them once it has settled."""
+        """These reservations exist after a plan: report changes once they have settled."""
         for group_id in self.reservations.update(reservations, wall_s=wall_s):
             self.note(group_id, now_s)
 
@@ -70,7 +70,7 @@ class Reports:
         return min(self._due_s.values(), default=None)
 
     def take(self, registry: Registry, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
-        """All reports that are due now (with `everything`, all pending ones), in group order."""
+        """Reports that are due now (with `everything`, all pending ones), in group order."""
         due = sorted(group_id for group_id, due_s in self._due_s.items() if everything or due_s <= now_s)
         reports: list[Report] = []
         moment = _Moment(now_s, wall, parse_timestamp(wall) or 0, hurry=everything)
@@ -82,7 +82,7 @@ class Reports:
         return reports
 
     def announce(self, record: GangRecord, verdict: Verdict) -> list[RecordEvent]:
-        """The Event of a verdict that must be reported whatever follows it (semantics T2, D1)."""
+        """Event of a verdict that must be written whatever follows (semantics T2, D1)."""
         told = verdict.told
         return list(self._event(record, told.reason.value, told.message, text=told.text, once=True))
 

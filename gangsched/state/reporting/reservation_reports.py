@@ -1,7 +1,7 @@
-"""What stands reserved, and what of it people were told last (semantics H13, H14).
+"""Current reservations, and what was last reported of them (semantics H13, H14).
 
-Invariant: a reservation is told anew only where `Told.is_out_of_date` says so, and its end once. Nothing is known of
-what an earlier process told but what is stored on the PodGroup, which stays until this one knows better (H16).
+Invariant: a reservation is reported again only if `Told.is_out_of_date`, and its end once. Of the reports of an earlier
+process only the stored condition of the PodGroup is known; it stays until this process has a result (H16).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ OVER = frozenset({reserving.STARTED, reserving.NOT_NEEDED})
 
 
 class ReservationReports:
-    """Remembers by group id what was told of reservations, and by gang id how the condition ended.
+    """Last reports on reservations by group id, and the ended condition by gang id.
 
-    `standing` is what stands after the last plan, in the order of heads.
+    `standing` are the reservations after the last plan, in the order of heads.
     """
 
     def __init__(self, limits: ReservationLimits) -> None:
@@ -35,7 +35,7 @@ class ReservationReports:
         self._ended: dict[str, Fact] = {}
 
     def update(self, reservations: Reservations, *, wall_s: float) -> set[str]:
-        """Take what a plan left standing; returns the groups of which there is news."""
+        """Record the reservations after a plan; return the groups whose report changes."""
         news: set[str] = set()
         self.standing = reservations.standing
         standing = {reserved.group: reserved for reserved in reservations.standing}
@@ -56,14 +56,14 @@ class ReservationReports:
         return news
 
     def forget(self, ids: set[str]) -> None:
-        """These gangs, and the groups that are named after them, are gone."""
+        """Drop gangs that are gone, and the groups named after them."""
         for each in ids:
             for known in (self._told, self._why, self._ended):
                 known.pop(each, None)
         self._had -= ids
 
     def completed(self, verdict: Verdict, namespace: str, *, wall_s: float) -> Verdict:
-        """The verdict as it is told in this namespace: its refusals end in what is, or is not, reserved."""
+        """The verdict as reported in this namespace: refusals end with what is, or is not, reserved."""
         if verdict.reason is not Reason.UNSCHEDULABLE:
             return verdict
         said = self._tail(verdict, namespace, wall_s)
@@ -98,7 +98,7 @@ class ReservationReports:
         *,
         wall_s: float,
     ) -> Fact | None:
-        """The condition `Reserved` of a gang's PodGroup; None leaves it as it is `stored`."""
+        """Condition `Reserved` of a gang's PodGroup; None leaves it as `stored`."""
         told = self._told.get(group_id)
         if told is not None:
             self._ended.pop(gang_id, None)

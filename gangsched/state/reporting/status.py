@@ -1,7 +1,7 @@
-"""The status of a PodGroup, computed from the members that are there (semantics E3).
+"""The status of a PodGroup, computed from its members (semantics E3).
 
-Invariant: pure; the same members and the same stored status give the same answer, so a write that changes nothing is
-seen as such. `wall` is the time to stamp new conditions with, RFC 3339.
+Invariant: pure; the same members and stored status give the same result, so a write without a change is detected.
+`wall` (RFC 3339) is the transition time of new conditions.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Counts:
 
 
 def counts(record: GangRecord) -> Counts:
-    """Count the members; `scheduled` are those that were bound, also if they have ended.
+    """Count the members; `scheduled` are those that were bound, including ended ones.
 
-    One that is terminating counts for nothing, as in P1: on a dead node it stays so for as long as the node is dead.
+    Terminating members do not count, as in P1: on a dead node they stay terminating as long as the node is dead.
     """
     pods = [pod for pod in record.pods if not (pod.deleting and pod.live)]
     return Counts(
@@ -65,7 +65,7 @@ def counts(record: GangRecord) -> Counts:
 
 
 def phase(count: Counts, min_member: int) -> PodGroupPhase:
-    """The phase of the gang; `Failed` only if its minimum cannot be reached."""
+    """Phase of the gang; `Failed` only if its minimum cannot be reached any more."""
     needed = max(1, min_member)
     if count.succeeded >= needed and count.live == 0:
         return PodGroupPhase.FINISHED
@@ -90,11 +90,11 @@ def status(
     told: frozenset[str] = frozenset(),
     reserved: Fact | None = None,
 ) -> dict[str, object]:
-    """The whole status to store, as the JSON object of a merge patch.
+    """The whole status to store, as JSON of a merge patch.
 
-    A native PodGroup has no counts, and other writers of conditions (kube-scheduler's DisruptionTarget): it gets those
-    of our own types only, for a strategic merge patch. `told` are types written since `pod_group` was read. `reserved`
-    is the condition of that name; without it the stored one stays.
+    A native PodGroup has no counts, and others write conditions to it (kube-scheduler's DisruptionTarget): for a
+    strategic merge patch, only gangsched's own types are included. `told` are types written since `pod_group` was read.
+    `reserved` is the condition of that type; without it the stored one stays.
     """
     count = counts(record)
     conditions = stored_conditions(pod_group.status)
@@ -194,7 +194,7 @@ def _degraded(record: GangRecord, gang: Gang) -> Fact:
 
 
 def loss(record: GangRecord, gang: Gang) -> str:
-    """How many members a gang below its minimum has left, and where replacements come from (semantics B5)."""
+    """State how many members a gang below its minimum has left, and where replacements come from (semantics B5)."""
     left = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound"
     if gang.waiting:
         return f"{left}; the others {'are placed first' if gang.replaces else 'wait in their turn'}"
@@ -243,25 +243,25 @@ _ABSENT: dict[str, object] = {"occupiedBy": "", "scheduled": 0, "running": 0, "s
 
 
 def unchanged(wanted: Mapping[str, object], stored: object) -> bool:
-    """Whether every field to write is stored as wanted, transition times and the start time aside."""
+    """Whether every field to write is already stored, ignoring transition times and the start time."""
     if not isinstance(stored, Mapping):
         return False
     return all(_bare(key, value) == _bare(key, stored.get(key, _ABSENT.get(key))) for key, value in wanted.items())
 
 
 def facts_aside(status: Mapping[str, object]) -> dict[str, object]:
-    """The status without the messages of the conditions that say whether, and when, the gang is scheduled."""
+    """The status without the messages of conditions about whether and when the gang is scheduled."""
     entries = (entry | {"message": ""} if entry["type"] in FACTUAL_TYPES else entry for entry in _entries(status))
     return {**status, "conditions": list(entries)}
 
 
 def stored_condition(status: Mapping[str, object], kind: str) -> Mapping[str, object] | None:
-    """The stored condition of a type, None without one."""
+    """Stored condition of a type; None if there is none."""
     return next((entry for entry in _entries(status) if entry.get("type") == kind), None)
 
 
 def condition_types(status: Mapping[str, object]) -> frozenset[str]:
-    """The types of the conditions in a status."""
+    """Types of the conditions in a status."""
     return frozenset(str(entry["type"]) for entry in _entries(status))
 
 

@@ -1,1 +1,1 @@
-"""What the state knows of reservations: who may have one, what stands, and when those end that are in the way."""
+"""Reservations between plans: candidates, existing reservations, and expected ends of pods."""

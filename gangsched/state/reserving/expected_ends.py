@@ -1,8 +1,8 @@
 """When the pods that take room are expected to end (semantics H2).
 
-Invariant: what is told is that of the members and PodGroups as they are now, at the wall-clock second that is given;
-only nodes on which something changed, or an end has passed, are looked at again, and only when somebody asks. Pods that
-end with their node (a DaemonSet's, a kubelet's own) are left out: their room is not for others.
+Invariant: results are those of the current members and PodGroups at the given wall-clock second; only nodes with a
+change or a passed end are read again, on demand. Pods that end with their node (DaemonSets, static pods) are left out:
+their room is never free for others.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CLOCK_STEP_S = 60.0
 
 
 class ExpectedEnds:
-    """Reads the members, the cluster and the registry, which it does not own.
+    """Reads the members, the cluster and the registry.
 
-    `default_s` is the run time of pods of ours that state none; `policy` says which resources are accelerators.
+    `default_s` is the run time of pods that declare none; `policy` names the accelerators.
     """
 
     def __init__(
@@ -77,21 +77,21 @@ class ExpectedEnds:
         return sum(map(len, self._on.values()))
 
     def occupants(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
-        """The pods that take room on each node and may leave it, by node name; the same object until they change."""
+        """Pods on each node that may leave it, by node name; the same object until they change."""
         self._refresh(wall_s)
         if self._told is None:
             self._told = self._on.copy()
         return self._told
 
     def glance(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
-        """As `occupants`, and nothing is remembered of it: whoever asks next finds the same news."""
+        """As `occupants`, without consuming the changes that the next call reports."""
         found = self._on.copy()
         for name in self._stale(wall_s, self._cluster.touched):
             _keep(found, name, tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ())
         return found
 
     def last_ends_at_a_glance(self, table: NodeTable, wall_s: float) -> Floats:
-        """As `last_ends`, and nothing is remembered of it."""
+        """As `last_ends`, without consuming changes."""
         on = self.glance(wall_s)
         ends_s = (
             [each.ends_s for each in on.get(name, ()) if self._asks_for_accelerators(each.pod.shape)]
@@ -100,22 +100,22 @@ class ExpectedEnds:
         return np.array([max(each, default=-math.inf) for each in ends_s], dtype=np.float64)
 
     def last_ends(self, table: NodeTable, wall_s: float) -> Floats:
-        """`last[n]`: the latest end of a pod with accelerators on node `n`, -inf without any (H10)."""
+        """`last[n]`: latest end of a pod with accelerators on node `n`, -inf without any (H10)."""
         self._refresh(wall_s)
         return np.array([self._last_s.get(name, -math.inf) for name in table.names], dtype=np.float64)
 
     @property
     def passes_s(self) -> float:
-        """When the next of the ends that were told last will have passed, and moves if the pod is still there."""
+        """When the next expected end passes, and moves if its pod still exists."""
         return self._passes_s + self._late_s
 
     def take_news(self) -> News:
-        """What happened to the occupants, as told since last asked."""
+        """Changes of these pods since the last call."""
         news, self._news = self._news, News()
         return news
 
     def forget_gone(self) -> None:
-        """Nobody needs news: of pods that are gone nothing is kept until somebody asks."""
+        """Drop deleted pods now, because no caller needs their changes."""
         for name in self._cluster.touched & self._on.keys():
             there, before = self._cluster.residents(name), self._on[name]
             stay = tuple([each for each in before if each.pod.uid in there])

@@ -1,9 +1,8 @@
-"""Fences: for how long nodes are kept without a time, and at what cost (semantics H6).
+"""Fences: how long whole nodes are reserved without a time, and at what cost (semantics H6).
 
-Invariant: a fence ends by itself. Its head gets no other one until a node changes if the fence was empty and the head
-did not start there, and for `fence_after_s` if the fence grew too old or idled too many accelerators. All of it is
-counted in memory, from the moment at which this process first saw the fence: a restart begins again. Times are
-monotonic seconds.
+Invariant: every fence ends. Its head gets no other fence until a node changes if the fence was empty and the head did
+not start; nor for `fence_after_s` if the fence grew too old or kept too many accelerators idle. Times are counted from
+when this process first saw the fence, so a restart counts from the beginning. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class _Fence:
 
 
 class Fences:
-    """The fences that stand; reads the cluster, which it does not own."""
+    """Current fences; reads the cluster."""
 
     def __init__(self, cluster: Cluster, limits: ReservationLimits, policy: GpuPolicy) -> None:
         self._cluster = cluster
@@ -50,7 +49,7 @@ class Fences:
         self._fences: dict[str, _Fence] = {}
 
     def look(self, standing: Collection[Reserved], now_s: float) -> None:
-        """Count what was idle until now, and see what is."""
+        """Add up idle accelerators until now, and record which are idle."""
         before, self._fences = self._fences, {}
         for each in standing:
             if each.is_fence:
@@ -60,11 +59,11 @@ class Fences:
                 fence.empty_s = min(fence.empty_s, now_s) if self._is_empty(each.nodes) else math.inf
 
     def over(self, wall_s: float) -> Mapping[str, NotReserved]:
-        """The groups whose fence is to end as of the last look, and why."""
+        """Groups whose fence must end as of the last `look`, and why."""
         return {group: why for group, fence in self._fences.items() if (why := self._why(fence, wall_s)) is not None}
 
     def next_s(self) -> Iterator[float]:
-        """When one of them is over, if nothing else happens."""
+        """When each fence ends without an event."""
         for fence in self._fences.values():
             idle_s = fence.seen_s + max(self._may_idle_s(fence), 0.0)
             yield min(fence.empty_s + EMPTY_S, fence.since_s + self._limits.fence_age_s, idle_s)

@@ -1,9 +1,8 @@
-"""Groups that may not be heads for a reason of their own: too young, or more than the empty cluster has (semantics H3).
+"""Groups that cannot be heads for a reason of their own: too young, or larger than the empty cluster (semantics H3).
 
-Invariant: which groups these are does not depend on what others have reserved, or on what runs. One that is too young
-may be a head at its time; one that is more than the cluster, once a node that takes one of its pods is new, another
-one, or offers more. For the latter, groups are compared with nodes twice a minute at most: koordlet and device plugins
-write `allocatable` all day.
+Invariant: the reasons do not depend on reservations or running pods. A group that is too young may be a head at its
+time; one that is too large, once a node that takes one of its pods is new, replaced or offers more. The latter are
+compared at most twice a minute: koordlet and device plugins write `allocatable` all day.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ REASONS: Final = UNTIL_A_NODE_CHANGES | OF_A_FENCE | {NotEntitled.TOO_YOUNG}
 
 
 class Ineligibility(NamedTuple):
-    """Why a group may not be a head, the shapes of its pods that wait, and its place among those that wait."""
+    """Why a group cannot be a head, the shapes of its waiting pods, and its rank."""
 
     why: NotReserved
     shapes: frozenset[Shape]
@@ -41,7 +40,7 @@ class Ineligibility(NamedTuple):
 
 
 class Ineligible:
-    """The groups by id. Times are seconds since the epoch (`wall_s`), or monotonic ones (`now_s`)."""
+    """Ineligible groups by id. Times are epoch seconds (`wall_s`) or monotonic seconds (`now_s`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -61,22 +60,22 @@ class Ineligible:
         return self._entries[group].why
 
     def put(self, group: str, entry: Ineligibility) -> None:
-        """The group may not be a head."""
+        """The group cannot be a head."""
         self._entries[group] = entry
         if entry.why.until_s < math.inf:
             heappush(self._until_s, (entry.why.until_s, group))
 
     def pop(self, group: str) -> Ineligibility | None:
-        """Nothing is known of the group any more."""
+        """Drop what is known of the group."""
         return self._entries.pop(group, None)
 
     def changed(self, group: str) -> None:
-        """The group is another one: it may be small enough, or old enough, now."""
+        """The group has changed: it may be small or old enough now."""
         if group in self._entries and self._entries[group].why.why not in OF_A_FENCE:
             del self._entries[group]
 
     def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[str]:
-        """The groups whose time has come, and those that a node which changed may help."""
+        """Groups whose time has come, and those that a changed node may help."""
         found: set[str] = set()
         if snapshot.table is not self._compared or self._cluster.offers_more:
             found |= self._compare(snapshot, now_s)
@@ -85,7 +84,9 @@ class Ineligible:
         return found & self._entries.keys()
 
     def next_s(self, behind_s: float) -> Iterable[float]:
-        """When `over` may have an answer, if nothing else happens, in monotonic seconds; at `behind_s` 0 was 1970."""
+        """When `over` may return a group without an event, in monotonic seconds; `behind_s` is monotonic time at epoch
+        0.
+        """
         if self._waits and self._entries:
             yield self._compared_s + COMPARED_EVERY_S
         if self._until_s:

@@ -1,7 +1,7 @@
-"""News of the pods that take room: what reservations may rest on, and which groups they may help (semantics H5, H6).
+"""Changes of running pods that may affect reservations, and which groups they may help (semantics H5, H6).
 
-Invariant: what helps no pod of a group at any time moves none of its reservations. A node helps a shape only if it
-offers the room for a pod of it before the end that was expected, with everybody gone who is expected to end by then.
+Invariant: a change that helps no pod of a group at any time does not move its reservation. A node helps a shape only if
+it has room for a pod of it before the end that was expected, without the pods expected to end by then.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gangsched.state.queueing.parked import minds_pods
 
 @dataclass(slots=True)
 class News:
-    """What happened to occupants since news were last taken.
+    """Changes of running pods since the last call.
 
-    `earlier`: by node the latest of the ends that were expected of pods that go earlier; `anywhere` if one of those may
-    have kept others off other nodes too. `emptied`: a node became empty. `left` are the ids of the groups, or keys of
-    the pods, that left nodes.
+    `earlier`: by node, the latest expected end of the pods that left early; `anywhere` if one of them may have excluded
+    others from other nodes too. `emptied`: a node became empty. `left` are ids of groups, or keys of pods, that left
+    nodes.
     """
 
     earlier: dict[str, float] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class News:
     def note(
         self, node: str, before: Sequence[Occupant], now: Sequence[Occupant], *, early_by_s: float, wall_s: float
     ) -> None:
-        """The occupants of a node were read anew; a pod that goes by more than `early_by_s` too early is news."""
+        """Compare the pods of a node before and now; a pod that leaves more than `early_by_s` too early counts."""
         ends_s = {each.pod.uid: each.ends_s for each in now}
         for each in before:
             if ends_s.get(each.pod.uid, wall_s) + early_by_s < each.ends_s:
@@ -49,9 +49,9 @@ class News:
     def may_help(
         self, shapes: Collection[Shape], snapshot: Snapshot, on: Mapping[str, Sequence[Occupant]], *, ends_known: bool
     ) -> bool:
-        """Whether a group with pods of these shapes may have a time where it had none, or an earlier one (H5).
+        """Whether a group with pods of these shapes may now get a time, or an earlier one (H5).
 
-        `on` are the occupants by node; where the end of none of them is known, no group has a time.
+        `on` are the pods by node; if no end is known, no group has a time.
         """
         if not self.earlier or not ends_known:
             return False
@@ -63,9 +63,9 @@ class News:
 
 
 def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[str, Collection[Pod]]) -> bool:
-    """Whether one of the nodes in `without` has room for a pod of one of these shapes once those pods are gone.
+    """Whether a node in `without` has room for a pod of one of these shapes once those pods are gone.
 
-    Of a shape that looks at other pods nothing is known: it may.
+    True for a shape whose filters depend on other pods.
     """
     if any(shape.inter_pod is not None for shape in shapes):
         return True
@@ -80,9 +80,9 @@ def takes_one(shapes: Collection[Shape], snapshot: Snapshot, without: Mapping[st
 
 
 def takes_one_empty(shape: Shape, nodes: Ints, snapshot: Snapshot) -> bool:
-    """Whether one of these nodes takes a pod of this shape when nothing is on it; `nodes` are rows of the table.
+    """Whether one of these nodes, empty, takes a pod of this shape; `nodes` are rows of the table.
 
-    Of a shape whose filters look at other pods nothing is known: it may.
+    True for a shape whose filters depend on other pods.
     """
     return minds_pods(shape) or _takes(shape, snapshot.emptied()[:, nodes], nodes, snapshot)
 

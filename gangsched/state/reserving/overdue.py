@@ -1,7 +1,7 @@
-"""Groups that overran the run time which let them onto reserved room, so that they may be taken for it (semantics H11).
+"""Backfilled groups that overran their declared run time and may be evicted for it (semantics H11).
 
-Invariant: only who passed a reservation by its stated run time is here, for the heads whose room it went on, and only
-from a tenth of that time, at least `after_s`, over it. It is kept in memory alone: after a restart nobody is taken.
+Invariant: only groups that used reserved room because of their declared run time, for the heads of that room, and only
+once they exceed it by a tenth, at least `after_s`. In memory only: after a restart no group is evicted for it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ LOOK_EVERY_S = 5.0
 
 
 class Overdue:
-    """`heads` has the uids of those that may be taken by the id of the group that may have their room.
+    """`heads` maps a group to the uids that may be evicted for it.
 
-    `after_s` is None where overruns are only told.
+    `after_s` is None if overruns are only reported.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Overdue:
         self._look_s = 0.0
 
     def committed(self, verdict: Verdict, standing: Iterable[Reserved]) -> None:
-        """A verdict is carried out beside these reservations."""
+        """A verdict was committed, given these reservations."""
         if self._after_s is None or verdict.how is not How.SHORT:
             return
         timed = [each for each in standing if not each.is_fence and each.group != verdict.group]
@@ -49,7 +49,7 @@ class Overdue:
                 self._heads_of[bind.pod.uid] = heads
 
     def look(self, now_s: float, wall_s: float) -> None:
-        """See who is overdue now; heads that may have more room than before are looked at again."""
+        """Update which groups are overdue; heads that may gain room are examined again."""
         if not self._heads_of or now_s < self._look_s:
             return
         self._look_s = now_s + LOOK_EVERY_S
@@ -67,7 +67,7 @@ class Overdue:
                 self._queue.activate(head)
 
     def next_deadline_s(self) -> float | None:
-        """When to look again."""
+        """When `look` must be called again."""
         return self._look_s if self._heads_of else None
 
     def _is_overdue(self, member: Member, wall_s: float) -> bool:

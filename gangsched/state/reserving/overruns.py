@@ -1,8 +1,8 @@
-"""Groups of ours that run for longer than they state (semantics H11).
+"""Groups that run longer than declared (semantics H11).
 
-Invariant: a group is told once a run, when the first of its members passes its run time; a plain pod once a statement.
-What had passed before this process knew the present is not told: the one before it did. A namespace of which a pod runs
-for much longer than its owner states is taken at its word no more, for `ignore_s` after that was last seen.
+Invariant: an overrun is reported once per run of a group, when its first member exceeds its run time; for a plain pod
+once per declared value. Overruns from before this process started were reported by the earlier one. Run times declared
+in a namespace are ignored for `ignore_s` after one of its pods ran much longer than declared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SPARE = 1_000
 
 
 class Overruns:
-    """Follows the pods of ours that have started and whose run time is known; `default_s` is that of the others."""
+    """Follows started pods with a known run time; `default_s` is that of the others."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Overruns:
         self._now_to_wall_s = 0.0
 
     def note(self, pod: Pod, gang: GangRecord | None) -> None:
-        """A pod exists or has changed, or what its gang states; most have no run time or have not started."""
+        """A pod, or what its gang declares, is new or has changed; most have no run time or have not started."""
         if not pod.start_s or pod.scheduler_name not in self._names:
             return
         stated_s = run_time_s(pod.run_time_metadata, _stated_by(gang), self._default_s)
@@ -73,7 +73,7 @@ class Overruns:
             self._forget_the_gone()
 
     def due(self, now_s: float, wall_s: float) -> list[RecordEvent]:
-        """The Events of groups that have passed their run time since last asked; `wall_s` is in epoch seconds."""
+        """Events of groups that exceeded their run time since the last call; `wall_s` is in epoch seconds."""
         self._now_to_wall_s = wall_s - now_s
         since_s = self._since_s = wall_s if self._since_s is None else self._since_s
         events = []
@@ -92,13 +92,13 @@ class Overruns:
         return [*events, *self._ignore(wall_s)]
 
     def next_deadline_s(self) -> float | None:
-        """When the next run time is over."""
+        """When the next run time is exceeded."""
         due = [of[0][0] for of in (self._ends, self._much_later) if of]
         due += self._ignored_until_s.values()
         return min(due) - self._now_to_wall_s if due and self._since_s is not None else None
 
     def forget(self, gangs: set[str]) -> None:
-        """These gangs are gone."""
+        """Drop gangs that are gone."""
         for gang_id in gangs & self._told_runs.keys():
             del self._told_runs[gang_id]
 
@@ -170,7 +170,7 @@ class Overruns:
 
 
 def much_longer_s(stated_s: float, least_s: float) -> float:
-    """By how much longer than stated a pod may run until that counts: a tenth, and at least `least_s`."""
+    """By how much a pod may exceed its run time until that counts: a tenth, at least `least_s`."""
     return max(0.1 * stated_s, least_s)
 
 

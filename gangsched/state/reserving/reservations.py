@@ -1,8 +1,8 @@
-"""Reservations between plans: what stands, who may be a head, and when a plan is due for their sake (H3, H12, H17).
+"""Reservations between plans: what exists, who may be a head, and when they need a plan (H3, H12, H17).
 
-Invariant: a plan decides, this remembers. Nothing is asked of members or groups while nobody waits for room. What
-stands is made anew when something happened that could let it start earlier, at most once a second; that it cannot be
-kept any more every plan sees by itself. A reservation that goes or shrinks wakes the groups that it kept out (Q3).
+Invariant: a plan decides, this module remembers. It reads no members or groups while no group waits for room.
+Reservations are recomputed at most once a second after a change that could let a head start earlier; every plan itself
+detects those that it cannot keep. A reservation that ends or shrinks wakes the groups that it kept out (Q3).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REFUSED_FOR_ROOM: Final = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 
 
 class StandingReservations:
-    """`standing` are those of the last plan, in order. `wall_s` is the present in seconds since the epoch."""
+    """Reservations of the last plan, in order, as `standing`. `wall_s` is in epoch seconds."""
 
     def __init__(
         self,
@@ -89,16 +89,16 @@ class StandingReservations:
     # --- what happens between plans ---------------------------------------------------------------------------------
 
     def on(self) -> bool:
-        """Whether there are reservations at all."""
+        """Whether reservations are enabled."""
         return self._limits.reservations > 0
 
     @property
     def has_lost_a_head(self) -> bool:
-        """Whether room is reserved for a group that is gone, or has nobody who waits; the next plan ends that."""
+        """Whether room is reserved for a group that is gone or has no waiting pods; the next plan ends that."""
         return self._gone
 
     def changed(self, groups: Iterable[str]) -> None:
-        """Something about these groups changed: they are in the queue, and what was found of them is void."""
+        """These groups changed and are queued; results about them are dropped."""
         for group_id in groups:
             self.waiting.remove(group_id)
             self._ineligible.changed(group_id)
@@ -107,22 +107,22 @@ class StandingReservations:
             self._later.update(each.group for each in self.standing if each.group in groups)
 
     def gone(self, groups: Collection[str]) -> None:
-        """These groups are no more."""
+        """These groups are gone."""
         self.changed(groups)
         for group_id in groups:
             self._ineligible.pop(group_id)
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
     def left(self, group_id: str) -> None:
-        """Nobody of the group waits, so no plan looks at it."""
+        """No pod of the group waits any more, so no plan decides it."""
         self._gone = self._gone or any(each.group == group_id for each in self.standing)
 
     def cluster_changed(
         self, freed: Set[str], snapshot: Snapshot, now_s: float, *, evicting: Container[str] = ()
     ) -> None:
-        """Pods moved, or nodes changed; a head is tried before others if `freed` nodes that are kept for it may help.
+        """Pods or nodes changed; a head is tried before other groups if its `freed` nodes may help.
 
-        `snapshot` is without holds, and heads that are `evicting` may have more than it shows (H11).
+        `snapshot` is without holds; heads that are `evicting` may have more room than it shows (H11).
         """
         self._moved = True
         for each in self.standing if freed else ():
@@ -143,14 +143,14 @@ class StandingReservations:
         return takes_one(self._shapes(head.group, now_s), snapshot, lower)
 
     def rank(self, group: Group) -> tuple[Any, ...]:
-        """The order in which groups that wait for room are woken (Q1, H9)."""
+        """Sort key in which groups that wait for room are woken (Q1, H9)."""
         return passing_key(group) if self._shortest_first(self.standing) else group_key(group)
 
     def _shortest_first(self, standing: Collection[Reserved]) -> bool:
         return bool(standing) and self._limits.order is BackfillOrder.SHORTEST
 
     def settled(self, verdict: Verdict, now_s: float) -> None:
-        """A verdict was committed; a group that took or gave back room is looked at again."""
+        """A verdict was committed; if it reserved or released room, the group is examined again."""
         moved = verdict.binds or verdict.holds or verdict.releases
         head = None
         if not moved and verdict.reason in REFUSED_FOR_ROOM:
@@ -166,7 +166,7 @@ class StandingReservations:
     # --- what a plan is given, and what it answers ------------------------------------------------------------------
 
     def given(self, ready: Collection[Group], now_s: float, wall_s: float) -> Reserving | None:
-        """The input of a plan of these groups; None if nobody is ready and no reservation is to be made either."""
+        """Input of a plan of these groups; None if no group is ready and no reservation is due."""
         self._forget_unused(now_s)
         if not self.on() or not (ready or self.standing or self.waiting or self._ineligible):
             return None
@@ -199,7 +199,7 @@ class StandingReservations:
         )
 
     def glance(self, now_s: float, wall_s: float, in_turn: Set[str]) -> Reserving | None:
-        """The input of a plan of groups `in_turn` that is only to be looked at: what stands, and none is made."""
+        """Input of a hypothetical plan of groups `in_turn`: existing reservations only."""
         if not self.on():
             return None
         heads = {each.group for each in self.standing if each.group in self.waiting} - in_turn
@@ -289,7 +289,7 @@ class StandingReservations:
         )
 
     def take(self, answer: Reservations, now_s: float) -> None:
-        """What a plan left standing."""
+        """Record the reservations of a plan."""
         before, self.standing = self.standing, answer.standing
         self._fences.look(self.standing, now_s)
         if self._shortest_first(before) != self._shortest_first(self.standing):
@@ -321,11 +321,11 @@ class StandingReservations:
             self._ineligible.put(group_id, Ineligibility(why, frozenset(self._shapes(group_id, now_s)), *place))
 
     def wall_s(self, now_s: float) -> float:
-        """The second since the epoch at a monotonic second, as of the last plan."""
+        """Epoch second at a monotonic second, as of the last plan."""
         return self._behind_s + now_s
 
     def next_deadline_s(self) -> float | None:
-        """When a plan is due for the sake of reservations, if nothing else happens; in monotonic seconds."""
+        """When reservations need a plan without an event, in monotonic seconds."""
         if not (self.standing or self._ineligible or self._known or self._later):
             return None
         due = [self._made_s + EVERY_S] if self._later else []

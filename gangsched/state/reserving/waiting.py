@@ -1,7 +1,7 @@
-"""Waiting: the groups that were refused for room, in the order in which they may be heads (semantics H3, H4).
+"""Waiting: groups refused for room, in the order in which they may be heads (semantics H3, H4).
 
-Invariant: a group is here from a refusal for room until its next verdict, or until it is gone. Order is Q1's with the
-age of H4. Finding the first few costs a look at the first of each namespace, however many wait behind them.
+Invariant: a group is here from a refusal for room until its next verdict, or until it is gone. The order is Q1's with
+the age of H4. Finding the first few groups examines one per namespace, however many wait behind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Waiting:
         return group in self._of
 
     def ids(self) -> set[str]:
-        """All groups."""
+        """Ids of all groups."""
         return set(self._of)
 
     def put(self, group: str, namespace: str, rank: Rank) -> None:
@@ -43,7 +43,7 @@ class Waiting:
             insort(self._by_namespace.setdefault(namespace, []), rank)
 
     def remove(self, group: str) -> tuple[str, Rank] | None:
-        """The group no longer waits for room; returns what it was `put` with."""
+        """The group no longer waits for room; return its namespace and rank."""
         place = self._of.pop(group, None)
         if place is not None:
             namespace, rank = place
@@ -57,9 +57,9 @@ class Waiting:
     def first(
         self, number: int, *, of_each: int, before: Callable[[str], Rank | None], skip: Callable[[str], bool]
     ) -> list[str]:
-        """The first `number` groups that are not to `skip`, at most `of_each` of a namespace.
+        """The first `number` groups not in `skip`, at most `of_each` per namespace.
 
-        Of a namespace only those come that rank before `before(namespace)`, if that says anything.
+        Only those of a namespace that rank before `before(namespace)`, if that is not None.
         """
         each = (
             islice(self._until(before(namespace), ranks, skip), of_each)
