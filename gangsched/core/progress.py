@@ -106,7 +106,7 @@ class Progress:
         """`moved[node]`: a pod that came or went since the last plan may keep others off the node."""
         pods, before = ledger.occupancy.pods, self._versions
         now = pods.versions
-        if before is None or len(before) != len(now):
+        if before is None or not len(before) == len(now) == len(ledger.table):
             return ledger.table.everywhere()
         changed: Bools = before != now
         moved: Bools = changed.copy()

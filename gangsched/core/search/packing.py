@@ -16,10 +16,11 @@ order and rests on four observations:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
+from operator import mul
 from typing import TypeAlias
 
 import numpy as np
@@ -30,7 +31,11 @@ from gangsched.model.snapshot import Ints
 Pattern: TypeAlias = tuple[int, ...]
 Amounts: TypeAlias = tuple[int, ...]
 
-STEP_UNITS = 4
+STEP_UNITS = 12
+SUM_BITS = 64
+"""Bits of one of several sums that are held in one number: more than any amount in all nodes has."""
+MOST_KNOWN = 20_000
+"""Successors of patterns that one search remembers; nodes alike ask for the same ones again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +162,33 @@ class PackingProblem:
         rooms = np.array([step.room for step in self.steps], dtype=np.int64)
         return _sums_after(rooms.reshape(len(self.steps), len(self.kinds)))
 
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether all that is at hand is needed, and nothing of it is a slice: then one comparison holds all sums."""
+        is_all = all(
+            need == sum(self.start[t] for t in kinds) for need, kinds in zip(self.needs, self.free_kinds, strict=True)
+        )
+        return is_all and all(kind.layer < 0 and kind.home < 0 for kind in self.kinds)
+
+    @cached_property
+    def whole_weights(self) -> tuple[int, ...]:
+        """By kind what one piece takes of all rows and of its own room, side by side in one number."""
+        rows = [*self.weights, *([int(t == own) for t in range(len(self.kinds))] for own in range(len(self.kinds)))]
+        return tuple(_side_by_side(row[t] for row in rows) for t in range(len(self.kinds)))
+
+    @cached_property
+    def signs(self) -> int:
+        """The bit of each of these sums that is lost once the sum falls below nothing."""
+        return _side_by_side([1 << (SUM_BITS - 1)] * (len(self.weights) + len(self.kinds)))
+
+    @cached_property
+    def whole_after(self) -> list[int]:
+        """By step what it and all after it have of all rows and for each kind, side by side, with `signs`."""
+        return [
+            self.signs + _side_by_side((*rows, *rooms))
+            for rows, rooms in zip(self.row_after, self.room_after, strict=True)
+        ]
+
     def lacking(self, left: Pattern) -> list[int]:
         """Number of pieces that each gang still needs with `left[kind]` unplaced."""
         return [
@@ -166,6 +198,9 @@ class PackingProblem:
 
     def hopeless(self, step: int, left: Pattern, lack: Sequence[int]) -> bool:
         """Whether sums refute that the rest fits into the remaining steps."""
+        if self.is_whole:
+            asked: int = sum(map(mul, left, self.whole_weights))
+            return (self.whole_after[step] - asked) & self.signs != self.signs
         rooms, ends = self.room_after[step], self.ends[step]
         for layer, kinds in enumerate(self.bound_kinds):
             after = self.room_after[ends[layer]]
@@ -215,6 +250,7 @@ class Packing:
     _stack: list[_Frame] = field(default_factory=list)
     _dead: set[tuple[int, Pattern, Pattern]] = field(default_factory=set)
     _cost: int = 0
+    _known: dict[tuple[Pattern, Amounts, Pattern, bool], Pattern | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Begin with everything unplaced."""
@@ -236,7 +272,7 @@ class Packing:
             work.charge(self._cost)
             self.choices += 1
             step = problem.steps[frame.step]
-            choice = self._next(step, frame)
+            choice = self._next(step, frame, work)
             if choice is None:
                 self._dead.add((frame.step, frame.left, frame.above))
                 stack.pop()
@@ -244,8 +280,6 @@ class Packing:
                     self.found = False
                 continue
             frame.choice = choice
-            if step.layer < 0 and self._takes_more(step, frame.left, choice):
-                continue
             entered = self._enter(frame.step + 1, self._rest(step, frame.left, choice), self._bound(frame, choice))
             if isinstance(entered, _Frame):
                 stack.append(entered)
@@ -308,10 +342,10 @@ class Packing:
                 rest[part] += count * number
         return tuple(rest)
 
-    def _next(self, step: Step, frame: _Frame) -> Pattern | None:
-        """The choice after the present one, in falling order; None after the last."""
+    def _next(self, step: Step, frame: _Frame, work: Work) -> Pattern | None:
+        """The choice after the present one, in falling order; None after the last. Raises OutOfWork."""
         if step.layer < 0:
-            return self._next_pattern(step, frame)
+            return self._next_full(step, frame, work)
         kinds = self.problem.opening[step.layer]
         limits = tuple(min(frame.left[t], step.room[t]) for t in kinds)
         if frame.choice is None:
@@ -324,11 +358,24 @@ class Packing:
                 return tuple(counts)
         return None
 
-    def _next_pattern(self, step: Step, frame: _Frame) -> Pattern | None:
+    def _next_full(self, step: Step, frame: _Frame, work: Work) -> Pattern | None:
+        """The next counts of pods for a node to which no pod can be added. Raises OutOfWork, having come further."""
+        limits = tuple(map(min, frame.left, step.room))[: len(self.problem.pods)]
+        asked = limits, step.free, frame.above if frame.choice is None else frame.choice, frame.choice is None
+        if asked in self._known:
+            return self._known[asked]
+        pattern = self._next_pattern(limits, step.free, frame)
+        while pattern is not None and self._takes_more(limits, step.free, pattern):
+            work.charge(self._cost)
+            frame.choice = pattern
+            pattern = self._next_pattern(limits, step.free, frame)
+        if len(self._known) < MOST_KNOWN:
+            self._known[asked] = pattern
+        return pattern
+
+    def _next_pattern(self, limits: Pattern, has: Amounts, frame: _Frame) -> Pattern | None:
         """The next counts of pods for a node: of the last kind that it takes always as many as fit."""
-        left, kinds = frame.left, self.problem.pods
-        limits = [min(left[t], step.room[t]) for t in kinds]
-        free = list(step.free)
+        kinds, free = self.problem.pods, list(has)
         counts = [0] * len(limits)
         start, bound = 0, frame.above
         if frame.choice is not None:
@@ -355,15 +402,15 @@ class Packing:
                 bound = ()
         return tuple(counts)
 
-    def _takes_more(self, step: Step, left: Pattern, pattern: Pattern) -> bool:
+    def _takes_more(self, limits: Pattern, has: Amounts, pattern: Pattern) -> bool:
         """Whether one more pod of any kind would fit."""
-        free = list(step.free)
+        free = list(has)
         kinds = self.problem.kinds
         for t, count in enumerate(pattern):
             if count:
                 free = [f - count * a for f, a in zip(free, kinds[t].asks, strict=True)]
         return any(
-            count < min(left[t], step.room[t]) and all(a <= f for a, f in zip(kinds[t].asks, free, strict=True))
+            count < limits[t] and all(a <= f for a, f in zip(kinds[t].asks, free, strict=True))
             for t, count in enumerate(pattern)
         )
 
@@ -384,3 +431,8 @@ def _largest(limits: Pattern, above: Pattern) -> Pattern:
         if bound and counts[index] < bound[index]:
             bound = ()
     return tuple(counts)
+
+
+def _side_by_side(sums: Iterable[int]) -> int:
+    """These sums in one number, `SUM_BITS` each."""
+    return sum(amount << (SUM_BITS * place) for place, amount in enumerate(sums))
