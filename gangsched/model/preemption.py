@@ -218,7 +218,8 @@ class NotHelpful:
     them; of BUDGET `allowed` of `needed` evictions; of TOO_YOUNG `pods` counts gangs and plain pods, `seconds` is the
     setting, and age alone helps no earlier than at `until_s`; of OTHER_SCHEDULERS `amount` of `name` is in use; of
     BACK_OFF and DELAYED `seconds` are left, of DELAYED until the epoch second `amount`, for the delay `name` (V28); of
-    TOO_MANY `pods` would have to go, and `needed` are allowed. Of LATER, `resume` and `tested` let the next plan go on
+    TOO_MANY `pods` would have to go, and `needed` are allowed; of TOO_MANY and BUDGET another choice may be made at
+    `until_s`, when more pods are old enough, 0 for never. Of LATER, `resume` and `tested` let the next plan go on
     from there, after the regions that rounds have `passed`.
 
     `wanted` are the nodes that the members may use, if the group could start were nothing else on them: groups of a

@@ -185,9 +185,11 @@ class Reservations:
     """What stands reserved after a plan, in the order of heads.
 
     `stale` are the groups of those that should be made anew and were not, for a plan makes few (H17). `not_reserved`
-    says of the groups that this plan looked at why they have none.
+    says of the groups that this plan looked at why they have none. `replaced` were made in this plan and do not stand
+    after it, and groups that had their turn meanwhile were kept off their room.
     """
 
     standing: tuple[Reserved, ...] = ()
     stale: frozenset[str] = frozenset()
     not_reserved: Mapping[str, NotReserved] = field(default_factory=dict)
+    replaced: tuple[Reserved, ...] = ()

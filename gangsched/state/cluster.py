@@ -50,6 +50,7 @@ class Cluster:
         self._freed: set[str] = set()
         self._offers_more: dict[str, set[str]] = {}
         self._pods_changed = False
+        self._narrowed = False
         self._touched: set[str] = set()
         self._moved: set[str] = set()
         self._residents: dict[str, dict[str, Pod]] = {}
@@ -86,11 +87,13 @@ class Cluster:
                 self._count_terms(pod, +1)
         if old is None or any(name not in self._resources for name, _ in node.allocatable):
             self._stale_columns = self._stale_table = True
+            self._narrowed |= old is not None
             return
         if _attributes(old) != _attributes(node):
-            self._stale_table = self._pods_changed = True
+            self._stale_table = self._pods_changed = self._narrowed = True
         if old.allocatable != node.allocatable:
-            before = dict(old.allocatable)
+            before, offered = dict(old.allocatable), dict(node.allocatable)
+            self._narrowed |= any(offered.get(name, 0) < amount for name, amount in before.items())
             more = {name for name, amount in node.allocatable if amount > before.get(name, 0)}
             if more:
                 self._offers_more.setdefault(node.name, set()).update(more)
@@ -105,7 +108,7 @@ class Cluster:
             self._offers_more.pop(name, None)
             for pod in self.residents(name).values():
                 self._count_terms(pod, -1)
-            self._stale_columns = self._stale_table = True
+            self._stale_columns = self._stale_table = self._narrowed = True
             self._pods_changed = True  # a topology domain may be gone
             self._snapshot = None
 
@@ -229,6 +232,11 @@ class Cluster:
         """
         pods_changed, self._pods_changed = self._pods_changed, False
         return pods_changed
+
+    def take_narrowed(self) -> bool:
+        """Whether a node went, or may take less than it did, since last asked: others are chosen in its place."""
+        narrowed, self._narrowed = self._narrowed, False
+        return narrowed
 
     @property
     def touched(self) -> Set[str]:

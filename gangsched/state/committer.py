@@ -148,7 +148,6 @@ class Committer:
             _sought(verdict),
             rank=rank,
             snapshot=snapshot,
-            in_vain=not moved,
             stay=_stay(seen),
             kept=verdict.kept_for is not None and not seen.avoid,
         )

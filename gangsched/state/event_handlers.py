@@ -51,6 +51,7 @@ ANSWERS: dict[type, Change] = {
     BindFailed: Change.ANSWERED_FAILED,
 }
 FAILED = frozenset({State.KEPT, State.RETRY})
+WAITS = frozenset({State.PENDING, State.RETRY})
 
 
 class EventHandlers:
@@ -135,7 +136,10 @@ class EventHandlers:
             case Pod():
                 return self._apply_pod(item, now_s, listed=listed)
             case Node():
+                before = self._cluster.nodes.get(item.name)
                 self._cluster.apply_node(item)
+                if before is None or before.labels != item.labels:
+                    self._moved_domain(item.name)
             case Namespace():
                 self._cluster.apply_namespace(item)
             case PodGroup():
@@ -250,8 +254,16 @@ class EventHandlers:
         text = f"the kubelet of node {pod.node_name} rejected pod {pod.key}: {pod.rejection}"
         return (RecordEvent(ref, EventReason.KUBELET_REJECTED, text, warning=True),)
 
+    def _moved_domain(self, node: str) -> None:
+        """A node came, went or has other labels: who waits beside its pods may be required to be elsewhere (L5)."""
+        for uid in self._cluster.residents(node):
+            group = self._registry.groups.get(self._registry.group_of.get(self._members[uid].gang, ""))
+            if group is not None and any(self._registry.gangs[gang].of(*WAITS) for gang in group.gangs):
+                self._queue.activate(group.id)
+
     def _drop_node(self, name: str) -> None:
         self._cluster.drop_node(name)
+        self._moved_domain(name)
         self._members.release([self._members[uid] for uid in self._cluster.residents(name)])
 
     def _replace_nodes(self, nodes: tuple[Node, ...], now_s: float) -> tuple[RecordEvent, ...]:

@@ -206,14 +206,14 @@ class SchedulingState:
         self.preemptions.holding_back.look(now_s)
         self.preemptions.nominations.follow()
         freed, pods_changed = self.cluster.take_freed(), self.cluster.take_pods_changed()
+        heads = frozenset(each.group for each in self.reservations.standing)
         if freed or (pods_changed and self.queue.minds_pods()):
-            heads = frozenset(each.group for each in self.reservations.standing)
             self.queue.wake(self._without_holds(), freed, pods_changed=pods_changed, heads=heads)
             self._unfinished.missed(freed, pods_changed=pods_changed)
         elif in_turn and self.queue.parked.has_pending:
             self.queue.wake_pending(self._without_holds())
         if self.queue.passed:
-            self.queue.wake_behind(self._open_room())
+            self.queue.wake_behind(self._open_room(), heads)
         moved = self.cluster.take_moved()
         self._look_at_holds(freed, moved)
         self._look_at_preemptors(freed | moved, refreshed.changed, now_s)
@@ -229,8 +229,8 @@ class SchedulingState:
         # A gang that changed may be taken now, or more of it, on whatever nodes it runs.
         gangs = (self.registry.gangs[gang] for group_id in changed for gang in self.registry.groups[group_id].gangs)
         moved.update(member.node for gang in gangs for member in gang.of(*STARTED))
-        if moved:
-            preemptors.note(moved)
+        if (narrowed := self.cluster.take_narrowed()) or moved:
+            preemptors.note(moved, anywhere=narrowed)
         for group_id in preemptors.look(self.cluster.snapshot, self.members.lowest_priority, now_s):
             self.queue.activate(group_id)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from gangsched.api import keys
 from gangsched.core.reservations.heads import empty_ledger, find_heads, head_of
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Placement
-from gangsched.model.preemption import PreemptionSettings, VictimScope
+from gangsched.model.preemption import HeldBack, PreemptionSettings, VictimScope
 from gangsched.model.reservation import ReservationLimits, Reserved
+from gangsched.state.cluster import Cluster
+from gangsched.state.preemption.hold_back_times import HoldingBack
 from gangsched.state.reserving.reservations import _freed
 from gangsched.state.rule_set import Rules
 from tests.builders import gang, group, members, node, pod, running, shape, snapshot
@@ -131,3 +134,114 @@ def test_what_is_known_of_heads_is_kept_where_a_plan_has_no_work_left_for_the_ne
     assert 0 < len(others) < len(heads)
     with pytest.raises(OutOfWork):
         find_heads(heads, empty, limits, wall_s=10_000.0, looks=99)
+
+
+def test_who_was_kept_off_what_one_plan_reserved_and_gave_up_is_looked_at_again() -> None:
+    """H7, Q3: a younger gang has its time first, then the older one; all that the plan leaves is room for that one."""
+    limits = ReservationLimits(share=0.5, reservations=1, fence_after_s=1e9)
+    world = World(*(node(name, 8) for name in "abc"), rules=replace(RULES, reservations=limits))
+    leaves, _ = world.create(running(pod("leaves", gpus=8), "a"), running(pod("stays", gpus=8), "c"))
+    world.create(members("young", 2, gpus=8, creation_s=world.wall_s()))
+    world.settle()
+    world.leaving[leaves.uid] = world.now_s + 30
+    world.update(leaves, deleting=True, deletion_s=world.wall_s() + 30)
+    world.create(pod("old", gpus=8, namespace="other"))
+    world.settle()
+    assert world.bound()["old"] == "b"
+
+
+def test_room_beside_what_is_promised_goes_to_those_behind_whom_it_is_promised_to() -> None:
+    """Q3, V11: the nominated gang is woken for what comes free, and starts in its own part of that."""
+    world = World(node("a", 8), rules=RULES, preempts=True)
+    low = pod("low", gpus=8, priority=-1, grace_s=30)
+    world.create(running(low, "a"))
+    world.create(members("waits", 2, gpus=2, mode="NonStrict"), members("high", 3, gpus=2, priority=10))
+    world.advance(31)
+    assert world.bound() == {"high-0": "a", "high-1": "a", "high-2": "a"}
+    assert set(world.held().values()) == {"a"}
+
+
+@pytest.mark.parametrize("how", ["closed", "smaller", "gone"])
+def test_others_are_chosen_where_a_node_is_taken_away(how: str) -> None:
+    """V25: three pods of the lowest priority are too many; two of a higher one on another node are not."""
+    rules = replace(RULES, preemption=replace(RULES.preemption, max_pods=2))
+    world = World(node("a", 8), node("b", 8), rules=rules, preempts=True)
+    world.create(running(each, "a") for each in members("three", 3, gpus=2, min_member=3))
+    world.create(running(pod("beside", gpus=2, priority=1000), "a"))
+    world.create(running(pod(name, gpus=4, priority=5, grace_s=0), "b") for name in ("one", "two"))
+    (high,) = world.create(pod("high", gpus=6, priority=10))
+    world.advance(2)
+    assert not world.ordered, "the first choice is the one with the lowest priority, and that is not allowed"
+    if how == "gone":
+        world.remove_node("a")
+    elif how == "closed":
+        world.add_nodes(msgspec.structs.replace(world.nodes["a"], unschedulable=True))
+    else:
+        world.add_nodes(node("a", 4))
+    world.advance(2)
+    assert world.bound().get(high.name) == "b"
+
+
+def test_others_are_chosen_once_they_have_run_for_long_enough() -> None:
+    """V5, V25: three pods are too many, and two of a lower priority are too young for half a minute more."""
+    rules = replace(RULES, preemption=replace(RULES.preemption, max_pods=2, min_run_s=60))
+    world = World(node("a", 8), node("b", 8), rules=rules, preempts=True)
+    old_s, young_s = world.wall_s() - 1000, world.wall_s() - 30
+    world.create(running(each, "a") for each in members("three", 3, gpus=2, start_s=old_s))
+    world.create(running(pod("beside", gpus=2, priority=1000), "a"))
+    world.create(running(pod(name, gpus=4, priority=-5, start_s=young_s, grace_s=0), "b") for name in ("one", "two"))
+    world.create(pod("high", gpus=6, priority=10))
+    world.advance(28)
+    assert not world.ordered
+    world.advance(4)
+    assert world.bound().get("high") == "b"
+    assert len(world.plans) < 6
+
+
+def test_a_gang_is_looked_at_again_when_a_node_of_its_members_is_in_another_domain() -> None:
+    """L5, Q3: its rack is required to be one, and the node that it runs on has moved to one with room."""
+    rack = "example.com/rack"
+    world = World(*(node(name, 8, labels={rack: f"r-{name}"}) for name in "ab"), rules=RULES)
+    marked = [
+        msgspec.structs.replace(each, gang_metadata=tuple(sorted((*each.gang_metadata, (keys.TOPOLOGY[0], rack)))))
+        for each in members("g", 2, gpus=8, min_member=1)
+    ]
+    world.create(marked)
+    world.settle()
+    (taken,) = world.bound().values()
+    (other,) = {"a", "b"} - {taken}
+    world.add_nodes(node(taken, 8, labels={rack: f"r-{other}"}))
+    world.settle()
+    assert set(world.bound().values()) == {"a", "b"}
+
+
+def test_a_lower_right_holds_fewer_back_from_the_same_nodes() -> None:
+    """V27: those between the two are looked at when the first one's time is over."""
+    cluster = Cluster()
+    cluster.apply_node(node("a", 8))
+    cluster.take_freed()
+    holding_back = HoldingBack(cluster, hold_back_s=60)
+    for at_s, group_id, right in ((0.0, "first", 100), (30.0, "second", 5)):
+        holding_back.wait({"ns"}, HeldBack(group_id, right, ("a",), (0, True, int(at_s), group_id)), at_s)
+        holding_back.look(at_s)
+    assert cluster.take_freed() == set()
+    holding_back.look(60.0)
+    assert cluster.take_freed() == {"a"}
+
+
+def test_a_reservation_stands_where_another_group_finds_no_time_for_one() -> None:
+    """H12, H17: that group had none, so nothing comes free; else each look at it would make all others anew."""
+    limits = ReservationLimits(share=1.0, fence_after_s=1e9)
+    world = World(node("a", 8), node("b", 8), rules=replace(RULES, reservations=limits))
+    states = ((keys.EXPECTED_RUNTIME, "1000s"),)
+    world.create(running(pod("ends", gpus=8, run_time_metadata=states, start_s=world.wall_s()), "a"))
+    world.create(running(pod("stays", gpus=8), "b"))
+    world.create(pod("head", gpus=8))
+    world.settle()
+    world.plans.clear()
+    world.create(each for name in ("two", "more") for each in members(name, 2, gpus=8, creation_s=world.wall_s()))
+    world.settle()
+    (planned,) = world.plans
+    assert planned.reservations is not None
+    assert planned.reservations.stale == frozenset()
+    assert [each.group for each in world.state.reservations.standing] == ["pod:ns/head"]

@@ -29,6 +29,8 @@ from gangsched.model.snapshot import Bools
 
 ROUNDS = 24
 """Rounds of one attempt; what is left is for the next plan (V25)."""
+BY_CHOICE = frozenset({Obstacle.TOO_MANY, Obstacle.BUDGET})
+"""What was chosen is the obstacle: there was room, and other pods might do."""
 LEVELS = 4
 """Priorities that are tried one after the other where sums promised room and a round found none; then the highest."""
 
@@ -108,7 +110,16 @@ class Attempt:
             found = self._take_among(allowed & ~self.columns.slow, sums)
             if isinstance(found, Found) or found.why is Obstacle.LATER:
                 return found
-        return self._take_among(allowed, sums)
+        found = self._take_among(allowed, sums)
+        return self._until_older(found) if isinstance(found, NotHelpful) and found.why in BY_CHOICE else found
+
+    def _until_older(self, found: NotHelpful) -> NotHelpful:
+        """What was found, with the moment at which one more pod may be chosen, and so another choice be made."""
+        columns = self.columns
+        young = columns.young & ~columns.foreign & ~columns.spared & (columns.priority < self.preemptor.right)
+        if not young.any():
+            return found
+        return replace(found, until_s=int(columns.start[young].min()) + self.settings.min_run_s)
 
     def _take_among(self, allowed: Bools, sums: NeededSums) -> Found | NotHelpful:
         """Choose victims among these pods."""

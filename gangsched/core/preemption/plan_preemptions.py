@@ -203,7 +203,7 @@ class PlanPreemptions:
         if wait_s > 0:
             return NotHelpful(why=Obstacle.BACK_OFF, seconds=ceil(wait_s))
         known = given.known.get(group.id)
-        if known is not None and known.why is not Obstacle.LATER:
+        if known is not None and known.why is not Obstacle.LATER and not 0 < known.until_s <= given.wall_s:
             return known
         return NotHelpful(why=Obstacle.LATER) if self.is_full or not self._knows_what_runs() else None
 

@@ -65,6 +65,7 @@ class Standing:
         self._before = {each.group: each for each in stands}
         self._stale = set(self._before if reserving.ended else reserving.stale)
         self._made: set[str] = set()
+        self._kept_off: dict[Reservation, None] = {}  # those beside which groups had their turn
         known_why = {**reserving.known, **reserving.ended}
         self._not_reserved = {each: why for each, why in known_why.items() if each not in self._before}
         self._entitled = set(self._before)
@@ -115,6 +116,7 @@ class Standing:
 
     def turn(self, group: Group, verdict: Verdict) -> Verdict:
         """Update the verdict by reservations; a refused head has its own reservation from here on."""
+        self._kept_off |= dict.fromkeys(self._reservations)
         placed = _newly_placed(group, verdict) if verdict.binds or verdict.holds else ()
         if placed or verdict.binds:
             index = self._ledger.table.index
@@ -252,7 +254,8 @@ class Standing:
         finally:
             self._ledger.rollback(checkpoint)
         self._not_reserved |= others
-        self._lost(others)
+        self._lost(others.keys() & known.keys())
+        self._entitled -= others.keys()
         self._backfill = self._bind()
         self._give_way()
         return True
@@ -349,12 +352,16 @@ class Standing:
             if group_id in verdicts and not _waits_for_room(verdicts[group_id]):
                 self._drop(group_id)
         self.finish()
+        gone = (each for each in self._kept_off if each not in self._reservations and each.head.group.id in self._made)
+        replaced = tuple([self._write(each, first=False) for each in gone])
         standing = tuple(self._write(each, first=not number) for number, each in enumerate(self._reservations))
         stays = {each.group for each in standing}
         self._records.forget(stays)
         said = {group_id: why for group_id, why in self._not_reserved.items() if group_id not in stays}
         self._ledger.kept = None  # what keeps room looks at the ledger: each would keep the other
-        return Reservations(standing=standing, stale=frozenset(self._stale & stays), not_reserved=said)
+        return Reservations(
+            standing=standing, stale=frozenset(self._stale & stays), not_reserved=said, replaced=replaced
+        )
 
     def _write(self, each: Reservation, *, first: bool) -> Reserved:
         group_id = each.head.group.id

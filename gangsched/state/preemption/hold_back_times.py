@@ -37,7 +37,7 @@ class HoldingBack:
         for share in [share for share, until_s in self._share_until_s.items() if until_s + rest_s <= now_s]:
             del self._share_until_s[share]
         _, shown = min(self._waiting.values(), default=((), None))
-        if self._shown is not None and (left := {*self._shown.nodes} - {*(shown.nodes if shown else ())}):
+        if self._shown is not None and (left := _opened(self._shown, shown)):
             self._cluster.open(left)
         self._shown = shown
 
@@ -69,3 +69,8 @@ class HoldingBack:
     def next_deadline_s(self) -> float | None:
         """When `look` must be called even without a message."""
         return self._until_s[self._shown.group] if self._shown is not None else None
+
+
+def _opened(before: HeldBack, now: HeldBack | None) -> set[str]:
+    """Nodes from which somebody is held back no more: a lower right holds fewer back from the same nodes."""
+    return {*before.nodes} - {*(now.nodes if now is not None and now.right >= before.right else ())}

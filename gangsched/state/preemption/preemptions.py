@@ -193,7 +193,7 @@ class Preemptions:
             self.nominations.journal.attempt(ATTEMPTS.get(found.why, "not_helpful"))
         if found.why is Obstacle.LATER:
             self._queue.activate(group_id)
-        elif found.why is Obstacle.TOO_YOUNG:
+        elif found.until_s:
             self._queue.wake_at(group_id, max(self.nominations.monotonic_s(found.until_s), now_s + ROUNDING_S))
         elif found.why is Obstacle.DELAYED:
             self._queue.wake_at(group_id, now_s + found.seconds)

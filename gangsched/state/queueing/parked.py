@@ -2,8 +2,8 @@
 
 Invariant: an event costs a few column comparisons, and one evaluation per shape that fits on a node with freed room.
 Groups are woken in queue order while the room suffices for them, for a few shapes at a time; groups behind them follow
-once these were decided, in growing batches, so that no group is missed. For each shape it is remembered what its groups
-were told about room, so that outdated messages are rewritten (semantics E1).
+once these were decided and left some room, in growing batches, so that no group is missed. For each shape it is
+remembered what its groups were told about room, so that outdated messages are rewritten (semantics E1).
 """
 
 from __future__ import annotations
@@ -66,15 +66,16 @@ class _Kind:
 class _Waiting:
     """The groups that need one shape: (rank, group) in order, by their kinds of needs.
 
-    `batch` is how many are woken at a time, at least; `refused` the last one that was
-    woken in vain. Reservations keep the room from all that need as many pods as one in `kept_from` and pass no more.
+    `batch` is how many are woken at a time, at least; `tried` the last one that was
+    woken and had its turn. Reservations keep the room from all that need as many pods as one in `kept_from` and pass no
+    more.
     `told` are the facts that groups were parked with, by group.
     """
 
     shape: Shape
     by_kind: dict[_Kind, list[Entry]] = field(default_factory=dict)
     batch: int = 1
-    refused: Entry | None = None
+    tried: Entry | None = None
     kept_from: list[tuple[int, Stay]] = field(default_factory=list)
     told: dict[str, Facts] = field(default_factory=dict)
 
@@ -97,15 +98,18 @@ class _Waiting:
         """The one before all others."""
         return min(entries[0] for entries in self.by_kind.values())
 
-    def next(self, rooms: int, stays: Mapping[str, Stay], most: Callable[[_Kind], int]) -> Iterator[str]:
-        """The groups to wake when there is room for `rooms` pods, behind the one that was refused last.
+    def next(
+        self, rooms: int, stays: Mapping[str, Stay], most: Callable[[_Kind], int], heads: Set[str]
+    ) -> Iterator[str]:
+        """The groups to wake when there is room for `rooms` pods, behind the one that was tried last.
 
-        `most` says of a kind how many groups have room for all that they require.
+        `most` says of a kind how many groups have room for all that they require. What is kept from all others may be
+        kept for one of the `heads`.
         """
         heap = []
         for number, (kind, entries) in enumerate(self.by_kind.items()):
-            place = bisect_left(entries, self.refused) if self.refused is not None else 0
-            place += entries[place : place + 1] == [self.refused]
+            place = bisect_left(entries, self.tried) if self.tried is not None else 0
+            place += entries[place : place + 1] == [self.tried]
             if place < len(entries) and kind.counts[self.shape] <= rooms and (fit := most(kind)):
                 heap.append((entries[place], number, place, kind, fit))
         heapify(heap)
@@ -113,7 +117,7 @@ class _Waiting:
         while heap:
             (_, group), number, place, kind, fit = heappop(heap)
             count = kind.counts[self.shape]
-            if not self.is_kept_from(count, stays[group]):
+            if group in heads or not self.is_kept_from(count, stays[group]):
                 if (count > left or fit < 1) and woken >= self.batch:
                     continue
                 left, woken, fit = left - count, woken + 1, fit - 1
@@ -218,7 +222,7 @@ class Parked:
         """The order of groups has changed, also of groups that were woken and not decided since."""
         self._needs = {group: (needs, rank_of(group) if needs else ()) for group, (needs, _) in self._needs.items()}
         for waiting in self._by_shape.values():
-            waiting.refused = None
+            waiting.tried = None
             for kind, entries in waiting.by_kind.items():
                 waiting.by_kind[kind] = sorted((self._needs[group][1], group) for _, group in entries)
             self._index(waiting)
@@ -268,7 +272,7 @@ class Parked:
             self._rows.looked_at(shape)
             self.looks += 1
             waiting = self._by_shape[shape]
-            waiting.batch, waiting.refused, waiting.kept_from = 1, None, []
+            waiting.batch, waiting.tried, waiting.kept_from = 1, None, []
             if minds_pods(shape) or self._may_use(shape, snapshot, nodes):
                 woken |= self._wake(shape, waiting, snapshot)
         return woken
@@ -284,29 +288,30 @@ class Parked:
         may_be = bool(helped[self._rows.rows_of(shape for shape, fit in rooms.items() if fit)].any())
         return may_be and all(rooms[need.shape] >= need.count for need in needs)
 
-    def tried(self, group: str, *, in_vain: bool, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
-        """A group was decided, or is gone; return the shapes whose next groups are to be woken instead.
+    def tried(self, group: str, *, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
+        """A group was decided, or is gone; return the shapes whose next groups are to be woken for the remaining room.
 
-        `kept_from`: (pods, Stay) of a group refused only by reservations, which also refuse groups that need at least
-        as many pods and pass no more of them.
+        It may have taken less than it was woken for, or other room, such as room promised to it alone. `kept_from`:
+        (pods, Stay) of a group refused only by reservations, which also refuse groups that need at least as many pods
+        and pass no more of them.
         """
         passed = []
         for shape, entry in self._woken.pop(group, ()):
             waiting = self._by_shape.get(shape)
-            if waiting is not None and in_vain:
-                waiting.refused = max(waiting.refused or entry, entry)
+            if waiting is not None:
+                waiting.tried = max(waiting.tried or entry, entry)
                 if kept_from is not None and not waiting.is_kept_from(*kept_from):
                     waiting.kept_from.append(kept_from)
                 passed.append(shape)
         return passed
 
-    def behind(self, shapes: set[Shape], snapshot: Snapshot) -> set[str]:
-        """The next groups to wake of shapes whose earlier groups were woken without effect."""
+    def behind(self, shapes: set[Shape], snapshot: Snapshot, *, heads: Set[str] = frozenset()) -> set[str]:
+        """The next groups to wake of shapes whose earlier groups were woken and decided."""
         woken: set[str] = set()
         for shape in (each for each in shapes & self._by_shape.keys() if not self._rows.is_pending(each)):
             waiting = self._by_shape[shape]
             waiting.batch *= 2
-            woken |= self._wake(shape, waiting, snapshot)
+            woken |= self._wake(shape, waiting, snapshot, heads)
         return woken
 
     def told_falsely(self, snapshot: Snapshot, most: int) -> list[str]:
@@ -331,7 +336,7 @@ class Parked:
                     return found
         return found
 
-    def _wake(self, shape: Shape, waiting: _Waiting, snapshot: Snapshot) -> set[str]:
+    def _wake(self, shape: Shape, waiting: _Waiting, snapshot: Snapshot, heads: Set[str] = frozenset()) -> set[str]:
         rooms = self._room_facts(shape, snapshot)[0]
 
         def most(kind: _Kind) -> int:
@@ -339,7 +344,7 @@ class Parked:
                 (self._room_facts(each.shape, snapshot)[0] // each.count for each in kind.required), default=rooms
             )
 
-        groups = list(waiting.next(rooms, self._stays, most))
+        groups = list(waiting.next(rooms, self._stays, most, heads))
         for group in groups:
             self._woken.setdefault(group, []).append((shape, (self._needs[group][1], group)))
         return set(groups)

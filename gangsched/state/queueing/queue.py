@@ -31,7 +31,7 @@ REVIEWED_GROUPS = 500
 
 
 class Queue:
-    """The groups to plan; `passed` are shapes whose groups were woken without effect."""
+    """The groups to plan; `passed` are shapes of which woken groups were decided."""
 
     def __init__(self, *, unattended: bool = False) -> None:
         """`unattended`: nobody reads messages and no event is ever missed, as in a simulation.
@@ -66,20 +66,18 @@ class Queue:
         *,
         rank: Rank = (),
         snapshot: Snapshot | None = None,
-        in_vain: bool = True,
         stay: Stay | None = None,
         kept: bool = False,
     ) -> None:
         """The group was refused (or is done); only room for `needs` can help it, none if empty.
 
-        `snapshot` is what it was refused on, `rank` its place in the order; `in_vain`: it was placed nowhere. `kept`:
-        only reservations refused it, and they also refuse any group that needs as many pods of its one shape and passes
-        no more of them.
+        `snapshot` is what it was refused on, `rank` its place in the order. `kept`: only reservations refused it, and
+        they also refuse any group that needs as many pods of its one shape and passes no more of them.
         """
         self._active.discard(group)
         exact = kept and len(needs) == 1 and needs[0].count > 0
         kept_from = (needs[0].count, stay or Stay()) if exact else None
-        self.passed.update(self.parked.tried(group, in_vain=in_vain, kept_from=kept_from))
+        self.passed.update(self.parked.tried(group, kept_from=kept_from))
         self.parked.add(group, needs, rank, snapshot, stay=stay)
         self._parked_s.pop(group, None)
         self._parked_s[group] = self._now_s
@@ -117,7 +115,7 @@ class Queue:
     def drop(self, group: str) -> None:
         """The group is gone."""
         self._active.discard(group)
-        self.passed.update(self.parked.tried(group, in_vain=True))
+        self.passed.update(self.parked.tried(group))
         self.parked.remove(group)
         self.preemptors.left(group)
         for known in (self._until_s, self._delay_s, self._wake_at_s, self._parked_s):
@@ -159,10 +157,13 @@ class Queue:
         for group in self.parked.next_to_wake(snapshot):
             self.activate(group)
 
-    def wake_behind(self, snapshot: Snapshot) -> None:
-        """Activate the groups behind those that were woken without effect since the last call."""
+    def wake_behind(self, snapshot: Snapshot, heads: Set[str] = frozenset()) -> None:
+        """Activate the groups behind those that were woken and decided since the last call.
+
+        The room that these were refused may be reserved for one of the `heads`.
+        """
         passed, self.passed = self.passed, set()
-        for group in self.parked.behind(passed, snapshot):
+        for group in self.parked.behind(passed, snapshot, heads=heads):
             self.activate(group)
 
     def room_changed(self, now_s: float) -> None:

@@ -308,7 +308,7 @@ class StandingReservations:
         if _rooms(before) != _rooms(self.standing):
             # Whether there is a time, or a share, beside them is to be found out again.
             self._known = {each: why for each, why in self._known.items() if why.why not in _BESIDE_OTHERS}
-        freed = _freed(before, self.standing)
+        freed = _freed((*before, *answer.replaced), self.standing)
         if freed:
             self._queue.wake(self._cluster.snapshot(), freed)
 

@@ -200,9 +200,20 @@ def test_nobody_is_woken_for_room_that_reservations_keep_from_him() -> None:
         index.add(group, (Need(SMALL, 1),), (rank,), None, stay=Stay(run_s))
     now = snapshot([node("a", 3)])
     assert index.helped(now, {"a"}, pods_changed=False, heads=frozenset({"g9000"})) == {"first", "g0", "g1", "g9000"}
-    assert index.tried("first", in_vain=True, kept_from=(1, Stay(10.0))) == [SMALL]
+    assert index.tried("first", kept_from=(1, Stay(10.0))) == [SMALL]
     assert index.behind({SMALL}, now) == {"short"}
     assert "g0" in index.helped(now, {"a"}, pods_changed=False), "more room is another matter"
+
+
+def test_a_head_is_woken_for_room_that_is_kept_for_it() -> None:
+    """H12, Q3: others were kept off by the reservation that it has from the same plan."""
+    index = Parked()
+    for rank, group in enumerate(("first", "second", "head")):
+        index.add(group, (Need(SMALL, 1),), (rank,), None, stay=Stay(10.0))
+    now = snapshot([node("a", 1)])
+    assert index.helped(now, {"a"}, pods_changed=False) == {"first"}
+    assert index.tried("first", kept_from=(1, Stay(10.0))) == [SMALL]
+    assert index.behind({SMALL}, now, heads=frozenset({"head"})) == {"head"}
 
 
 def test_without_attendance_groups_are_only_woken() -> None:
@@ -224,8 +235,22 @@ def test_those_behind_sleep_when_the_first_used_the_room() -> None:
         queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
     queue.wake(snapshot([node("a", 4)]), {"a"})
     assert queue.ready(0.0) == {"g0"}
-    queue.park("g0", (), in_vain=False)
-    assert not queue.passed
+    queue.park("g0", ())
+    queue.wake_behind(snapshot([node("a", 0)]))
+    assert queue.ready(0.0) == set()
+
+
+def test_those_behind_are_woken_for_what_the_first_left() -> None:
+    """Q3: it started in room that was promised to it alone, and what it was woken for is still there."""
+    queue = Queue()
+    queue.ready(0.0)
+    for each in range(10):
+        queue.park(f"g{each}", (Need(SMALL, 4),), rank=(each,))
+    free = snapshot([node("a", 4)])
+    queue.wake(free, {"a"})
+    queue.park("g0", ())
+    queue.wake_behind(free)
+    assert queue.ready(0.0) == {"g1", "g2"}
 
 
 def test_a_woken_group_that_goes_away_passes_the_room_on() -> None:
@@ -328,7 +353,7 @@ def test_who_is_kept_from_room_keeps_from_it_only_those_who_pass_no_more() -> No
     for rank, (group, (count, stay)) in enumerate(others.items(), 1):
         queue.park(group, (Need(SMALL, count),), rank=(rank,), stay=stay)
     queue.parked.helped(snapshot([node("a", 4)]), {"a"}, pods_changed=False)
-    queue.parked.tried("first", in_vain=True, kept_from=(4, kept))
+    queue.parked.tried("first", kept_from=(4, kept))
     woken: set[str] = set()
     for _ in range(5):
         queue.passed.add(SMALL)
