@@ -43,6 +43,8 @@ from gangsched.model.snapshot import Ints
 
 PODS_A_UNIT = 4
 """Running pods that are looked at in one unit of the plan's work; rounds are charged by themselves."""
+COVERED_A_UNIT = 3
+"""Pods under PodDisruptionBudgets that are counted in one unit, once a plan."""
 ATTEMPT_UNITS = 1_500
 """What an attempt counts however few pods run, so that a plan makes about 15 small ones."""
 NOMINATION_UNITS = 200
@@ -288,6 +290,7 @@ class PlanPreemptions:
         """Running pods as columns."""
         if self._columns is None:
             given = self.given
+            self.ledger.work.charge(sum(len(each.uids) for each in self.running.budgets) // COVERED_A_UNIT)
             self._columns = RunningColumns.of(self.running, given.settings, given.wall_s, self.ledger)
         return self._columns
 

@@ -111,7 +111,7 @@ class Region:
         budgets = self.units.columns.budgets
         if breaking or not budgets.covering:
             return found
-        return found[budgets.admit([self.units.pods(unit) for unit in found.tolist()])]
+        return np.array(budgets.admit(found.tolist(), self.units.pods, self.sums.work), dtype=np.int64)
 
     def shortest(self, ordered: Ints) -> int | None:
         """Length of the shortest sufficient prefix of `ordered`; None if all units are not enough."""

@@ -7,15 +7,15 @@ refusals count them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 from itertools import count, islice
 
-from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import Gang
-from gangsched.model.preemption import Budget, Running, RunningGang, RunningMemo, RunningPod
+from gangsched.model.preemption import Running, RunningGang, RunningMemo, RunningPod
 from gangsched.state.groups import Registry
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import UNDER_WAY, Member, State
+from gangsched.state.preemption.covered import CoveredPods
 from gangsched.state.preemption.disruption_budgets import Budgets
 
 RUNS = frozenset({State.BOUND, State.TERMINATING})
@@ -35,7 +35,7 @@ class RunningPods:
         self._gangs: dict[str, tuple[Gang, RunningGang]] = {}
         self._leaving: set[str] = set()
         self._behind: set[str] = set()  # uids of pods that the next looks begin with
-        self._budgets: dict[PodDisruptionBudget, frozenset[str]] = {}
+        self.covered = CoveredPods()
         self._memo = RunningMemo()
         self._marks = count(1)
         members.when_gone(self._drop)
@@ -47,8 +47,8 @@ class RunningPods:
     def now(self, leaving: Set[str], budgets: Budgets) -> Running:
         """Current input; `leaving` are the victims of nominations in progress.
 
-        One call reads a bounded number of pods. The result is not `whole`, and must not be used for decisions, until
-        later calls have read the rest.
+        One call reads a bounded number of pods, or compares as many with budgets. The result is not `whole`, and must
+        not be used for decisions, until later calls have done the rest.
         """
         changed = self._members.take_changed()
         self._behind |= self._members.uids() | self._pods.keys() if changed is None else changed
@@ -57,16 +57,15 @@ class RunningPods:
         stale = set(islice(self._behind, LOOKS_A_PLAN))
         self._behind -= stale
         touched = self._look_at(stale, leaving)
-        if touched:
-            self._budgets.clear()
         for gang_id, (view, running) in list(self._gangs.items()):
             if gang_id not in touched and self._is_stale(gang_id, view, running):
                 touched.add(gang_id)
         for gang_id in touched:
             self._look_at_gang(gang_id)
         gangs = tuple(running for _, running in self._gangs.values())
-        pods, is_whole = tuple(self._pods.values()), not self._behind
-        return Running(pods, gangs, tuple(self._of_budgets(budgets)) if is_whole else (), self._memo, whole=is_whole)
+        is_whole = not self._behind and self.covered.read(budgets)
+        covered = tuple(self.covered.of(budgets)) if is_whole else ()
+        return Running(tuple(self._pods.values()), gangs, covered, self._memo, whole=is_whole)
 
     def forget(self, gang_ids: Set[str]) -> None:
         """Drop gangs that are gone."""
@@ -76,8 +75,8 @@ class RunningPods:
     def _drop(self, uid: str) -> None:
         """A pod is gone. Its gang, if anything is left of it, has another view from now on."""
         self._behind.discard(uid)
-        if self._pods.pop(uid, None) is not None:
-            self._budgets.clear()
+        if (old := self._pods.pop(uid, None)) is not None:
+            self.covered.follow(old, None)
 
     def _look_at(self, uids: Set[str], leaving: Set[str]) -> set[str]:
         """Bring these pods up to date; returns the gangs that they are or were of, "" for plain pods."""
@@ -85,6 +84,7 @@ class RunningPods:
         touched: set[str] = set()
         for uid in uids:
             old, member = self._pods.pop(uid, None), self._members.get(uid)
+            now: RunningPod | None = None
             if old is not None:
                 touched.add(old.gang)
             if member is not None:
@@ -92,7 +92,8 @@ class RunningPods:
                 if member.state in RUNS:
                     goes = member.state is State.TERMINATING or uid in leaving
                     gang, mark = self._gang_of(member), next(self._marks)
-                    self._pods[uid] = RunningPod(member.pod, member.node, gang, goes, mark)
+                    now = self._pods[uid] = RunningPod(member.pod, member.node, gang, goes, mark)
+            self.covered.follow(old, now)
         return touched
 
     def _gang_of(self, member: Member) -> str:
@@ -125,19 +126,3 @@ class RunningPods:
             binding=bool(record.of(*UNDER_WAY)),
         )
         self._gangs[gang_id] = view, running
-
-    def _of_budgets(self, budgets: Budgets) -> Iterable[Budget]:
-        """The budgets that cover a pod that runs, with those pods."""
-        by_namespace: dict[str, list[RunningPod]] = {}
-        if any(budget not in self._budgets for listed in budgets.values() for budget in listed):
-            for running in self._pods.values():
-                if running.pod.namespace in budgets:
-                    by_namespace.setdefault(running.pod.namespace, []).append(running)
-        for namespace, listed in budgets.items():
-            for budget in listed:
-                uids = self._budgets.get(budget)
-                if uids is None:
-                    pods = by_namespace.get(namespace, ())
-                    uids = self._budgets[budget] = frozenset(each.pod.uid for each in pods if budget.covers(each.pod))
-                if uids:
-                    yield Budget(budget.key, budget.allowed, uids)

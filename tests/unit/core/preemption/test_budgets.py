@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
+from gangsched.core.preemption.budgets import Budgets
+from gangsched.core.work import OutOfWork, Work
 from gangsched.model.objects import Phase, Pod
-from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, Preemption
+from gangsched.model.preemption import Budget, BudgetRule, NotHelpful, Obstacle, Preemption, Running, RunningPod
 from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster, full_of_low, high, obstacle, victims
 
@@ -73,3 +79,31 @@ def test_pod_under_two_budgets_is_no_candidate() -> None:
             assert obstacle(cluster, high(gpus=8))[0] is Obstacle.NOTHING_LOWER
         else:
             assert victims(cluster.verdicts(high(gpus=8))["ns/high"]) == ["low"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_units_are_admitted_one_after_the_other_and_charged(seed: int) -> None:
+    """V7: each unit that breaks no budget beside those before it; thousands of them count as work of the plan."""
+    dice = random.Random(seed)
+    pods = [RunningPod(pod(f"p{i}", uid=f"p{i}", phase=Phase.RUNNING), "a") for i in range(12)]
+    known = [
+        Budget(f"ns/b{b}", dice.randrange(5), frozenset(f"p{i}" for i in range(12) if dice.random() < 0.3))
+        for b in range(3)
+    ]
+    budgets, cores = Budgets(Running(pods, (), known)), {-1: [0, 1, 2], -2: [3, 4]}
+    units = dice.sample([*range(12), *cores], 14)
+    gone: set[int] = set()
+    expected = []
+    for unit in units:
+        more = gone | set(cores.get(unit, [unit]))
+        before, after = (
+            [sum(f"p{i}" in each.uids for i in among) - each.allowed for each in known] for among in (gone, more)
+        )
+        if all(then == now or now <= 0 for then, now in zip(before, after, strict=True)):
+            gone = more
+            expected.append(unit)
+    work = Work()
+    assert budgets.admit(units, lambda unit: cores.get(unit, [unit]), work) == expected, f"seed {seed}"
+    assert work.used > len(units) // 4
+    with pytest.raises(OutOfWork):
+        budgets.admit(list(range(12)) * 1_000, lambda unit: [unit], Work(2_000))

@@ -1,0 +1,129 @@
+"""Which running pods PodDisruptionBudgets cover, compared in parts (semantics V7).
+
+Invariant: a look compares a bounded number of pods with budgets, and what it found stays true until that pod or that
+budget changes. One namespace with 1,000 budgets over 2,500 pods took 1.2 s of one plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from gangsched.model.disruption import PodDisruptionBudget
+from gangsched.model.preemption import Budget, RunningPod
+from gangsched.state.preemption.disruption_budgets import Budgets
+
+COMPARED_PER_LOOK = 10_000
+"""Comparisons of one look, about 5 ms."""
+MOST_BUDGETS_PER_POD = 2
+"""The eviction API evicts no pod under more than one budget, however many they are."""
+
+
+class CoveredPods:
+    """`follow` what runs, `read` the budgets until that says that all is compared, then ask `of`.
+
+    `compared` counts comparisons.
+    """
+
+    def __init__(self) -> None:
+        self.compared = 0
+        self._budgets: Budgets = {}
+        self._pods: dict[str, dict[str, RunningPod]] = {}  # by namespace, then by uid
+        self._covering: dict[str, tuple[str, ...]] = {}  # keys of budgets by uid
+        self._covered: dict[str, set[str]] = {}  # uids by the key of a budget
+        self._frozen: dict[str, frozenset[str]] = {}  # the same, as they were given away
+        self._new_pods: dict[str, RunningPod] = {}  # to be compared with all budgets
+        self._new_budgets: dict[str, tuple[PodDisruptionBudget, list[RunningPod]]] = {}  # and the pods left to compare
+
+    def __len__(self) -> int:
+        """Pods that are followed."""
+        return sum(map(len, self._pods.values()))
+
+    def follow(self, before: RunningPod | None, now: RunningPod | None) -> None:
+        """A pod runs, has changed, or is gone."""
+        if before is not None and (now is None or not _is_alike(before, now)):
+            self._uncover(before.pod.uid)
+            pods = self._pods[before.pod.namespace]
+            pods.pop(before.pod.uid, None)
+            if not pods:
+                del self._pods[before.pod.namespace]
+            self._new_pods.pop(before.pod.uid, None)
+        if now is not None and (before is None or not _is_alike(before, now)):
+            self._pods.setdefault(now.pod.namespace, {})[now.pod.uid] = now
+            if now.pod.namespace in self._budgets:
+                self._new_pods[now.pod.uid] = now
+
+    def read(self, budgets: Budgets) -> bool:
+        """Compare some of what was not compared with these budgets; whether that was all."""
+        if budgets is not self._budgets:
+            for namespace in self._budgets.keys() | budgets.keys():
+                if self._budgets.get(namespace) is not budgets.get(namespace):
+                    self._list(self._budgets.get(namespace, ()), budgets.get(namespace, ()))
+            self._budgets = budgets
+        until = self.compared + COMPARED_PER_LOOK
+        while self._new_budgets and self.compared < until:
+            key, (budget, pods) = next(iter(self._new_budgets.items()))
+            for _ in range(min(len(pods), until - self.compared)):
+                self._compare(pods.pop(), (budget,))
+            if not pods:
+                del self._new_budgets[key]
+        while self._new_pods and self.compared < until:
+            uid = next(iter(self._new_pods))
+            pod = self._new_pods.pop(uid)
+            self._compare(pod, budgets.get(pod.pod.namespace, ()))
+        return not self._new_budgets and not self._new_pods
+
+    def of(self, budgets: Budgets) -> Iterator[Budget]:
+        """Those of the budgets that cover a pod, with their pods."""
+        for budget in (each for listed in budgets.values() for each in listed):
+            uids = self._covered.get(budget.key)
+            if uids:
+                if budget.key not in self._frozen:
+                    self._frozen[budget.key] = frozenset(uids)
+                yield Budget(budget.key, budget.allowed, self._frozen[budget.key])
+
+    def _list(self, before: Iterable[PodDisruptionBudget], now: Iterable[PodDisruptionBudget]) -> None:
+        """The budgets of a namespace have changed; one of which only the status has is compared with nothing."""
+        old: Mapping[str, PodDisruptionBudget] = {each.key: each for each in before}
+        new: Mapping[str, PodDisruptionBudget] = {each.key: each for each in now}
+        for key, budget in old.items():
+            if key not in new or new[key].selector != budget.selector:
+                self._forget(key)
+        for key, budget in new.items():
+            if key not in old or old[key].selector != budget.selector:
+                self._new_budgets[key] = budget, list(self._pods.get(budget.namespace, {}).values())
+
+    def _forget(self, key: str) -> None:
+        """A budget is gone; pods that it covered may be under others that were not kept."""
+        self._new_budgets.pop(key, None)
+        self._frozen.pop(key, None)
+        namespace = key.partition("/")[0]
+        for uid in self._covered.pop(key, ()):
+            keys = self._covering.pop(uid)
+            if len(keys) == MOST_BUDGETS_PER_POD:
+                self._new_pods[uid] = self._pods[namespace][uid]
+            if rest := tuple(each for each in keys if each != key):
+                self._covering[uid] = rest
+
+    def _uncover(self, uid: str) -> None:
+        for key in self._covering.pop(uid, ()):
+            self._covered[key].discard(uid)
+            self._frozen.pop(key, None)
+
+    def _compare(self, running: RunningPod, budgets: Iterable[PodDisruptionBudget]) -> None:
+        pod = running.pod
+        if self._pods.get(pod.namespace, {}).get(pod.uid) is not running:
+            return  # it has gone or changed since, and is compared by itself
+        for budget in budgets:
+            keys = self._covering.get(pod.uid, ())
+            if len(keys) == MOST_BUDGETS_PER_POD:
+                return
+            self.compared += 1
+            if budget.key not in keys and budget.covers(pod):
+                self._covering[pod.uid] = (*keys, budget.key)
+                self._covered.setdefault(budget.key, set()).add(pod.uid)
+                self._frozen.pop(budget.key, None)
+
+
+def _is_alike(one: RunningPod, other: RunningPod) -> bool:
+    """Whether budgets cannot tell them apart."""
+    return one.pod.namespace == other.pod.namespace and one.pod.labels == other.pod.labels
