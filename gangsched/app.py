@@ -1,8 +1,8 @@
-"""Start-up: settings in, an exit code out. Reading begins while the deciding packages are still being imported.
+"""Start-up: settings in, exit code out. Reading starts while the deciding packages are still being imported.
 
-Invariant: besides `kube` nothing large is imported here, because start-up time counts: after a crash nothing is
-scheduled until it is over, and half of it is imports (docs/performance.md). The daemon itself is `gangsched.daemon`,
-imported in a thread while the API server answers the first lists.
+Invariant: only `kube` is imported here, because start-up time counts: after a crash nothing is scheduled until start-up
+is over, and half of it is imports (docs/performance.md). The daemon itself, `gangsched.daemon`, is imported in a thread
+while the API server answers the first lists.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PODGROUP_SWEEP_S = 60.0
 
 
 def run_daemon(settings: Settings) -> int:
-    """Run until a signal; returns the exit code. Raises SettingsError and Misconfigured for the administrator."""
+    """Run until a signal; return the exit code. Raises SettingsError and Misconfigured for the administrator."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(settings))
     return 0
@@ -114,9 +114,9 @@ async def schedule(
     runtime: Runtime,
     follow: Follow | None = None,
 ) -> None:
-    """Read, and run one daemon after another, each for one term, until `stopping` is set.
+    """Read, and run one daemon per term, until `stopping` is set.
 
-    `no_preemption` is the right that preemption lacks; for `follow` see `PodGroupInformer`.
+    `no_preemption` is the permission that preemption lacks; for `follow` see `PodGroupInformer`.
     """
     async with asyncio.TaskGroup() as group:
         informers = Informers(

@@ -1,7 +1,7 @@
-"""Configuration: settings from flags, environment and file, merged.
+"""Configuration: settings merged from flags, environment and file.
 
-Invariant: a flag wins over the environment, that over the file, that over the default; an invalid value is refused with
-one sentence that names its source, never ignored.
+Invariant: flags override the environment, which overrides the file, which overrides defaults; an invalid value is
+refused with one sentence that names its source, never ignored.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and where the value of each comes from, in words."""
+    """The settings, and a description of the source of each value."""
 
     settings: Settings
     sources: Mapping[str, str]
 
 
 def load_settings(config: Path | None, overrides: Mapping[str, object]) -> Settings:
-    """The settings of `load`."""
+    """The settings of `load`, without their sources."""
     return load(config, overrides).settings
 
 
 def load(config: Path | None, overrides: Mapping[str, object]) -> Loaded:
     """Merge defaults, the YAML file `config`, GANGSCHED_* variables and `overrides` (flags), the last one winning.
 
-    Overrides that are None count as not given. Raises SettingsError with one sentence that names each setting that is
-    wrong, its value, its bound and its source, or says what took the place of one that was removed. Other variables
-    are ignored: Kubernetes sets GANGSCHED_SERVICE_HOST and the like in pods beside a Service called gangsched.
+    Overrides that are None count as not given. Raises SettingsError with one sentence: each invalid setting with its
+    value, bound and source, or the replacement of a removed one. Unknown variables are ignored: Kubernetes sets
+    GANGSCHED_SERVICE_HOST and others in pods if a Service is called gangsched.
     """
     layers: list[tuple[str, Mapping[str, object]]] = [
         (f"the file {config}", _read_file(config) if config is not None else {}),

@@ -60,23 +60,23 @@ LOST_DRAIN_S = 1.0
 
 
 class LoopClocks:
-    """The clocks of the loop, which are those of the writers."""
+    """The loop's clocks, shared with the writers."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.now_s = runtime.now
         self._wall = runtime.wall
 
     def wall(self) -> str:
-        """The present in RFC 3339, whole seconds, UTC."""
+        """Current time in RFC 3339, whole seconds, UTC."""
         return rfc3339(self._wall())
 
     def wall_s(self) -> float:
-        """The present in seconds since the epoch."""
+        """Current time in epoch seconds."""
         return self._wall().timestamp()
 
 
 class Daemon:
-    """All parts of one scheduler except its informers, made and not started."""
+    """All parts of one scheduler except its informers; built, not started."""
 
     def __init__(
         self,
@@ -138,9 +138,9 @@ class Daemon:
         self._publish()
 
     async def run(self, undecided: Sequence[Undecided] = ()) -> tuple[Undecided, ...]:
-        """Run until `stopping` is set or the lease is lost; raises the exception of a part that ended.
+        """Run until `stopping` is set or the lease is lost; raises the exception of a part that failed.
 
-        `undecided` are the binds of a daemon that lost the lease, the result those of this one.
+        `undecided` are the binds of an earlier daemon that lost the lease; returns those of this one.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good

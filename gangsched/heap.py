@@ -1,10 +1,9 @@
-"""What is free in the heap goes back to the system: the C library's, one for all threads, and Python's own.
+"""Return free memory to the system: that of the C library, in one heap for all threads, and that of Python.
 
-Invariant: glibc gives back by itself only what is free at the end of its heap. Buffers of TLS connections, bodies and
-arrays come and go between objects that stay, each time on other pages, so that resident memory would grow for an hour
-although no more is in use. Cycles that libraries leave would, too: kopf's view of a PodGroup is one, of 33 objects for
-each line of a watch, and Python looks for cycles only once there are 30,000 objects more. So would tuples that were
-freed, for Python keeps them for the next ones. What it does *not* do: free what is in use.
+Invariant: it frees nothing that is in use. Three kinds of memory would otherwise grow for an hour. glibc returns free
+memory only from the end of its heap, while TLS buffers, bodies and arrays leave gaps between objects that stay.
+Libraries leave reference cycles: each watch line of kopf leaves one of 33 objects, and Python collects cycles only
+after 30,000 new objects. Python keeps freed tuples on its free lists.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ with each new peak and held the pages around them."""
 
 @asynccontextmanager
 async def kept_trimmed() -> AsyncIterator[None]:
-    """Keep large blocks out of the heap; collect new garbage and trim now and then while the context lasts."""
+    """Keep large blocks out of the heap, and collect garbage and trim the heap periodically inside the context."""
     if malloc_trim() is not None:
         set_options()
     trimming = asyncio.create_task(_trim_for_ever(), name="heap")
@@ -72,14 +71,14 @@ def _generation(turn: int) -> int:
 
 
 def set_options() -> None:
-    """Have glibc map large blocks apart, whatever was freed before, and keep one heap for all threads to come."""
+    """Make glibc map large blocks separately, whatever was freed before, and use one heap for all later threads."""
     mallopt = _c_library().mallopt
     mallopt(M_MMAP_THRESHOLD, APART_BYTES)
     mallopt(M_ARENA_MAX, 1)
 
 
 def malloc_trim() -> Callable[[int], int] | None:
-    """glibc's `malloc_trim`, which keeps so many bytes; None with another C library."""
+    """glibc's `malloc_trim`; None with another C library. Its argument is the number of bytes to keep."""
     trim: Callable[[int], int] | None = getattr(_c_library(), "malloc_trim", None) if os.name == "posix" else None
     return trim
 

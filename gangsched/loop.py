@@ -1,8 +1,8 @@
 """The loop: messages in, a plan, actions out, outcomes back in.
 
 Invariant: one task owns the state; it applies, plans and commits without an await in between, so a plan is committed on
-exactly the state it was made from. While another instance leads, messages are applied and nothing is decided, so that
-the state is ready for the moment when this one does. The loop knows Protocols, never `kube`; time comes from its clock.
+exactly the state it was made from. While another instance leads, messages are applied but nothing is decided, so that
+the state is ready when this one takes over. The loop uses Protocols, never `kube`; time comes from its clock.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ BIND_RESULTS: dict[type, str] = {Bound: "bound", BindGone: "gone", BindFailed: "
 
 
 class Binds(Protocol):
-    """Carries out binds; each is answered in the loop's inbox."""
+    """Carries out binds; the loop's inbox receives each answer."""
 
     def submit(self, orders: Sequence[BindOrder]) -> None:
         """Enqueue; never blocks."""
 
 
 class Clock(Protocol):
-    """The source of time; a simulator has its own."""
+    """Source of time; a simulator has its own."""
 
     def now_s(self) -> float:
         """Monotonic seconds."""
 
     def wall(self) -> str:
-        """The present in RFC 3339, whole seconds, UTC."""
+        """Current time in RFC 3339, whole seconds, UTC."""
 
     def wall_s(self) -> float:
-        """The present in seconds since the epoch."""
+        """Current time in epoch seconds."""
 
 
 @dataclass(slots=True)
 class Ports:
-    """What the loop talks to. `tell` takes reports, `preempt` what is written for preemption; neither blocks."""
+    """The loop's outputs. `tell` takes reports, `preempt` writes for preemption; neither blocks."""
 
     binds: Binds
     tell: Callable[[Report], None]
@@ -105,12 +105,12 @@ class Loop:
         self._log = structlog.get_logger()
 
     def inbox(self, message: Message) -> None:
-        """Take a message; it is applied in the loop's next turn."""
+        """Queue a message for the next turn."""
         self._messages.append(message)
         self._wake.set()
 
     def wake(self) -> None:
-        """Start a turn, since something may be due."""
+        """Start a turn, because something may be due."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class Loop:
         self._wake.set()
 
     async def run(self) -> None:
-        """Turn until stopped; each turn applies messages, and plans if something can be decided."""
+        """Take turns until stopped; each applies messages, and plans if something can be decided."""
         clock = asyncio.get_running_loop().time
         while not self._stopping:
             began_s = clock()
@@ -135,7 +135,7 @@ class Loop:
                 await asyncio.sleep(next_s - clock())  # a negative time is none
 
     def turn(self) -> bool:
-        """One turn; True if there is more to do at once."""
+        """Take one turn; True if another is needed at once."""
         applied = 0 if self._plan_is_next else self._take_in()
         is_burst = bool(self._messages) and not self._plan_is_next
         if is_burst or not self._ready():
@@ -163,7 +163,7 @@ class Loop:
         return planned or bool(self._messages)
 
     async def listen(self) -> None:
-        """After `stop`: apply what comes, until cancelled; the last look at a node before a bind needs it (B2)."""
+        """After `stop`: apply messages until cancelled, because binds still check their nodes (B2)."""
         while True:
             self._wake.clear()
             self._take_in()
@@ -266,5 +266,5 @@ class Loop:
 
 
 def spacing_s(*, busy: bool, took_s: float) -> float:
-    """From the begin of a turn that took so long to the begin of the next one."""
+    """Time between the starts of a turn that took `took_s` and of the next one."""
     return TURN_EVERY_S if busy else min(max(TIMES_A_TURN * took_s, SOONEST_S), TURN_EVERY_S)

@@ -1,8 +1,8 @@
-"""Settings on the command line: an option for each, and what is in effect as text.
+"""Settings on the command line: an option for each, and the effective settings as text.
 
-Invariant: an option is made from the field of `Settings` and adds nothing of its own. Its value is a text that
-`settings` reads and judges, as it does those of the environment. No setting is a secret: credentials are in the
-kubeconfig, of which only the path is known here.
+Invariant: an option is derived from the field of `Settings` alone. Its value is a text that `settings` parses and
+validates, as for environment variables. No setting is a secret: credentials are in the kubeconfig, of which only the
+path is a setting.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from gangsched.settings import Settings
 
 
 class ConfigFormat(StrEnum):
-    """The form of `gangsched config`: a table, or JSON."""
+    """Output format of `gangsched config`: a table, or JSON."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class Command(Protocol):
-    """A command that takes the settings file and what the flags say."""
+    """A command that takes the settings file and the values of flags."""
 
     def __call__(self, config: Path | None, overrides: dict[str, object], /) -> int:
         """The exit code."""
 
 
 def with_settings(command: Command, *more: inspect.Parameter) -> Callable[..., None]:
-    """A function for typer: `command` with the option --config, one for each setting, and those of `more`.
+    """Wrap `command` for typer, with --config, an option per setting, and the options of `more`.
 
-    The values of `more` are overrides, too, for the command to take out.
+    Values of `more` are passed as overrides, too; the command removes them.
     """
 
     def called(**given: Any) -> None:
@@ -84,7 +84,7 @@ def _typed(name: str) -> object:
 
 
 def written(value: object) -> str:
-    """A setting's value as the environment and flags have it; "" for none."""
+    """A setting's value in the form of environment variables and flags; "" for none."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     if isinstance(value, bool):
@@ -95,7 +95,7 @@ def written(value: object) -> str:
 
 
 def effective(loaded: Loaded, output: ConfigFormat) -> str:
-    """Every setting with its value and where that comes from, as a table or as JSON."""
+    """Every setting with its value and source, as a table or as JSON."""
     values = loaded.settings.model_dump(mode="json")
     if output is ConfigFormat.JSON:
         told: Mapping[str, object] = {

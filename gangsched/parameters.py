@@ -1,6 +1,6 @@
-"""What of the settings decides: the same for the daemon and for a simulation.
+"""The settings that affect decisions, the same for the daemon and for simulations.
 
-Invariant: whoever plans takes these from here, so that a simulation cannot differ from the daemon by forgetting a
+Invariant: everything that plans takes them from here, so a simulation cannot differ from the daemon by a forgotten
 setting.
 """
 
@@ -16,7 +16,7 @@ from gangsched.state.rule_set import OVERRUN_EVICTED_AFTER_S, Rules
 
 
 def rules(settings: Settings) -> Rules:
-    """What the state goes by."""
+    """Settings of the state."""
     return Rules(
         scheduler_names=frozenset(settings.scheduler_names),
         defaults=GangDefaults(
@@ -34,7 +34,7 @@ def rules(settings: Settings) -> Rules:
 
 
 def reservation_limits(settings: Settings) -> ReservationLimits:
-    """For how many groups room is reserved, for whom and for how long."""
+    """Settings of reservations."""
     return ReservationLimits(
         reservations=settings.reservations,
         per_namespace=settings.reservations_per_namespace,
@@ -44,12 +44,12 @@ def reservation_limits(settings: Settings) -> ReservationLimits:
 
 
 def gpu_policy(settings: Settings) -> GpuPolicy:
-    """What counts as an accelerator, and which nodes are close to each other."""
+    """Settings of accelerators and topology."""
     return GpuPolicy(settings.topology_keys, frozenset(settings.accelerators))
 
 
 def preemption(settings: Settings) -> PreemptionSettings:
-    """Whether groups may have others evicted, whom, and how many."""
+    """Settings of preemption."""
     return PreemptionSettings(
         scope=settings.preemption,
         min_run_s=settings.preempt_min_run_s,

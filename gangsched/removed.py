@@ -1,7 +1,7 @@
-"""Settings that were removed, and what took the place of each.
+"""Removed settings and their replacements.
 
-Invariant: a name is never used again with another meaning, and whoever still sets it is told what to do instead. Not
-done here: to look for them (`configuration`, `options`, and the schema of the chart's values).
+Invariant: a removed name is never reused with another meaning, and setting it fails with a hint. `configuration`,
+`options` and the schema of the chart's values look for them.
 """
 
 from __future__ import annotations
@@ -58,5 +58,5 @@ REMOVED: Mapping[str, str] = {
 
 
 def was_removed(name: str) -> str:
-    """What to do instead of setting `name`, in words that follow on the name of the setting."""
+    """What to do instead of setting `name`; continues a sentence that begins with the name."""
     return f"was removed: {REMOVED[name]}"

@@ -1,11 +1,11 @@
-"""A turn: what is done before a plan, the plan, and its commit, in the one order that everybody shares who plans.
+"""A turn: preparations, the plan, and its commit, in the one order for all callers.
 
-Invariant: the daemon's loop, `gangsched simulate` and the tests' `World` take their turns here, so that none can leave
-out a step or an argument that another one has. Reading clocks and carrying actions out is left to the caller:
+Invariant: the daemon's loop, `gangsched simulate` and the tests' `World` share it, so that none leaves out a step or an
+argument. The caller reads the clocks and carries out the actions:
 
-1. Binds of members whose claims are bound now. 2. Pods that ran longer than stated. 3. The queue is brought up to date.
-4. Nominations: what the API server has answered, and what is left of an earlier process. 5. A plan of the groups that
-are ready. 6. Its commit on exactly the state that it was made from.
+1. Bind members whose claims are bound. 2. Report pods that ran longer than declared. 3. Update the queue. 4. Update
+nominations: answers of the API server, and those of an earlier process. 5. Plan the ready groups. 6. Commit on exactly
+the state that the plan was made from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gangsched.state.scheduling import SchedulingState
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The actions of steps 1 to 4; `overruns` are the Events among them about pods that ran longer than stated."""
+    """Actions of steps 1 to 4; `overruns` are the Events among them about pods that ran longer than declared."""
 
     actions: list[Action]
     overruns: list[RecordEvent]
@@ -30,7 +30,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A plan that is committed: what it was made from, the actions that carry it out, and how long it took."""
+    """A committed plan: its input, the actions that carry it out, and its duration."""
 
     given: PlanInput
     plan: Plan
@@ -56,7 +56,7 @@ def plan_and_commit(
     policy: GpuPolicy | None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Decided | None:
-    """Steps 5 and 6; None if nothing is to be decided. `clock` measures the plan, for metrics."""
+    """Steps 5 and 6; None if there is nothing to decide. `clock` measures the plan, for metrics."""
     given = state.plan_input(now_s, wall_s)
     if given is None:
         return None
@@ -67,7 +67,7 @@ def plan_and_commit(
 
 
 def plan_of(given: PlanInput, now_s: float, *, limits: Limits | None, policy: GpuPolicy | None) -> Plan:
-    """The plan of all that is given."""
+    """Plan the whole input."""
     return plan(
         given.snapshot,
         given.queue,

@@ -1,6 +1,6 @@
-"""The composition root of the API of gangs: what `visibility` asks of `kube` and of the settings.
+"""The composition root of the gangs API: connects `visibility` with `kube` and the settings.
 
-Invariant: as in `daemon`, which imports this only where the API is on.
+Invariant: as in `daemon`, which imports this only if the API is enabled.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The contract with users: the keys they write, the PodGroup objects they create, and what these mean.
+"""The contract with users: the keys they write, the PodGroup objects they create, and their meaning.
 
-Invariant: whatever a user wrote becomes a value, with its source and the list of problems found on the way; nothing
-here raises for what a user wrote, remembers anything between calls, or decides where a pod runs. Imports `model` only.
+Invariant: whatever a user wrote becomes a value, with its source and a list of problems; nothing here raises for user
+input, keeps state between calls, or decides where a pod runs. Imports `model` only.
 """

@@ -1,8 +1,8 @@
-"""What a gang is, from what its pods and its PodGroup say (semantics I2, I3).
+"""The specification of a gang, derived from its pods and its PodGroup (semantics I2, I3).
 
-Invariant: `gang_spec` never raises, for any text in any key; each value comes with its source, and each text that was
-not taken as written becomes a `Problem` (E4). The order in which pods are given does not matter. Whether several gangs
-agree to be one group (I4) is *not* decided here: that takes all of them.
+Invariant: `gang_spec` never raises, for any text in any key; each value has a source, and each text that was not used
+as written becomes a `Problem` (E4). The order of pods does not matter. Whether several gangs agree to form one group
+(I4) is *not* decided here: that needs all of them.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class GangRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangDefaults:
-    """What an administrator set for values that nobody states. `hold_max_s` is the upper limit of wait times.
+    """The administrator's defaults; `hold_max_s` is the upper limit of wait times.
 
-    `expected_runtime_s` is the run time of pods that state none (H1), None for unknown.
+    `expected_runtime_s` is the run time of pods that declare none (H1), None for unknown.
     """
 
     wait_time_s: float = 600.0
@@ -75,12 +75,12 @@ class GangDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSpec:
-    """A gang's values.
+    """The values of a gang.
 
-    `total` is what a round expects, never below `min_member` (I3). `group` is sorted and holds `id`, unless
-    `group_problem` says that the declared list leaves it out: then it is the list as declared, to be refused (I4).
-    `waiting_for` is a sentence why the gang is uninitialised, None when it may be scheduled.
-    `sources` are (value, where it comes from) for every value, in a fixed order.
+    `total` is the expected number of members, never below `min_member` (I3). `group` is sorted and includes `id`,
+    unless `group_problem` says that the declared list omits it: then it is the declared list, to be refused (I4).
+    `waiting_for` is why the gang is uninitialised, None when it may be scheduled. `sources` are (value, source) for
+    every value, in a fixed order.
     """
 
     id: str
@@ -101,7 +101,7 @@ class GangSpec:
 
 
 def gang_id(pod: Pod) -> GangRef | None:
-    """The gang that the pod's metadata names, else its native group; None for a plain pod (I2)."""
+    """The gang named by the pod's metadata, else its native group; None for a plain pod (I2)."""
     named = dict(pod.gang_metadata)
     for identity in keys.IDENTITIES:
         if name := named.get(identity.key):
@@ -147,10 +147,10 @@ _PREEMPTION_DELAY: Final = _Value(
 def gang_spec(
     gang: str, declared: Sequence[Pod], pod_group: PodGroup | None, *, needs_pod_group: bool, defaults: GangDefaults
 ) -> GangSpec:
-    """The values of gang `gang`; `declared` holds the oldest pod of each distinct `gang_metadata` among its members.
+    """Specification of `gang`; `declared` has the oldest pod of each distinct `gang_metadata` among its members.
 
-    Each value is the oldest pod's; if it states none, the PodGroup's; if that states none, that of the oldest pod which
-    does; else the default. Pods that state another value than the one taken are named in a Problem.
+    Each value comes from the oldest pod; else the PodGroup; else the oldest pod that declares it; else the default.
+    Pods that declare a different value are named in a Problem.
     """
     reader = _SpecReader(declared, pod_group)
     min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
@@ -176,7 +176,7 @@ def gang_spec(
 
 
 def preemption_delay(pod: Pod, defaults: GangDefaults) -> tuple[float, list[Problem]]:
-    """The preemption delay of a plain pod, and what is wrong with what it states (semantics V28)."""
+    """Preemption delay of a plain pod, and problems of its declaration (semantics V28)."""
     if not pod.gang_metadata:  # thousands of plain pods state nothing
         return defaults.preempt_delay_s, []
     reader = _SpecReader((pod,), None)

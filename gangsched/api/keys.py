@@ -1,8 +1,8 @@
-"""Every label and annotation key that makes a gang, per era, in one table (semantics I2, I3).
+"""Every label and annotation key of gangs, per era, in one table (semantics I2, I3).
 
-Invariant: a key is spelled here and nowhere else. An identity key counts only in the place its era defined (label or
-annotation); a value key counts in both, and the annotation wins, since labels cannot hold every value. What a key's
-value *means* is not known here (see `gang_spec`).
+Invariant: keys are spelled only here. An identity key counts only where its era defined it (label or annotation); a
+value key counts in both, and the annotation wins, since labels cannot hold every value. `gang_spec` knows what the
+values *mean*.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ GANG_ANNOTATIONS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES 
 
 
 def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) -> GangMetadata:
-    """What a pod says about its gang: (key, value) pairs sorted by key, one a key; equal ones are one object.
+    """The pod's gang metadata: (key, value) pairs sorted by key, one per key; equal results are one object.
 
-    An annotation wins over a label of the same key, unless it is empty. An empty identity counts as absent; an
-    empty value is kept, because it is a bad value to be told about (semantics E4).
+    An annotation wins over a label of the same key, unless it is empty. An empty identity counts as absent; an empty
+    value is kept, because it is reported as invalid (semantics E4).
     """
     if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
         return ()
@@ -137,9 +137,9 @@ def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str])
 def run_time_metadata(
     labels: Mapping[str, str], annotations: Mapping[str, str], deadline_s: int | None
 ) -> GangMetadata:
-    """What a pod states of its run time: pairs, the deadline first, then sorted by key; equal ones are one object.
+    """The pod's run time declarations: pairs, the deadline first, then sorted by key; equal results are one object.
 
-    An annotation wins over a label of the same key. Of a longer text so much is kept as shows that it is bad.
+    An annotation wins over a label of the same key. An over-long text is cut, but stays recognisably invalid.
     """
     stated = [] if deadline_s is None else [(DEADLINE, str(deadline_s))]
     for key in _RUN_TIME_KEYS_IN_ORDER:
@@ -150,18 +150,18 @@ def run_time_metadata(
 
 
 def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
-    """The value annotations of a PodGroup (I3), sorted by key; its labels and its identity keys mean nothing."""
+    """Value annotations of a PodGroup (I3), sorted by key; its labels and identity keys are ignored."""
     stated = annotations.items()
     return tuple(sorted((key, text[: LONGEST_VALUE + 1]) for key, text in stated if key in _POD_GROUP_KEYS))
 
 
 def is_too_long(text: str) -> bool:
-    """Whether a value is bad for its length alone."""
+    """Whether a value is invalid because of its length."""
     return len(text) > LONGEST_VALUE // 4 and len(text.encode(errors="replace")) > LONGEST_VALUE
 
 
 def is_timed_out(annotations: Mapping[str, str]) -> bool:
-    """Whether the pod carries the timeout annotation, which keeps its gang from being scheduled (semantics P2, T3)."""
+    """Whether the pod has the timeout annotation, which keeps its gang from being scheduled (semantics P2, T3)."""
     return annotations.get(TIMEOUT) == "true"
 
 

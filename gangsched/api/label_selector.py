@@ -1,9 +1,10 @@
-"""The grammar of label selectors, as kubectl takes them.
+"""The grammar of label selectors, as in kubectl.
 
-`pool=a`, `pool!=a`, `pool in (a, b)`, `pool notin (a)`, `pool` and `!pool`; with commas between, all must hold.
+`pool=a`, `pool!=a`, `pool in (a, b)`, `pool notin (a)`, `pool` and `!pool`; several are separated by commas, and all
+must hold.
 
-Invariant: a text is a selector that the API server takes too, or raises `BadValue` with what is wrong. Nothing is
-matched here: the API server does that (`labelSelector`).
+Invariant: a text is a selector that the API server accepts too, or raises `BadValue` with the reason. Matching is left
+to the API server (`labelSelector`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _EXISTS: Final = re.compile(r"(!?)\s*([^\s=!,()<>]+)")
 
 
 def parse_label_selector(text: str) -> str:
-    """The selector without needless spaces; "" selects everything. The grammar is that of apimachinery's labels.Parse.
+    """The selector without redundant spaces; "" selects everything. The grammar is apimachinery's labels.Parse.
 
     Raises BadValue. Comparisons with `<` and `>`, which kubectl does not document, are refused.
     """

@@ -1,7 +1,7 @@
-"""PodGroup objects: their spec as read, their status as written, for every API group that has one (semantics E3, E4).
+"""PodGroup objects: their spec and status, for every supported API group (semantics E3, E4).
 
-Invariant: a PodGroup with a name and a uid is always readable; a spec value that is not understood is left out and told
-in a sentence, whatever the CRD of this cluster lets through. Nothing here writes, and nothing here knows the time.
+Invariant: a PodGroup with a name and a uid can always be read; an invalid spec value is dropped and reported, whatever
+the cluster's CRD allows. Nothing here writes or knows the time.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class PodGroupSpec(_Model):
 
 
 class GangPolicy(_Model):
-    """All or nothing, from `min_count` members on."""
+    """Gang scheduling: all or nothing, from `min_count` members on."""
 
     min_count: Count | None = None
 
 
 class SchedulingPolicy(_Model):
-    """One of: `basic`, every member alone; `gang`."""
+    """Either `basic` (every member alone) or `gang`."""
 
     basic: dict[str, Any] | None = None
     gang: GangPolicy | None = None
@@ -77,7 +77,7 @@ class NativePodGroupSpec(_Model):
 
     @property
     def unsupported(self) -> tuple[str, ...]:
-        """The fields that are set and that gangsched does not honour: a gang must not start as if they were not."""
+        """Fields that are set but not supported by gangsched; such a gang is not started."""
         constraints = any((self.scheduling_constraints or {}).values()) and not self.topology
         return tuple(
             name
@@ -91,7 +91,7 @@ class NativePodGroupSpec(_Model):
 
     @property
     def topology(self) -> tuple[str, ...]:
-        """The node labels of each of which one domain must hold the group; none unless all are understood."""
+        """Node labels for each of which one domain must hold the group; none unless all are understood."""
         constraints = {name: value for name, value in (self.scheduling_constraints or {}).items() if value}
         stated = constraints.pop("topology", None)
         if constraints or not isinstance(stated, list):
@@ -115,19 +115,19 @@ class NativePodGroupSpec(_Model):
     def disrupted_singly(self) -> bool:
         """Whether each pod may be disrupted by itself: "Pod" in Kubernetes 1.36, `single` later.
 
-        Where nothing is stated Kubernetes 1.37 stores `single`.
+        Kubernetes 1.37 stores `single` if nothing is set.
         """
         mode = self.disruption_mode
         return mode == "Pod" or (isinstance(mode, dict) and "single" in mode)
 
     @property
     def never_preempts(self) -> bool:
-        """Whether nothing may be preempted for the group."""
+        """Whether the group never preempts."""
         return self.preemption_policy == "Never"
 
     @property
     def min_member(self) -> int | None:
-        """The minimum the policy amounts to; None without a policy."""
+        """Minimum that follows from the policy; None without a policy."""
         policy = self.scheduling_policy
         if policy is None:
             return None
@@ -142,10 +142,10 @@ NATIVE_INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 
 
 def scheduled_condition(api_group: str, version: str) -> str:
-    """The type of the condition that says whether the gang has its nodes, as this version of the API calls it.
+    """Condition type for "the gang has its nodes" in this version of the API.
 
-    Kubernetes 1.36 (v1alpha2) has PodGroupScheduled; 1.37 (v1alpha3, v1beta1) renamed it, and a
-    PodGroupInitiallyScheduled that is True once stays True.
+    Kubernetes 1.36 (v1alpha2) has PodGroupScheduled; 1.37 (v1alpha3, v1beta1) renamed it to PodGroupInitiallyScheduled,
+    which stays True once it is.
     """
     if api_group != keys.NATIVE:
         return SCHEDULED
@@ -153,7 +153,7 @@ def scheduled_condition(api_group: str, version: str) -> str:
 
 
 class PodGroupPhase(StrEnum):
-    """Where a gang is in its life (semantics E3)."""
+    """Phase of a gang (semantics E3)."""
 
     PENDING = "Pending"
     PRE_SCHEDULING = "PreScheduling"
@@ -195,7 +195,7 @@ class PodGroupStatus(_WrittenModel):
 
 
 def stored_conditions(status: Mapping[str, object]) -> tuple[Condition, ...]:
-    """The conditions of a status as stored; those that are no conditions are left out."""
+    """Conditions of a stored status; malformed ones are skipped."""
     raw = status.get("conditions")
     conditions = []
     for entry in raw if isinstance(raw, Sequence) and not isinstance(raw, str) else ():
@@ -207,7 +207,7 @@ def stored_conditions(status: Mapping[str, object]) -> tuple[Condition, ...]:
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """`conditions` with `new` in place of the one of its type, which keeps its transition time if its status stays."""
+    """`conditions` with `new` replacing the one of its type; the transition time is kept if the status is unchanged."""
     for place, old in enumerate(conditions):
         if old.type == new.type:
             if old.status == new.status:
@@ -219,8 +219,8 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: str = "") -> PodGroup:
     """The PodGroup of an API object; `api_group` and `version` are for list items, which may lack apiVersion.
 
-    Raises ValueError for a body without metadata.name, namespace or uid, or without an apiVersion from either side; any
-    other bad value becomes a sentence in `problems`.
+    Raises ValueError without metadata.name, namespace or uid, or without any apiVersion; any other bad value is added
+    to `problems`.
     """
     metadata = _mapping(body.get("metadata"))
     namespace, name, uid = _identity(metadata)

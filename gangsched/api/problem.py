@@ -1,6 +1,6 @@
-"""The message about a bad value (semantics E4): key, value, why it is bad, and its replacement, in one sentence.
+"""The message about an invalid value (semantics E4): key, value, reason and replacement in one sentence.
 
-Invariant: a problem is a value, not an exception, and its text fits an Event: bounded in length, printable.
+Invariant: a problem is a value, not an exception, and its text fits an Event: bounded and printable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def bad_value(*, key: str, value: object, why: str, used: str, where: str, pod: 
 
 
 def quoted(value: object) -> str:
-    """`value` in double quotes, cut to 80 characters, everything unprintable replaced."""
+    """`value` in double quotes, cut to 80 characters, unprintable characters replaced."""
     text = value if isinstance(value, str) else _plain(value)
     text = "".join(char if char.isprintable() else "�" for char in text[: _LONGEST_SHOWN + 1])
     return f'"{text[:_LONGEST_SHOWN]}…"' if len(text) > _LONGEST_SHOWN else f'"{text}"'

@@ -1,8 +1,8 @@
-"""How long a pod is expected to run, from what its owner states (semantics H1).
+"""How long a pod is expected to run, as its owner declared it (semantics H1).
 
-Invariant: the first statement that is valid counts; each one before it that is not becomes a `Problem` (E4). The
-deadline that the kubelet enforces caps it, or stands alone. Nothing valid is `math.inf`: unknown. Whether a statement
-is true is not known here (H2, H11).
+Invariant: the first valid declaration counts; each invalid one before it becomes a `Problem` (E4). The deadline that
+the kubelet enforces is an upper limit, or counts alone. Without a valid declaration the run time is `math.inf`:
+unknown. Whether a declaration is true is not checked here (H2, H11).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROBLEMS_TOLD: Final = 5
 
 
 class RunTime(NamedTuple):
-    """Seconds, `math.inf` for unknown, and the key, field or setting that says so, "" for none."""
+    """Seconds, `math.inf` for unknown, and the key, field or setting they come from, "" for none."""
 
     seconds: float
     source: str = ""
@@ -69,17 +69,17 @@ def run_time(
 
 @lru_cache(maxsize=1_024)
 def run_time_s(stated: keys.GangMetadata, of_group: str | None, default_s: float | None) -> float:
-    """The seconds of `run_time`, remembered: most pods state what another one stated."""
+    """The seconds of `run_time`, cached, since most pods have the same declarations."""
     return run_time(stated, of_group, default_s=default_s).seconds
 
 
 def enforced(stated: keys.GangMetadata) -> keys.GangMetadata:
-    """What of it a kubelet sees to, whoever states it."""
+    """Declarations that the kubelet enforces."""
     return tuple(each for each in stated if each[0] == keys.DEADLINE)
 
 
 def longest(members: Iterable[RunTime]) -> RunTime:
-    """The run time of a gang: its longest member's, unknown if one is, or if there is none; and the first problems."""
+    """Run time of a gang: its longest member's, unknown if one is or there are none; and the first problems."""
     all_of_them = tuple(members)
     found = max(all_of_them, key=lambda member: member.seconds, default=UNKNOWN)
     problems = dict.fromkeys(problem for member in all_of_them for problem in member.problems)

@@ -16,7 +16,7 @@ _LAST_S: Final = 253_370_764_799
 
 
 def parse_timestamp(text: str) -> int | None:
-    """The second of a text such as `2026-11-22T14:05:09Z`; None for one that is no time."""
+    """Epoch seconds of a text such as `2026-11-22T14:05:09Z`; None if it is not a time."""
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         return None
@@ -29,7 +29,8 @@ def parse_timestamp(text: str) -> int | None:
 def format_timestamp(at_s: int, *, seconds: bool = True) -> str:
     """`2026-11-22T14:05:09Z`; without `seconds` `2026-11-22T14:05Z`.
 
-    Tenants choose grace periods, and so some of these times: before 1970 and after 9998 the nearest there is written.
+    Tenants choose grace periods and so some of these times: before 1970 and after 9998 the nearest valid time is
+    written.
     """
     at_s = min(max(at_s, 0), _LAST_S)
     days, left_s = divmod(at_s, _DAY_S)

@@ -1,7 +1,6 @@
-"""The grammars of what users write in annotations: counts, Go durations, lists of gangs (semantics I3).
+"""Grammars of annotation values: counts, Go durations, lists of gangs (semantics I3).
 
-Invariant: a text is a value of its grammar or raises `BadValue`. The replacement of a bad value is not known here (see
-`gang_spec`).
+Invariant: a text is a value of its grammar or raises `BadValue`. `gang_spec` chooses the replacement of a bad value.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ def parse_gpu_product(text: str) -> bool:
 
 
 def parse_topology(text: str) -> tuple[str, ...] | None:
-    """The labels of each of which one domain must contain the gang, sorted; None for an empty text."""
+    """Labels for each of which one domain must contain the gang, sorted; None for an empty text."""
     labels = tuple(sorted({key.strip() for key in text.split(",")})) if text.strip() else ()
     if not all(map(_LABEL_KEY.fullmatch, labels)):
         raise BadValue("is not the key of a label" if len(labels) == 1 else "is not a list of keys of labels")

@@ -1,9 +1,7 @@
-"""The only package that knows HTTP, kopf or kubernetes_asyncio: it turns the API server into messages and back.
+"""The only package that uses HTTP, kopf or kubernetes_asyncio: it turns the API server into messages and back.
 
-Invariant: facts go up through one `Sink`, orders come down as Actions; nothing here decides. What it does *not* do:
-keep the cluster's state (only the last version of each object, to tell changes from repetition), choose nodes, or retry
-a bind on its own: a bind that failed is an Outcome, and the next plan's business. It never imports `core`, `state` or
-`loop`.
-
-Every clock, sleep and random number is an argument, so that a simulator can control time.
+Invariant: facts go up through one `Sink`, orders come down as Actions; nothing here decides. It keeps only the last
+version of each object, to detect changes; it chooses no nodes and retries no failed bind (that is an Outcome, and the
+next plan's decision). It never imports `core`, `state` or `loop`. Every clock, sleep and random number is an argument,
+so that a simulator can control time.
 """

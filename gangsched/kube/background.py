@@ -1,7 +1,7 @@
-"""Background: blocking work, such as an import, in a thread that nobody waits for when the process ends.
+"""Blocking work, such as an import, in a thread that does not delay the end of the process.
 
-Invariant: asyncio's own threads are joined at the end of the loop and of the interpreter, so that a process which is
-told to stop would first finish its imports, seconds on a busy machine.
+Invariant: asyncio joins its own threads when the loop and the interpreter end, so a stopping process would first finish
+its imports, seconds on a busy machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 async def in_background(work: Callable[[], T], *, name: str) -> T:
-    """What `work` returns or raises; when cancelled the thread of this `name` goes on alone."""
+    """Return or raise the result of `work`; if cancelled, the thread with this `name` continues alone."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

@@ -1,7 +1,6 @@
 """Ports: the API server, the sink of messages, and the clock.
 
-Invariant: types only. The defaults a daemon uses are named here once, so that every class of the package takes the
-same.
+Invariant: types only, and the daemon's defaults, named once so that every class of the package uses the same.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class RestClient(Protocol):
         content_type: str = "application/json",
         timeout_s: float = 10.0,
     ) -> bytes:
-        """Send one request; the answer's body. Raises ApiFault, Unreachable or Malformed."""
+        """Send one request; return the body. Raises ApiFault, Unreachable or Malformed."""
 
 
 Sink: TypeAlias = Callable[[Message], None]
@@ -54,19 +53,19 @@ def utc_now() -> datetime:
 
 
 def boot_s() -> float:
-    """Monotonic seconds that go on while the machine is suspended, where the system has such a clock (Linux)."""
+    """Monotonic seconds that include suspension, where the system has such a clock (Linux)."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def silent(sentence: str) -> None:
-    """Drop the warning: for parts that are used without a log."""
+    """Drop the warning: for use without a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """The log, the clocks and the random numbers of all that reads or writes; a simulator has its own.
+    """Log, clocks and random numbers of everything that reads or writes; a simulator replaces them.
 
-    `boot` goes on while the machine is suspended, as the clock of a lease must.
+    `boot` includes suspension, as the clock of a lease must.
     """
 
     warn: Warn = silent

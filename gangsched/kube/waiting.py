@@ -1,7 +1,6 @@
 """Wait for an event with a time limit, on the clock of `sleep`.
 
-Invariant: `asyncio.timeout` and `wait_for` know only the loop's clock; a simulator's sleep ends when the simulator says
-so.
+Invariant: `asyncio.timeout` and `wait_for` use the loop's clock, which a simulator does not control.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from gangsched.kube.ports import Sleep
 
 
 async def wait_for_event(event: asyncio.Event, timeout_s: float, *, sleep: Sleep = asyncio.sleep) -> bool:
-    """Wait until `event` is set, at most `timeout_s`; whether it is set."""
+    """Wait until `event` is set, at most `timeout_s`; return whether it is set."""
     if event.is_set() or timeout_s <= 0:
         return event.is_set()
 

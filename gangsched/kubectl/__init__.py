@@ -1,6 +1,6 @@
-"""`kubectl gangsched`: what users and operators ask a cluster about its gangs, under their own rights.
+"""`kubectl gangsched`: inspects a cluster's gangs with the user's own permissions.
 
-Invariant: it reads, but for the reviews that `plan` and `doctor` create, which store nothing. What it cannot know it
-says. No text of the cluster reaches a terminal unchecked (`terminal.clean`). What a command does not need is not
-imported, so that it answers within a second.
+Invariant: read-only, except for the reviews that `plan` and `doctor` create, which store nothing. It says what it
+cannot determine. Text from the cluster reaches the terminal only through `terminal.clean`. A command imports only what
+it needs, so that it answers within a second.
 """

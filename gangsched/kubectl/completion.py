@@ -1,7 +1,7 @@
-"""`kubectl_complete-gangsched`: what kubectl asks for the words that may follow `kubectl gangsched …`.
+"""`kubectl_complete-gangsched`: completion for `kubectl gangsched …`.
 
-Invariant: typer finds the candidates, as for the shell's own completion of `kubectl-gangsched`; here they are only told
-as cobra has it: one a line, then `:` and a directive. It asks no cluster and never fails.
+Invariant: typer finds the candidates, as for the shell's own completion of `kubectl-gangsched`; the output is cobra's:
+one per line, then `:` and a directive. It contacts no cluster and never fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILES, NO_FILES = ":0", ":4"
 
 
 def candidates(words: list[str]) -> list[str]:
-    """The lines for these words, of which the last one is begun; without a candidate, names of files may follow."""
+    """Output lines for these words, of which the last is incomplete; without a candidate, file names may follow."""
     asked = {
         "_KUBECTL_GANGSCHED_COMPLETE": "complete_bash",
         "COMP_WORDS": " ".join([PROGRAM, *words]),

@@ -1,4 +1,4 @@
-"""A gang as the gangs API tells of it (`visibility.gangsched.dev`)."""
+"""A gang as reported by the gangs API (`visibility.gangsched.dev`)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SOURCE = "the gangs API"
 
 
 def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory:
-    """The gang. Raises Fault: ApiFault 404 if there is none or the API is not served (`session.is_unserved`)."""
+    """The gang. Raises Fault: ApiFault 404 if it does not exist or the API is not served (`session.is_unserved`)."""
     return story(client.get(f"{GANGS}/namespaces/{quote(namespace)}/gangs/{quote(name, safe='')}"))
 
 
 def waiting(client: BlockingClient, namespace: str | None) -> list[Mapping[str, Any]]:
-    """The gangs with a place in the queue, in its order; of one namespace, or of all. Raises Fault."""
+    """Gangs with a queue position, in order; of one namespace, or of all. Raises Fault."""
     scope = f"/namespaces/{quote(namespace)}" if namespace else ""
     gangs = [item for item in client.items(f"{GANGS}{scope}/gangs") if item.get("status", {}).get("position")]
     return sorted(gangs, key=lambda gang: int(gang["status"]["position"]))
 
 
 def story(gang: Mapping[str, Any]) -> GangStory:
-    """What the object says."""
+    """The facts in the object."""
     metadata, spec, status = gang["metadata"], gang.get("spec") or {}, gang.get("status") or {}
     members = status.get("members") or {}
     return GangStory(

@@ -1,7 +1,7 @@
-"""A gang as its pods, its PodGroup and their Events tell of it, for clusters that do not serve the gangs API.
+"""A gang derived from its pods, PodGroup and Events, for clusters that do not serve the gangs API.
 
-Invariant: what the scheduler writes for users is read back as written (docs/semantics.md, E1-E3); who may list pods in
-their namespace needs no other right. PodGroups and Events that may not be read are left out.
+Invariant: the scheduler's messages are shown as written (docs/semantics.md, E1-E3); permission to list pods in the
+namespace suffices. PodGroups and Events that may not be read are left out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory |
 
 
 def similar(client: BlockingClient, namespace: str, name: str) -> list[str]:
-    """Names of gangs and pods of the namespace that are nearly this one, the nearest first. Raises Fault."""
+    """Names of gangs and pods of the namespace that are similar, most similar first. Raises Fault."""
     from difflib import get_close_matches
 
     pods = list(_listed(client, namespace))

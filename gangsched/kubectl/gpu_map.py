@@ -1,8 +1,7 @@
-"""`map`: nodes and who uses their accelerators, one character for each.
+"""`map`: nodes and the users of their accelerators, one character per device.
 
-Invariant: it shows what pods request on nodes, as schedulers count it, and not what they do with it. It needs the right
-to list nodes and the pods of all namespaces. Capacity of nodes that take no new pods is shown, and does not count as
-free.
+Invariant: it shows what pods request, as schedulers count it, not actual use. It needs permission to list nodes and the
+pods of all namespaces. Capacity of unschedulable nodes is shown but does not count as free.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class NodeUse:
-    """One node's units of one resource: how many there are, and how many each user (a gang or a pod) has."""
+    """Units of one resource on a node: the total, and the number of each user (a gang or a pod)."""
 
     node: Node
     total: int
@@ -48,12 +47,12 @@ class NodeUse:
 
     @property
     def free(self) -> int:
-        """Units that a new pod could get here."""
+        """Units that a new pod could get on the node."""
         return 0 if self.node.unschedulable else max(0, self.total - self.users.total())
 
 
 def show(session: Session, resource: str | None, selector: str, output: Output) -> int:
-    """Draw the map; the exit code. Raises Fault and CannotAnswer."""
+    """Print the map; return the exit code. Raises Fault and CannotAnswer."""
     nodes, pods = _read(session.client, selector)
     resources = [resource] if resource else _accelerators(session.client, nodes)
     if not resources:
@@ -82,7 +81,7 @@ def _accelerators(client: BlockingClient, nodes: Sequence[Node]) -> list[str]:
 
 
 def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str) -> list[NodeUse]:
-    """The nodes that have the resource, by name, and who uses it there."""
+    """Nodes that have the resource, by name, and its users."""
     uses = {
         node.name: NodeUse(node, amount)
         for node in sorted(nodes, key=lambda node: node.name)
@@ -97,7 +96,7 @@ def use(nodes: Iterable[Node], pods: Iterable[Pod], resource: str) -> list[NodeU
 
 
 def drawn(resource: str, uses: Sequence[NodeUse]) -> list[Line | str]:
-    """The map of one resource: what is free, the nodes, and who is who."""
+    """The map of one resource: totals, nodes and legend."""
     free, total = sum(each.free for each in uses), sum(each.total for each in uses)
     hole = max((each.free for each in uses), default=0)
     largest = f"; the largest hole on one node is {hole}" if free else ""

@@ -1,7 +1,7 @@
 """The command line of `kubectl gangsched`: flags in, exit code out.
 
-Invariant: a command is imported when it is called. Exit codes: 0 there is an answer; 1 the answer is no, or something
-was found; 2 there is no answer (misuse, no rights, no API server, nothing of that name); 3 a bug; 130 ctrl-C.
+Invariant: a command is imported when it is called. Exit codes: 0 yes or done; 1 no, or problems found; 2 no answer
+(misuse, missing permission, no API server, unknown name); 3 a bug; 130 ctrl-C.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A command's view of the cluster: its client, its namespace, and what goes wrong with them in one sentence."""
+"""A command's view of the cluster: client, namespace, and errors as one sentence."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _cannot = re.compile(
 
 
 class CannotAnswer(Exception):  # noqa: N818  (a sentence for the user, no error of ours)
-    """There is no answer; `str()` is one sentence that says why."""
+    """The command cannot answer; `str()` is one sentence that says why."""
 
 
 class Session:
-    """One API server, as the user of the kubeconfig; `namespace` is the one that counts for this command."""
+    """One API server, as the kubeconfig's user; `namespace` is the command's."""
 
     def __init__(
         self, namespace: str | None = None, kubeconfig: Path | None = None, context: str | None = None
@@ -42,7 +42,7 @@ class Session:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """The exit code of `work`; whatever it raises is one sentence on stderr."""
+    """The exit code of `work`; exceptions become one sentence on stderr."""
     try:
         return work()
     except KeyboardInterrupt:
@@ -64,7 +64,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def told(fault: Fault) -> str:
-    """A fault for the user of a command; of a refusal it names the right that is lacking."""
+    """Sentence for a fault; for a refusal it names the missing permission."""
     if not isinstance(fault, ApiFault):
         return str(fault)
     if fault.status == UNAUTHORIZED:
@@ -75,7 +75,7 @@ def told(fault: Fault) -> str:
 
 
 def lacking(fault: ApiFault) -> str:
-    """The right that a refusal names, without a full stop."""
+    """The permission that a refusal names, without a full stop."""
     found = _cannot.search(fault.message)
     if found is None:
         return f"You may not do this: {str(fault).rstrip('.')}"
@@ -86,7 +86,7 @@ def lacking(fault: ApiFault) -> str:
 
 
 def is_unserved(fault: Fault) -> bool:
-    """Whether the gangs API itself is missing or away, rather than an object of it."""
+    """Whether the gangs API itself is missing or unreachable, rather than an object of it."""
     if not isinstance(fault, ApiFault):
         return False
     return fault.status >= SERVER_ERROR or (
@@ -95,6 +95,6 @@ def is_unserved(fault: Fault) -> bool:
 
 
 def serves_gangs(session: Session) -> bool:
-    """Whether the gangs API exists: rights are looked at first, so a 403 is also what a missing API answers."""
+    """Whether the gangs API exists; a 403 does not prove it, because permissions are checked first."""
     (found,) = session.client.gets([GANGS])
     return not (isinstance(found, ApiFault) and found.status == NOT_FOUND)

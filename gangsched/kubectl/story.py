@@ -1,7 +1,6 @@
-"""What is known of one gang and of one pod, from wherever it comes, and the one sentence that says it.
+"""What is known of one gang or pod, from any source, and the sentence about it.
 
-Invariant: pure. A story has the words of the scheduler as they were written; nothing is guessed here but what is
-missing.
+Invariant: pure. The scheduler's messages are shown as written; only missing ones are filled in here.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ GATED = "gated"
 
 @dataclass(slots=True)
 class StoryLine:
-    """One condition of a pod or PodGroup, or an Event (`status` is its age then)."""
+    """One condition of a pod or PodGroup, or an Event (`status` is then its age)."""
 
     type: str
     status: str
@@ -47,7 +46,7 @@ class PodStory:
 
 @dataclass(slots=True)
 class GangStory:
-    """One gang; `source` says where this comes from, `extra` has facts that only the scheduler knows, by name."""
+    """One gang; `source` names the source, `extra` has facts that only the scheduler knows, by name."""
 
     namespace: str
     name: str
@@ -67,22 +66,22 @@ class GangStory:
 
     @property
     def total(self) -> int:
-        """All members that are known."""
+        """Number of known members."""
         return sum(self.by_state.values())
 
     @property
     def bound(self) -> int:
-        """Members with a node."""
+        """Number of members with a node."""
         return self.by_state.get(BOUND, 0)
 
     @property
     def waiting(self) -> int:
-        """Members that wait for a node, the gated ones too."""
+        """Number of members that wait for a node, including gated ones."""
         return sum(number for state, number in self.by_state.items() if state in WAITING or state == GATED)
 
 
 def of_gang(gang: GangStory) -> str:
-    """The one sentence about a gang."""
+    """The sentence about a gang."""
     name = f"Gang {gang.namespace}/{gang.name}"
     if not gang.total:
         return f"{name} has no pods yet; its PodGroup exists." if gang.declared else f"{name} has no pods."
@@ -106,7 +105,7 @@ def of_gang(gang: GangStory) -> str:
 
 
 def of_pod(pod: PodStory) -> str:
-    """The one sentence about a pod."""
+    """The sentence about a pod."""
     name = f"Pod {pod.namespace}/{pod.name}"
     if pod.state in {"succeeded", "failed"}:
         return f"{name} is over: {pod.phase}."
@@ -128,7 +127,7 @@ JUST_NOW_S = 5.0
 
 
 def unsaid(pods: list[PodStory]) -> str:
-    """That nobody has said why pods wait; the next sentence after that they do."""
+    """Sentence for waiting pods without any reported reason."""
     waiting = [pod for pod in pods if pod.state in WAITING]
     if not waiting:
         return "Nobody has said why yet."

@@ -1,7 +1,7 @@
-"""What is written to the terminal: plain lines off it, styled ones on it, and nothing that a tenant smuggled in.
+"""Terminal output: plain text, styled on a terminal, and free of control characters.
 
-Invariant: names and messages are written by others. Every text passes through `clean`: control characters, which move
-the cursor or set the title of a terminal, and those that turn the direction of text around, become "�".
+Invariant: names and messages are user-controlled. Every text passes through `clean`: control characters, which could
+move the cursor or set the title, and bidirectional overrides become "�".
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 
 class Output(StrEnum):
-    """The form of an answer: text for people, or JSON."""
+    """Output format: text or JSON."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class Cell(NamedTuple):
-    """A text with a style of rich's, which counts on a terminal only."""
+    """A text with a rich style, which applies on a terminal only."""
 
     text: str
     style: str = ""
@@ -31,12 +31,12 @@ Line = Sequence[Cell | str]
 
 
 def clean(text: str) -> str:
-    """On one line, everything unprintable replaced."""
+    """The text on one line, with unprintable characters replaced."""
     return "".join(char if char.isprintable() else " " if char in "\n\t\r" else "�" for char in text)
 
 
 def write(lines: Iterable[Line | str]) -> None:
-    """Write lines to stdout; each is a text, or texts that follow one another."""
+    """Write lines to stdout; each is a text, or several concatenated."""
     if not sys.stdout.isatty():
         for line in lines:
             sys.stdout.write(clean(line if isinstance(line, str) else "".join(_text(cell) for cell in line)) + "\n")
@@ -58,7 +58,7 @@ def write_json(value: object) -> None:
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[Cell | str]], *, indent: str = "") -> list[Line]:
-    """A table as kubectl writes it: as wide as its texts, two spaces between."""
+    """A table as in kubectl: columns as wide as their texts, separated by two spaces."""
     all_rows = [[Cell(title, "bold") for title in head]] if any(head) else []
     all_rows += [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
     widths = [max(len(clean(row[place].text)) for row in all_rows) for place in range(len(head))] if all_rows else []
@@ -74,12 +74,12 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[Cell | str]], *, indent
 
 
 def facts(of: Mapping[str, str]) -> list[Line]:
-    """Names and values, without those that have none."""
+    """Names and values, omitting empty values."""
     return columns(("", ""), ((Cell(name, "bold"), value) for name, value in of.items() if value))
 
 
 def sentence(text: str) -> str:
-    """With a full stop at its end."""
+    """The text with a full stop at its end."""
     text = text.strip()
     return text if not text or text[-1] in ".!?" else f"{text}."
 

@@ -1,7 +1,7 @@
-"""`queue`: the gangs that wait, in the order in which they are planned.
+"""`queue`: waiting gangs in the order in which they are planned.
 
-Invariant: the order is the scheduler's own knowledge, so it comes from the gangs API and from nowhere else. Positions
-count the gangs of all namespaces; who may see only theirs sees their own with the positions they have.
+Invariant: only the scheduler knows the order, so it comes from the gangs API. Positions count the gangs of all
+namespaces; a user with fewer permissions sees their own gangs with these positions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ INSTALL = "an operator turns it on with `kubectl apply -k manifests/visibility` 
 
 
 def queue(session: Session, output: Output, *, all_namespaces: bool) -> int:
-    """Print the queue; the exit code. Raises Fault and CannotAnswer."""
+    """Print the queue; return the exit code. Raises Fault and CannotAnswer."""
     try:
         gangs = from_api.waiting(session.client, None if all_namespaces else session.namespace)
     except ApiFault as fault:

@@ -1,7 +1,7 @@
-"""`why`: why a gang or a pod has no node, in one sentence first.
+"""`why`: why a gang or pod has no node, in one sentence first.
 
-Invariant: the gangs API is asked where it is served. Where it is not, or may not be read, conditions and Events have to
-do, and the answer says so. A name may be that of a gang and of a pod: `gang/NAME` and `pod/NAME` tell them apart.
+Invariant: it uses the gangs API if that is served and readable, otherwise conditions and Events, and says so. If a name
+is both a gang's and a pod's, use `gang/NAME` or `pod/NAME`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STYLES = {"bound": "green", "succeeded": "green", "failed": "red", "terminating"
 
 
 def why(session: Session, target: str, output: Output) -> int:
-    """Say why; the exit code. Raises Fault and CannotAnswer."""
+    """Print why; return the exit code. Raises Fault and CannotAnswer."""
     kind, name = _target(target)
     pod = None
     gang: GangStory | None = None

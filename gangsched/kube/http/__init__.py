@@ -1,1 +1,1 @@
-"""Requests to the API server: credentials, connections, faults and when to try again."""
+"""Requests to the API server: credentials, connections, faults and retries."""

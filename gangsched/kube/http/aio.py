@@ -1,8 +1,8 @@
-"""aiohttp, imported without the authorities of the system.
+"""aiohttp, imported without loading the system's certificate authorities.
 
-Invariant: aiohttp reads these when it is imported, for connections that name no TLS context: 50 ms of every start, and
-no option keeps it from that. Ours name one (`client`), so OpenSSL is pointed at an empty file meanwhile, by its
-variable.
+Invariant: aiohttp loads these at import, for connections without a TLS context: 50 ms per start, without an option to
+turn it off. gangsched's connections have a context (`client`), so OpenSSL's environment variable points to an empty
+file during the import.
 """
 
 from __future__ import annotations

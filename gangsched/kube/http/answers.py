@@ -1,6 +1,6 @@
-"""Answers of the API server that are refusals, as faults.
+"""Error answers of the API server as faults.
 
-Invariant: whatever the body is, an error answer becomes an `ApiFault`.
+Invariant: an error answer becomes an `ApiFault`, whatever its body.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _status_decoder = msgspec.json.Decoder(_Status)
 
 
 def fault_of(status: int, body: bytes, retry_after: str | None) -> ApiFault:
-    """The fault of an error answer; a body that is no Status (a proxy's page) is quoted in short."""
+    """The fault of an error answer; a body that is not a Status (a proxy's page) is quoted in short."""
     try:
         said = _status_decoder.decode(body)
     except msgspec.DecodeError:

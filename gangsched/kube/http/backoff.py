@@ -1,4 +1,4 @@
-"""When to try again: `Backoff` after a fault, `RequestPace` after any answer.
+"""Delays between requests: `Backoff` after a fault, `RequestPace` after any answer.
 
 Invariant: time and jitter are arguments.
 """
@@ -24,7 +24,7 @@ class Backoff:
         self._next_s = first_s
 
     def next_s(self, fault: Fault | None = None) -> float:
-        """The delay before the next try; never shorter than what the server asked for in Retry-After."""
+        """Delay before the next try; at least the server's Retry-After."""
         delay_s = self._next_s * (1.0 - 0.25 * self._rng.random())
         self._next_s = min(self._next_s * 2.0, self._limit_s)
         if isinstance(fault, ApiFault) and fault.retry_after_s is not None:
@@ -32,14 +32,14 @@ class Backoff:
         return delay_s
 
     def reset(self) -> None:
-        """Start with the shortest delay again."""
+        """Start again with the shortest delay."""
         self._next_s = self._first_s
 
 
 class RequestPace:
-    """Lets requests of one kind begin `every_s` apart, so that no answer can cause a storm of requests.
+    """Spaces requests of one kind `every_s` apart, so that no answer can cause a storm of requests.
 
-    After a pause as many as `at_once` may begin together.
+    After a pause up to `at_once` requests may start together.
     """
 
     def __init__(self, every_s: float, *, at_once: int = 1, now: Now, sleep: Sleep) -> None:
@@ -50,7 +50,7 @@ class RequestPace:
         self._free_s: dict[str, float] = {}
 
     async def turn(self, kind: str) -> None:
-        """Wait for the turn of a request of `kind`."""
+        """Wait until a request of `kind` may start."""
         now_s = self._now()
         free_s = max(now_s, self._free_s.get(kind, now_s))
         self._free_s[kind] = free_s + self._every_s

@@ -1,7 +1,7 @@
-"""A client for commands: one request after another, or several at a time in threads, without an event loop.
+"""A client for commands: sequential requests, or several at once in threads, without an event loop.
 
-Invariant: every failure leaves here as a `Fault`, as from `client`; nothing is retried but a kept connection that the
-server had closed before it read the request. Connections are kept for as long as the client lives.
+Invariant: every failure is a `Fault`, as in `client`; only a request on a kept connection that the server had already
+closed is retried. Connections are kept as long as the client.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BlockingClient:
             self._idle.pop().close()
 
     def request(self, method: str, path: str, body: bytes | None = None, *, accept: str = JSON) -> bytes:
-        """Send one request; the answer's body. Raises ApiFault or Unreachable."""
+        """Send one request; return the body. Raises ApiFault or Unreachable."""
         headers = {"Accept": accept, "User-Agent": "kubectl-gangsched"}
         if body is not None:
             headers["Content-Type"] = JSON
@@ -54,7 +54,7 @@ class BlockingClient:
         return text
 
     def json(self, method: str, path: str, body: object = None) -> Any:
-        """`request`, both bodies as objects. Raises Malformed too."""
+        """`request` with decoded bodies. Also raises Malformed."""
         text = self.request(method, path, None if body is None else msgspec.json.encode(body))
         try:
             return msgspec.json.decode(text)
@@ -62,11 +62,11 @@ class BlockingClient:
             raise Malformed(f"The answer of {self.access.server} to {method} {path} is not JSON: {error}.") from error
 
     def get(self, path: str) -> Any:
-        """GET, decoded."""
+        """GET and decode."""
         return self.json("GET", path)
 
     def pages(self, path: str, **query: str) -> Iterator[bytes]:
-        """Every page of a list."""
+        """Yield every page of a list."""
         token = ""
         while True:
             asked = {"limit": str(PAGE), **query, **({"continue": token} if token else {})}
@@ -80,11 +80,11 @@ class BlockingClient:
                 return
 
     def items(self, path: str, **query: str) -> list[Any]:
-        """Every object of a list, decoded."""
+        """Return every object of a list, decoded."""
         return [item for page in self.pages(path, **query) for item in msgspec.json.decode(page).get("items") or ()]
 
     def gets(self, paths: Sequence[str]) -> list[Any]:
-        """GET of each path, several at a time; in the place of an answer the Fault that it ended with."""
+        """GET each path, several at a time; a failed one yields its Fault."""
         from concurrent.futures import ThreadPoolExecutor
 
         def one(path: str) -> Any:

@@ -1,7 +1,7 @@
-"""Calls: requests of parts that know no faults, answered by status and JSON whatever happens.
+"""Calls: requests for parts that handle no faults, answered by status and JSON in every case.
 
-Invariant: nothing raises for what the server or the network did; status 0 is no answer. Changes (PUT, PATCH) pass the
-fence of the lease, so that only who leads makes them; a POST, which asks the API server something, does not.
+Invariant: server and network errors never raise; status 0 means no answer. Changes (PUT, PATCH) pass the lease's write
+gate, so that only the leader makes them; a POST that only queries the API server does not.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The one HTTP client: requests to the API server, and streams from it, as bytes.
+"""The HTTP client: requests to the API server, and streams from it, as bytes.
 
-Invariant: every failure leaves here as a `Fault`, chained; a 401 reloads the credentials and tries once more, and
-nothing else is retried here. Bodies are bytes in and bytes out, because the hot callers build and decode them
-themselves.
+Invariant: every failure is a chained `Fault`; a 401 reloads the credentials and retries once, and nothing else is
+retried here. Bodies are bytes, because the hot callers encode and decode them themselves.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class ApiClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close every connection; requests under way end as Unreachable."""
+        """Close every connection; requests in flight end as Unreachable."""
         await self._session.close()
 
     async def request(
@@ -86,10 +85,10 @@ class ApiClient:
         accept: str = JSON,
         fence: Fence | None = None,
     ) -> bytes:
-        """Send one request; the answer's body. Raises ApiFault, Unreachable or Malformed.
+        """Send one request; return the body. Raises ApiFault, Unreachable or Malformed.
 
         `path` starts with a slash and is already percent-encoded. After Unreachable the request may have been carried
-        out. With a `fence` it raises Fenced while that is closed, and the request has not left then.
+        out. With a `fence` it raises Fenced while that is closed; the request was then not sent.
         """
         limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=HEADERS_TIMEOUT_S)
         for attempt in (1, 2):
@@ -108,7 +107,7 @@ class ApiClient:
     async def request_json(
         self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 30.0
     ) -> Any:
-        """`request`, its answer decoded. Raises Malformed when it is not JSON."""
+        """`request` with a decoded answer. Raises Malformed if it is not JSON."""
         answer = await self.request(method, path, body, content_type=content_type, timeout_s=timeout_s)
         try:
             return msgspec.json.decode(answer)
@@ -118,9 +117,9 @@ class ApiClient:
             ) from error
 
     async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
-        """Stream a watch's body as it arrives, cut anywhere; ends when the server ends it.
+        """Stream a watch's body as it arrives, in chunks of any size, until the server ends it.
 
-        Raises Silent when nothing came for `silence_s`, Unreachable when the connection broke, ApiFault at the start.
+        Raises Silent if nothing arrived for `silence_s`, Unreachable if the connection broke, ApiFault at the start.
         Wrap it in `contextlib.aclosing`, so that the connection is closed when the reader leaves early.
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S, sock_read=silence_s)
@@ -139,7 +138,7 @@ class ApiClient:
             raise Unreachable(f"The watch on {self.credentials.server} broke off: {said(error)}.") from error
 
     async def reload(self) -> bool:
-        """Read the credentials again; false when they cannot be read."""
+        """Read the credentials again; false if they cannot be read."""
         asked_s = self._now()
         async with self._reloading:
             if self._reloaded_s >= asked_s - RELOAD_AT_MOST_EVERY_S:
@@ -152,9 +151,9 @@ class ApiClient:
             return True
 
     def session(self, middleware: aiohttp.ClientMiddlewareType) -> aiohttp.ClientSession:
-        """A session of its own, for a library that brings its own requests; close it.
+        """A separate session for a library that makes its own requests; the caller closes it.
 
-        Every request carries today's credentials and passes through `middleware` first.
+        Every request uses the current credentials and passes through `middleware` first.
         """
         credentials = self.credentials
 
@@ -177,10 +176,10 @@ class ApiClient:
         warn: Warn = silent,
         sleep: Sleep = asyncio.sleep,
     ) -> tuple[Permission, ...]:
-        """Make sure that the server answers and lets us do our work; what of `optional` it does not let us do.
+        """Check that the server answers and grants the required permissions; return the missing ones of `optional`.
 
-        A server that is away is asked again for `wait_s`. `lease` is that of leader election. Raises Misconfigured with
-        one sentence that names the fix; meant for start-up only.
+        An unreachable server is retried for `wait_s`. `lease` is that of leader election. Raises Misconfigured with one
+        sentence that names the fix; for start-up only.
         """
         server = self.credentials.server
         gives_up_s = self._now() + wait_s
@@ -245,7 +244,7 @@ class ApiClient:
 async def connect(kubeconfig: Path | None = None, *, now: Now = time.monotonic) -> ApiClient:
     """A client for the given kubeconfig, else the pod's service account, else $KUBECONFIG, else ~/.kube/config.
 
-    Reads files (and runs exec plugins), sends nothing. Raises Misconfigured.
+    Reads files (and runs exec plugins) but sends nothing. Raises Misconfigured.
     """
     inside = kubeconfig is None and in_cluster()
     credentials = Credentials(None if inside else kubeconfig_path(kubeconfig), now=now)

@@ -1,12 +1,12 @@
 """The connection pool: short writes to the API server over kept connections, with little CPU.
 
-Invariant: to a caller the pool is `ApiClient.request`: same faults, same meaning. Unusual cases (a proxy, a 401) go
-through the client; an answer without a length costs the connection, never the answer. A request is written once: if the
-connection ends before the answer, it may have been carried out and its fault is Unreachable. With a fence, every write
-of the daemon but those of the lease passes it here, as the last thing before its bytes go out. Not done here:
-redirects, cookies, compression, streams.
+Invariant: for a caller the pool behaves as `ApiClient.request`: same faults, same meaning. Unusual cases (a proxy, a
+401) go through the client; an answer without a length costs the connection, never the answer. A request is sent once:
+if the connection ends before the answer, it may have been carried out and the fault is Unreachable. Every write of the
+daemon except those of the lease passes the write gate here, right before its bytes are sent. Not supported: redirects,
+cookies, compression, streams.
 
-Why not aiohttp: it spends 235 µs of CPU on a bind, this 90 µs, and on a small machine the API server gets the
+Why not aiohttp: it needs 235 µs of CPU for a bind, this 90 µs, and on a small machine the API server gets the
 difference (decision 0014).
 """
 
@@ -44,13 +44,13 @@ class ConnectionPool:
 
     @property
     def client(self) -> ApiClient:
-        """What the pool sends unusual requests with; no fence holds back what it sends."""
+        """The client for unusual requests, which passes no write gate."""
         return self._client
 
     async def request(
         self, method: str, path: str, body: bytes | None = None, *, content_type: str = JSON, timeout_s: float = 30.0
     ) -> bytes:
-        """Send one request; the answer's body. Raises ApiFault, Unreachable, Malformed or Fenced."""
+        """Send one request; return the body. Raises ApiFault, Unreachable, Malformed or Fenced."""
         client, credentials = self._client, self._client.credentials
         fence = self._fence if method != "GET" else None
         if credentials.proxy or body is None:
@@ -69,7 +69,7 @@ class ConnectionPool:
         raise fault_of(answer.status, answer.body, answer.header(b"retry-after"))
 
     async def warm(self, count: int) -> None:
-        """Open `count` connections for later requests, which report a server that refuses them."""
+        """Open `count` connections in advance; errors are left to later requests."""
         if self._client.credentials.proxy:
             return
         self._tls = self._client.credentials.tls
@@ -79,7 +79,7 @@ class ConnectionPool:
                 self._keep(connection)
 
     def close(self) -> None:
-        """Close the idle connections; those in use close when their request is done."""
+        """Close idle connections; those in use are closed after their request."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
@@ -141,7 +141,7 @@ class ConnectionPool:
 
 
 class Answer:
-    """Status, headers (as they came, lower-cased) and body of an answer."""
+    """Status, headers (in order, lower-cased) and body of an answer."""
 
     __slots__ = ("_head", "body", "status")
 
@@ -149,7 +149,7 @@ class Answer:
         self.status, self._head, self.body = status, head, body
 
     def header(self, name: bytes) -> str | None:
-        """The value of a header; None when it is not there."""
+        """Value of a header; None if missing."""
         return _header(self._head, name)
 
 
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
         self._chunked = False
 
     async def exchange(self, request: bytes) -> Answer:
-        """Send a whole request and wait for its answer. Raises OSError when the connection ends before it."""
+        """Send a request and wait for its answer. Raises OSError if the connection ends before that."""
         assert self._transport is not None
         assert self._answer is None
         self._answer = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
-"""Credentials: the address of the API server and our identity.
+"""Credentials: the address of the API server and the client's identity.
 
-Invariant: kubernetes_asyncio reads kubeconfigs, service-account files and exec plugins; this module only turns its
-result into what aiohttp needs (address, TLS context, Authorization header), and its many errors into `Misconfigured`.
+Invariant: kubernetes_asyncio reads kubeconfigs, service-account files and exec plugins; this module converts its result
+into what aiohttp needs (address, TLS context, Authorization header), and its errors into `Misconfigured`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RENEW_EVERY_S = 60.0
 
 
 class Credentials:
-    """Address and credentials of one API server; `load` before use, `renew` now and then, `load` again after a 401."""
+    """Address and credentials of one API server; `load` first, `renew` periodically, `load` again after a 401."""
 
     def __init__(self, kubeconfig: str | None, *, now: Callable[[], float], context: str | None = None) -> None:
         """`kubeconfig` is None for the pod's own service account; `context` is one of its contexts, not the current."""
@@ -37,11 +37,11 @@ class Credentials:
 
     @property
     def name(self) -> str:
-        """Where the credentials come from, for messages."""
+        """Source of the credentials, for messages."""
         return f"kubeconfig {self.kubeconfig}" if self.kubeconfig is not None else "the pod's service account"
 
     async def load(self) -> None:
-        """Read everything afresh. Raises Misconfigured with one sentence."""
+        """Read everything again. Raises Misconfigured with one sentence."""
         settings = sdk.Configuration()
         try:
             if self.kubeconfig is None:

@@ -1,8 +1,7 @@
 """Faults: errors of the API server and of the network.
 
-Invariant: every error of the transport or the server leaves `client.py` as one of these, chained; a message is one
-sentence for people. A fault is retried with backoff by whoever asked, except `Misconfigured`, which ends the program
-with exit code 2.
+Invariant: every error of transport or server is one of these when it leaves `client.py`, chained, with one sentence as
+message. The caller retries a fault with back-off, except `Misconfigured`, which ends the program with exit code 2.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ class Misconfigured(Fault):
 
 
 class Unreachable(Fault):
-    """No answer: refused, timed out, or cut off in the middle. The request may or may not have been carried out."""
+    """No answer: refused, timed out, or cut off. The request may have been carried out."""
 
 
 class Fenced(Fault):
-    """The request did not leave: somebody else may hold the lease (`http.fence`)."""
+    """The request was not sent: another instance may hold the lease (`http.fence`)."""
 
 
 class Silent(Unreachable):
-    """A stream that stays open and says nothing, not even the bookmarks it was asked for."""
+    """An open stream without any data, even the bookmarks that were requested."""
 
 
 class Malformed(Fault):
-    """An answer that is not what the API promises (a proxy's HTML page, cut JSON)."""
+    """An answer that violates the API (a proxy's HTML page, truncated JSON)."""
 
 
 class Cause(NamedTuple):
-    """One cause in a Status (metav1.StatusCause); `field` is the one that is wrong."""
+    """One cause in a Status (metav1.StatusCause); `field` names the invalid field."""
 
     reason: str
     message: str
@@ -55,7 +54,7 @@ class Cause(NamedTuple):
 
 
 class ApiFault(Fault):
-    """A refusal by the API server if `is_status`, else by a proxy or gateway."""
+    """An error answer, of the API server if `is_status`, else of a proxy or gateway."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class ApiFault(Fault):
 
 
 def is_replaced(fault: ApiFault) -> bool:
-    """Whether the object under this name has another uid than the write names: a failed precondition, or immutable."""
+    """Whether the named object has another uid than the write expects: a failed precondition, or an immutable field."""
     precondition = fault.status == CONFLICT and "UID in precondition" in fault.message  # no object's name has capitals
     return precondition or any(cause.field == "metadata.uid" for cause in fault.causes)
 
@@ -90,7 +89,7 @@ def is_away(fault: Fault) -> bool:
 
 
 def said(error: BaseException) -> str:
-    """The message of a library's exception, on one line without a full stop; its name if it has none."""
+    """Message of a library's exception, on one line without a full stop; its type's name if it is empty."""
     # aiohttp wraps what the system said into a sentence that shows the TLS context's address in memory.
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
     if isinstance(inner, BaseException):

@@ -1,9 +1,9 @@
-"""The fence: whether writes may leave this process.
+"""The write gate (fence) of leader election: whether writes may leave this process.
 
-Invariant: it is open until a moment of a clock that also counts while the machine is suspended, and closed from then on
-without anybody's doing. It is looked at right before the bytes of a write go out, so that a process that was stopped
-at any point writes nothing once its time is over. Bytes that left before may still arrive later: the moment keeps a
-margin for that (`lease.candidate`). What it does *not* do: know why it is open.
+Invariant: it is open until a deadline on a clock that also runs while the machine is suspended, and then closes by
+itself. It is checked right before the bytes of a write are sent, so a process that was stopped at any point writes
+nothing after its deadline. Bytes sent before may arrive later; the deadline includes a margin for them
+(`lease.candidate`).
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from gangsched.kube.ports import Now, boot_s
 
 
 class Fence:
-    """Closed at first."""
+    """A write gate, initially closed."""
 
     def __init__(self, now: Now = boot_s) -> None:
         self._now = now
         self._until_s = float("-inf")
 
     def is_open(self) -> bool:
-        """Whether a write may leave now."""
+        """Whether a write may be sent now."""
         return self._now() < self._until_s
 
     def open_until(self, until_s: float) -> None:
-        """Let writes out until then, by the fence's own clock."""
+        """Allow writes until `until_s` of the gate's own clock."""
         self._until_s = until_s
 
     def close(self) -> None:
-        """Let nothing out."""
+        """Block all writes."""
         self._until_s = float("-inf")
 
     def check(self) -> None:
-        """Raise Fenced unless a write may leave now."""
+        """Raise Fenced unless a write may be sent now."""
         if not self.is_open():
             raise Fenced("The lease is not ours, or may have run out: nothing was sent.")

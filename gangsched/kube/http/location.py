@@ -1,4 +1,4 @@
-"""Where the configuration of a client is: a kubeconfig, or the files of the pod's service account."""
+"""Location of a client's configuration: a kubeconfig, or the files of the pod's service account."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def in_cluster() -> bool:
 
 
 def expanded(path: str) -> Path:
-    """The path with `~` replaced by the home directory; unchanged where this user has none, as in a container.
+    """The path with `~` replaced by the home directory; unchanged if the user has none, as in a container.
 
     `Path.expanduser` would raise there.
     """

@@ -1,10 +1,10 @@
-"""The permissions of the daemon, and the check whether it has them.
+"""The permissions of the daemon, and the check for them.
 
-Invariant: the tables are the whole of it; `manifests/rbac*.yaml` grant exactly this. Asking is one
-SelfSubjectAccessReview per line, which every authenticated user may send (system:basic-user). Without what `VOLUMES`
-and `PREEMPTION` list the daemon runs, and says so: pods with claims wait, and nobody is preempted. What native
-PodGroups and ResourceClaims need is not asked for: many clusters do not serve them, and without it they count as absent
-or unread; nor is `STAMP_POLICY`.
+Invariant: the tables are complete, and `manifests/rbac*.yaml` grant exactly them. The check is one
+SelfSubjectAccessReview per line, which every authenticated user may create (system:basic-user). Without the permissions
+in `VOLUMES` and `PREEMPTION` the daemon runs with a warning: pods with claims wait, or nothing is preempted.
+Permissions for native PodGroups, ResourceClaims and `STAMP_POLICY` are not checked: many clusters do not serve these,
+and without permission they count as absent.
 """
 
 from __future__ import annotations
@@ -166,19 +166,19 @@ async def check_permissions(
 
 
 def may_not(missing: Sequence[Permission], file: str = "rbac.yaml") -> str:
-    """One sentence that names them and the fix; `file` is the manifest that grants them."""
+    """One sentence that names the missing permissions and the fix; `file` is the manifest that grants them."""
     return f"The scheduler may not {'; '.join(map(str, missing))}: apply manifests/{file}."
 
 
 class Warnings(NamedTuple):
-    """What does not work without some permissions; "" for what they do not touch."""
+    """What does not work without some permissions; "" for unaffected features."""
 
     volumes: str
     preemption: str
 
 
 def warnings(missing: Collection[Permission]) -> Warnings:
-    """What the lack of these means."""
+    """Effects of these missing permissions."""
     volumes = [permission for permission in missing if permission in VOLUMES]
     preemption = [permission for permission in missing if permission in (*PREEMPTION, *LAST_RESORT)]
     return Warnings(
@@ -188,7 +188,7 @@ def warnings(missing: Collection[Permission]) -> Warnings:
 
 
 async def may_evict(client: RestClient, *, delete: bool) -> bool:
-    """Whether we may evict pods, or `delete` them, in every namespace. Raises Fault."""
+    """Whether the client may evict pods, or `delete` them, in every namespace. Raises Fault."""
     return await _granted(client, LAST_RESORT[0] if delete else PREEMPTION[0], asyncio.Semaphore())
 
 

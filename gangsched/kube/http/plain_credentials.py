@@ -1,7 +1,7 @@
-"""Credentials that need no library: tokens and client certificates of a kubeconfig or of the pod's service account.
+"""Credentials without a library: tokens and client certificates of a kubeconfig or of the pod's service account.
 
-Invariant: a command that answers in a second cannot wait for `credentials` to be imported. What this module does not
-read itself (exec plugins, auth providers) it leaves to `credentials`, so both understand the same kubeconfigs.
+Invariant: importing `credentials` takes too long for a command that answers within a second. Exec plugins and auth
+providers are left to `credentials`, so both support the same kubeconfigs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One API server and how to be let in; `namespace` is that of the context, `name` is for messages."""
+    """One API server and the credentials for it; `namespace` is that of the context, `name` is for messages."""
 
     server: str
     name: str
@@ -38,7 +38,8 @@ class Access:
 
 
 def access(kubeconfig: Path | None = None, context: str | None = None) -> Access:
-    """As kubectl has it: the given file, else $KUBECONFIG, else ~/.kube/config, else the pod's service account.
+    """Access as kubectl finds it: the given file, else $KUBECONFIG, else ~/.kube/config, else the pod's service
+    account.
 
     Raises Misconfigured with one sentence.
     """

@@ -1,8 +1,7 @@
-"""The part of kubernetes_asyncio that we use: how it reads configurations. Not its clients, nor its 700 models.
+"""The part of kubernetes_asyncio that reads configurations, without its clients and its 700 models.
 
-Invariant: what is exported here is kubernetes_asyncio's own, unchanged. Importing it the plain way runs its `client`
-package, which takes 190 ms and 35 MiB that a start after a crash has better uses for, so that package is passed by;
-if it cannot be passed by one day, the plain way is taken.
+Invariant: the exports are kubernetes_asyncio's own, unchanged. A plain import runs its `client` package, 190 ms and 35
+MiB at every start, so that package is bypassed; if that ever fails, the plain import is used.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ROOT, CLIENT = "kubernetes_asyncio", "kubernetes_asyncio.client"
 def load() -> tuple[Any, Any]:
     """`kubernetes_asyncio.client.Configuration` and `kubernetes_asyncio.config`.
 
-    Nothing of the detour is left behind: whoever imports kubernetes_asyncio later gets all of it.
+    The bypass leaves no trace: a later import of kubernetes_asyncio gets all of it.
     """
     with _some_home():
         if ROOT not in sys.modules:

@@ -1,7 +1,7 @@
-"""Options of every TCP connection to the API server, so that one that is dead is noticed.
+"""Options of every TCP connection to the API server, so that dead connections are detected.
 
-Invariant: a connection whose peer is silent, or leaves what was sent unacknowledged, fails after `DEAD_AFTER_S`. The
-kernel sees to that; a peer whose kernel answers for a process that hangs is noticed by time-outs of the client alone.
+Invariant: a connection whose peer is silent, or does not acknowledge data, fails after `DEAD_AFTER_S`. The kernel does
+that; a hanging process whose kernel still answers is detected only by time-outs of the client.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DEAD_AFTER_S = IDLE_S + EVERY_S * PROBES
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Let the kernel probe an idle connection, and give one up whose peer does not answer."""
+    """Make the kernel probe an idle connection and drop it if the peer does not answer."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (
         ("TCP_KEEPIDLE", IDLE_S),

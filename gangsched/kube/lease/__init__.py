@@ -1,1 +1,1 @@
-"""The lease: who of several candidates leads, so that only one writes."""
+"""Leader election by a Lease: only the holder writes."""

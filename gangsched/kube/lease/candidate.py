@@ -34,20 +34,20 @@ class Timing:
 
     @classmethod
     def of_lease(cls, duration_s: float) -> Timing:
-        """The times that go with a lease, in the proportions of client-go's defaults (15, 10 and 2 s).
+        """Times for a lease, in the proportions of client-go's defaults (15, 10 and 2 s).
 
-        There is time for more than one renewal, and the deadline of the last is over before others try.
+        They leave time for more than one renewal, and the last renewal's deadline passes before others try.
         """
         return cls(duration_s=duration_s, renew_s=duration_s * 2 / 3, retry_s=duration_s * 2 / 15)
 
     @property
     def margin_s(self) -> float:
-        """For requests under way and for clocks of different speed."""
+        """Margin for requests in flight and for clocks of different speed."""
         return (self.duration_s - self.renew_s) / 2
 
     @property
     def fence_s(self) -> float:
-        """For how long after a renewal was sent other writes may leave."""
+        """How long after a renewal was sent other writes may leave."""
         return self.duration_s - self.margin_s
 
 
@@ -60,7 +60,7 @@ class _Write:
 
 
 class Candidate:
-    """Knows nothing at first: `saw` comes before `proposal`."""
+    """One candidate, initially without knowledge: call `saw` before `proposal`."""
 
     def __init__(self, identity: str, timing: Timing) -> None:
         self.identity = identity
@@ -75,11 +75,11 @@ class Candidate:
     # --- what it knows ----------------------------------------------------------------------------------------------
 
     def may_write_until_s(self) -> float:
-        """Until when everything else may be written."""
+        """Deadline of all other writes."""
         return float("-inf") if self._held_s is None else self._held_s + self.timing.fence_s
 
     def gives_up_s(self) -> float:
-        """When it holds the lease no more unless a renewal succeeds before."""
+        """When it stops holding the lease unless a renewal succeeds first."""
         return float("-inf") if self._held_s is None else self._held_s + self.timing.renew_s
 
     def holds(self, now_s: float) -> bool:
@@ -87,15 +87,17 @@ class Candidate:
         return now_s < self.gives_up_s()
 
     def leads(self, now_s: float) -> bool:
-        """Whether it holds the lease, and nobody who held an earlier one may write any more."""
+        """Whether it holds the lease and no earlier holder can still write."""
         return self._leads_from_s <= now_s < self.gives_up_s()
 
     def holder(self) -> str:
-        """Who held the lease when it was last seen."""
+        """Holder of the lease when it was last seen."""
         return self._record.holder if self._record is not None and not self._is_absent else NOBODY
 
     def free_s(self) -> float:
-        """From when on it may lead, if nothing changes: at once if it was released, or is ours for long enough."""
+        """When it may lead if nothing changes: at once if the lease was released, or has been its
+        own for long enough.
+        """
         record = self._record
         if record is None or record.is_free:
             return float("-inf")
@@ -106,7 +108,7 @@ class Candidate:
     # --- what happens to it -----------------------------------------------------------------------------------------
 
     def saw(self, record: Record | None, now_s: float) -> None:
-        """The object as it is now; None if there is none."""
+        """Record the current object; None if there is none."""
         self._is_absent = record is None
         if record is None:
             return
@@ -123,7 +125,7 @@ class Candidate:
             self._writes.clear()  # whichever of them lands or is answered later counts no more
 
     def proposal(self, now_s: float, moment: str) -> Record | None:
-        """What to write now; None while another may hold it. `moment` is the time of day as a MicroTime."""
+        """What to write now; None while another may hold the lease. `moment` is the time of day as a MicroTime."""
         holds, known = self.holds(now_s), self._record
         is_anothers = known is not None and not self._is_ours(known)
         if is_anothers and now_s < self.free_s():
@@ -140,19 +142,19 @@ class Candidate:
         return replace(wanted, transitions=transitions, rest={} if self._is_absent else known.rest)
 
     def sends(self, record: Record, now_s: float) -> None:
-        """A proposal is about to be sent."""
+        """Record that a proposal is about to be sent."""
         self._writes.setdefault(_stamp(record), _Write(now_s, creates=not record.rest))
         if len(self._writes) > WRITES_REMEMBERED:
             self._writes.popitem(last=False)
 
     def stored(self, record: Record, sent_s: float, now_s: float) -> None:
-        """The answer to a write that was sent at `sent_s`: the object as it is stored."""
+        """Record the answer to a write sent at `sent_s`: the object as stored."""
         self.saw(record, now_s)
         if self._is_ours(record):
             self._held_s = sent_s
 
     def resigns(self, now_s: float, moment: str) -> Record | None:
-        """Hold the lease no more; what to write so that others need not wait, None if it was not ours to lead by."""
+        """Stop holding the lease; return what to write so that others need not wait, None if it was not leading."""
         held, self._held_s = self._held_s, None
         known = self._record
         if held is None or known is None or self._is_absent or not self._is_ours(known) or now_s < self._leads_from_s:
@@ -160,7 +162,7 @@ class Candidate:
         return replace(known, holder=NOBODY, duration_s=1, acquired=moment, renewed=moment)
 
     def loses(self) -> None:
-        """Hold the lease no more, without giving it to anybody."""
+        """Stop holding the lease without releasing it."""
         self._held_s = None
 
     def _is_ours(self, record: Record) -> bool:

@@ -1,9 +1,8 @@
-"""The elector: acquires the lease, renews it, releases it; keeps the fence as open as the lease allows.
+"""The elector: acquires, renews and releases the lease, and keeps the write gate open accordingly.
 
-Invariant: `candidate` decides and this only asks, sends and waits. A request that is not answered in a third of the
-time that a renewal may take is given up, and every wait ends when the lease would be over. Its requests go through a
-client of their own that has no fence and shares no connection with other writers. A watch says when to look, and shows
-a release. What it does *not* do: plan, or end anybody who writes.
+Invariant: `candidate` decides; the elector only sends and waits. A request is given up after a third of the renewal
+time, and every wait ends when the lease would expire. Its requests use a separate client without a write gate and
+without connections shared with other writers. A watch shows changes and releases. It does *not* plan or stop writers.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class LeaseCounts:
 
 
 class Elector:
-    """One candidate for one Lease. `fence` is open while the lease is ours for certain, by the clock of `runtime`."""
+    """One candidate for one Lease. `fence` is open while the lease is certainly its own, by the clock of `runtime`."""
 
     def __init__(
         self,
@@ -87,11 +86,11 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Who held the lease when it was last seen; "" for nobody."""
+        """Holder of the lease when last seen; "" for none."""
         return self._candidate.holder()
 
     async def acquire(self) -> None:
-        """Return once the lease is ours, and has been for long enough if we had to create it."""
+        """Return once the lease is acquired, and has been for long enough if it had to be created."""
         watching = asyncio.create_task(self._watch(), name="watch of the lease")
         try:
             while not await self._try():
@@ -105,7 +104,7 @@ class Elector:
         self.counts.acquired += 1
 
     async def hold(self) -> None:
-        """Renew the lease, which is ours; return when it is not any more. The fence is closed then."""
+        """Renew the held lease; return once it is lost, with the write gate closed."""
         try:
             while self._candidate.leads(now_s := self._runtime.now()):
                 next_s = now_s + self.timing.retry_s
@@ -119,9 +118,9 @@ class Elector:
         self.counts.lost += 1
 
     async def release(self) -> bool:
-        """Give the lease up, so that another need not wait until it is over; false if that could not be done.
+        """Release the lease, so that others need not wait until it expires; false if that failed.
 
-        Nobody may acquire or hold it meanwhile.
+        Do not call `acquire` or `hold` at the same time.
         """
         self.fence.close()
         for _ in range(2):

@@ -1,8 +1,8 @@
-"""Leadership: terms of leading, each from the moment when planning may begin to the loss of the lease.
+"""Leadership: terms, each from the moment when planning may begin to the loss of the lease.
 
-Invariant: whoever acquires the lease does not plan before it knows what its predecessor wrote (`caught_up`); who cannot
-learn that in one lease's time gives the lease to others for as long. `leads` goes by the clock: it is false as soon as
-the lease may be over, whether that has been noticed or not.
+Invariant: a new leader does not plan before it knows what its predecessor wrote (`caught_up`); if it cannot learn that
+within one lease duration, it releases the lease to others for as long. `leads` follows the clock: it is false as soon
+as the lease may have expired, noticed or not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Leadership:
     async def run_term(self, begins: Callable[[float], None]) -> None:
         """Wait for the lease, call `begins` when planning may begin, and return once the lease is lost.
 
-        `begins` is told how many seconds after the acquisition that is.
+        `begins` receives the seconds since the acquisition.
         """
         while True:
             await self.elector.acquire()
@@ -64,7 +64,7 @@ class Leadership:
             await self._runtime.sleep(duration_s)
 
     async def release(self) -> bool:
-        """Give the lease up, if it is ours; nothing may be under way that was sent under it."""
+        """Release the lease, if held; no write sent under it may be in flight."""
         return await self.elector.release()
 
     async def _is_ready(self, holding: asyncio.Task[None]) -> bool:
@@ -103,7 +103,7 @@ def lead_by_lease(
     caught_up: Callable[[], Awaitable[None]],
     runtime: Runtime,
 ) -> Leadership:
-    """The leadership of a daemon, on the clock that a suspended machine does not stop, with connections of its own."""
+    """Leadership of a daemon, on the clock that runs while the machine is suspended, with separate connections."""
     runtime = replace(runtime, now=runtime.boot)
     elector = Elector(
         ConnectionPool(client),

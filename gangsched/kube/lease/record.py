@@ -1,9 +1,9 @@
 """The record: a coordination.k8s.io/v1 Lease as candidates read and write it.
 
-Invariant: whatever an object holds, reading it gives a record, and no value of it is trusted beyond its bounds: a
-holder that is no text is somebody, a duration that is none is our own, and none is longer than `LONGEST_S`. Writing
-changes the fields of leader election and leaves the rest of the object as it was, its resourceVersion included, without
-which no Lease is changed. The words are those of client-go's `resourcelock`.
+Invariant: any object can be read, and its values are bounded: a holder that is not text counts as an unknown holder, a
+missing duration as the own one, and none exceeds `LONGEST_S`. Writing changes only the fields of leader election and
+keeps the rest, including the resourceVersion, without which no Lease is changed. Names follow client-go's
+`resourcelock`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOBODY = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Who holds the lease. `acquired` and `renewed` are the holder's own clock and mean nothing to others but a change.
+    """Holder of the lease. `acquired` and `renewed` are of the holder's own clock; others only compare them.
 
     `rest` is the object it was read from; equal records may have different ones.
     """

@@ -1,1 +1,1 @@
-"""What comes in: lists, watches, decoding, and PodGroups through kopf."""
+"""Input: lists, watches, decoding, and PodGroups through kopf."""

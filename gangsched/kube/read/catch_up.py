@@ -1,10 +1,9 @@
-"""Catching up: to know, at some moment, every bind and nomination that was written before.
+"""Catching up: wait until every bind and nomination written before some moment is known.
 
-Invariant: what another instance wrote of pods of ours shows in a list of those that have no node, read after its last
-write. A pod that we think waits and that is not in the list has been bound or deleted, and a pod in the list has a
-resourceVersion: the watch has caught up when it has shown the former and reached the latter, or the list's own. That is
-enough, and unlike the list's own resourceVersion a quiet watch reaches it at once. What it does *not* look at: what
-others write, of which no watch is ever sure.
+Invariant: a list of unbound pods, read after another instance's last write, shows what it wrote. A pod that is pending
+here but not in the list has been bound or deleted; a pod in the list has a resourceVersion. The watch has caught up
+once it showed the former and reached the latter, or the list's own. The list's own resourceVersion alone would not do:
+a quiet watch may not reach it for a while. Writes of others are *not* covered.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _decoder = msgspec.json.Decoder(Page[_ListedPod])
 async def catch_up(
     client: ApiClient, pods: Store[Any, Pod], names: Iterable[str], *, sleep: Sleep = asyncio.sleep
 ) -> None:
-    """Return once `pods` shows what was written of pods with these scheduler names before this was called.
+    """Return once `pods` shows everything that was written to pods with these scheduler names before the call.
 
     Raises Fault.
     """

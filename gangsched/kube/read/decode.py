@@ -1,8 +1,8 @@
 """Decode: from the wire to the model, one object at a time.
 
-Invariant: an object becomes a value or a `DecodeFault` that names it and what is wrong; nothing is guessed and nothing
-else is raised. A pod that has ended and belongs to no gang is not kept (None): it takes no room and nobody asks about
-it. Deciding what a value *means* is left to `api` and `core`.
+Invariant: an object becomes a value or a `DecodeFault` that names it and the problem; nothing is guessed and nothing
+else is raised. A pod that has ended and belongs to no gang is dropped (None), because it takes no room. `api` and
+`core` interpret the values.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class DecodeFault(Fault):
 
 
 def decode_pod(wire: WirePod, shapes: ShapeTable, names: SchedulerNames | None = None) -> Pod | None:
-    """The pod, or None for one that ended and names no gang. Raises DecodeFault.
+    """The pod, or None for one that ended and has no gang. Raises DecodeFault.
 
-    `condition` is filled in for unbound pods of ours only; without `names` every pod is ours. A waiting pod's scheduler
-    name is compared with ours.
+    `condition` is set only for unbound pods of this scheduler; without `names`, every pod counts as such. A waiting
+    pod's scheduler name is compared with `names`.
     """
     meta, spec, status = wire.metadata, wire.spec, wire.status
     gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING)
@@ -133,7 +133,7 @@ def _pod(
 
 
 def instead_of_pod(wire: WirePod, old: Pod | None) -> Pod | None:
-    """What counts of a pod that cannot be understood: its last version, or all room of its node (semantics I8)."""
+    """Replacement for an undecodable pod: its last version, or one that takes all room of its node (semantics I8)."""
     meta, node = wire.metadata, wire.spec.node_name
     if not node or wire.status.phase in TERMINAL or (old is not None and old.node_name == node):
         return old
@@ -141,7 +141,7 @@ def instead_of_pod(wire: WirePod, old: Pod | None) -> Pod | None:
 
 
 def decode_node(wire: WireNode) -> Node:
-    """The node; one without allocatable has room for nothing. Raises DecodeFault."""
+    """The node; one without allocatable has no room."""
     meta, spec = wire.metadata, wire.spec
     try:
         allocatable = parse_resources(wire.status.allocatable)
@@ -163,7 +163,7 @@ def decode_namespace(wire: WireNamespace) -> Namespace:
 
 
 def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
-    """The PodDisruptionBudget; it allows nothing while its status is that of an older spec, as the API server has it.
+    """The PodDisruptionBudget; it allows nothing while its status is of an older spec, as in the API server.
 
     See pkg/registry/core/pod/storage/eviction.go, checkAndDecrement, 1.36.
     """
@@ -177,7 +177,7 @@ def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:
 
 
 def node_decoder(warn: Callable[[str], None]) -> Callable[[WireNode], Node]:
-    """`decode_node` that also warns, once per node, of a node without allocatable resources."""
+    """`decode_node` with one warning per node without allocatable resources."""
     empty: set[str] = set()
 
     def decode(wire: WireNode) -> Node:
@@ -256,7 +256,7 @@ def _is_disruption_target(status: PodStatus) -> bool:
 
 @lru_cache(maxsize=256)
 def seconds(timestamp: str) -> int:
-    """Whole seconds since the epoch of an RFC 3339 text; 0 for one that is none."""
+    """Epoch seconds of an RFC 3339 text; 0 if it is not a time."""
     try:
         return int(datetime.fromisoformat(timestamp).timestamp())
     except ValueError:

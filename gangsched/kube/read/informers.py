@@ -1,8 +1,8 @@
 """The informers: everything that the daemon reads, and whether it has been read once.
 
-Invariant: reading starts before the state exists. Earlier messages are kept in order and delivered first
-(`deliver_to`). Storage and PodDisruptionBudgets never hold up the daemon: what it may not read of them is `Unread`. It
-does *not* look into messages.
+Invariant: reading starts before the state exists; earlier messages are kept in order and delivered first
+(`deliver_to`). Storage and PodDisruptionBudgets never delay the daemon: those that it may not read are `Unread`.
+Messages are passed on uninspected.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Informers:
         self._synced = synced | {"podgroups": self.pod_groups.synced}
 
     def deliver_to(self, sink: Sink) -> None:
-        """Deliver all messages to `sink`, from the first one on; one that comes later is told all that is known."""
+        """Deliver all messages to `sink`, from the first on; a later sink receives all known objects."""
         if self._is_early:
             told, self._early, self._is_early = self._early, [], False
         else:
@@ -86,7 +86,7 @@ class Informers:
             sink(message)
 
     def waiting_for(self) -> list[str]:
-        """The resources that have not been read yet."""
+        """Resources that have not been read yet."""
         return [name for name, synced in self._synced.items() if not synced.is_set()]
 
     async def synced(self) -> None:

@@ -1,7 +1,7 @@
-"""The terms of a pod's spec about other pods, from the wire to the model.
+"""Inter-pod terms of a pod's spec, from the wire to the model.
 
-Invariant: null and `{}` selectors stay apart (nothing, everything); what the API server leaves out gets the default
-that kube-scheduler 1.36 gives it. A pod without any tie has None.
+Invariant: null and `{}` selectors stay distinct (nothing, everything); omitted fields get kube-scheduler 1.36's
+defaults. A pod without terms has None.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DO_NOT_SCHEDULE = "DoNotSchedule"
 
 
 def inter_pod_constraints(spec: PodSpec) -> InterPodConstraints | None:
-    """The terms of a pod about other pods, None without any."""
+    """Inter-pod terms of a pod; None if it has none."""
     affinity = spec.affinity or Affinity()
     near, away = affinity.pod_affinity or WirePodAffinity(), affinity.pod_anti_affinity or WirePodAffinity()
     constraints = spec.topology_spread_constraints or ()

@@ -1,8 +1,8 @@
-"""kopf, embedded: an operator that only listens, in our own loop.
+"""kopf, embedded as an operator that only listens, in the daemon's event loop.
 
-Invariant: it writes nothing, leaves our signals, tasks and log alone, and asks no more often than `RequestPace` lets
-it. It ends with a `Fault` or the stop we asked for. It does *not* survive a fault (kopf ends on any ERROR line but 410,
-on a 410 in the middle of a list and on a malformed line); its owner starts it again.
+Invariant: it writes nothing, leaves signals, tasks and logs alone, and requests no more often than `RequestPace`
+allows. It ends with a `Fault` or when stopped. It does *not* survive a fault (kopf ends on any ERROR line but 410, on a
+410 during a list and on a malformed line); its owner restarts it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ async def follow(
     stop: asyncio.Event,
     restore_signals: Callable[[], None],
 ) -> None:
-    """Hand every event about PodGroups of one API version to `on_event` until `stop` is set. Raises OperatorEnded.
+    """Pass every event about PodGroups of one API version to `on_event` until `stop` is set. Raises OperatorEnded.
 
-    `restore_signals` is called right after kopf has taken SIGINT and SIGTERM, before any signal can come.
+    `restore_signals` is called right after kopf has taken SIGINT and SIGTERM, before any signal can arrive.
     """
     logging.getLogger("kopf").setLevel(logging.CRITICAL)  # every end is reported by our caller, in its own words
     sessions = _Sessions(client, pace)

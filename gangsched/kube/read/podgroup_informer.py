@@ -1,10 +1,9 @@
-"""The PodGroup informer: every API group, whether it is served yet or not.
+"""The PodGroup informer: every API group, served or not.
 
-Invariant: a plain watch (`_watch`) and kopf (`kopf_watch`) both bring the events, a full LIST now and then corrects
-what both missed, and `podgroup_store` keeps the newest of all. kopf takes some ten times as long for an event, so that
-it falls behind a burst; whoever waits for a PodGroup has it from the plain watch (decision 0057). An absent API group
-is looked for again every few seconds; one that stays away takes its PodGroups along. It does *not* decide what a
-PodGroup means (`api.podgroup` does) or write one (`status` does).
+Invariant: a plain watch (`_watch`) and kopf (`kopf_watch`) both deliver events, a periodic LIST corrects what both
+missed, and `podgroup_store` keeps the newest version. kopf needs about ten times as long per event and falls behind in
+bursts, so the plain watch is what gangs wait for (decision 0057). A missing API group is looked up every few seconds;
+one that disappears takes its PodGroups along. `api.podgroup` interprets PodGroups and `status` writes them.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ _line = msgspec.json.Decoder(_Line)
 
 
 def release_signals() -> None:
-    """The `restore_signals` of programs that handle no signals themselves.
+    """The `restore_signals` of programs without signal handlers.
 
-    Where a loop takes no signal handlers (outside the main thread, or on a system without them) kopf has set none.
+    If the loop takes no signal handlers (outside the main thread, or on a system without them), kopf has set none.
     """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -78,7 +77,7 @@ Handler = Callable[[str | None, Mapping[str, Any]], None]
 
 
 class Follow(Protocol):
-    """What brings the events of one API version: `kopf_watch.follow`."""
+    """Source of events of one API version: `kopf_watch.follow`."""
 
     def __call__(
         self,
@@ -104,7 +103,7 @@ async def _kopf() -> Follow:
 
 @dataclass(slots=True)
 class PodGroupCounts:
-    """What happened so far, for metrics."""
+    """Counters for metrics."""
 
     starts: int = 0
     sweeps: int = 0
@@ -116,9 +115,8 @@ class PodGroupCounts:
 class PodGroupInformer:
     """Follows all API groups. `synced` is set once each was listed or found absent; `run` never returns.
 
-    `restore_signals` installs the program's own signal handlers again each time kopf has taken them. `backlog_bound` is
-    set when what was waiting at the start is bound; None: there is nobody to give way to. `follow` takes the place of
-    kopf, which is imported late.
+    `restore_signals` reinstalls the program's signal handlers each time kopf has taken them. `backlog_bound` is set
+    once pods waiting at the start are bound; None: there is no backlog. `follow` replaces kopf, which is imported late.
     """
 
     client: ApiClient
@@ -138,7 +136,7 @@ class PodGroupInformer:
     _followers: list[_ApiGroup] = field(init=False, default_factory=list)
 
     def known(self) -> list[Message]:
-        """Everything that was told, for somebody who has heard nothing."""
+        """Everything reported so far, for a new receiver."""
         return [message for follower in self._followers for message in follower.store.known()]
 
     @property
@@ -148,7 +146,7 @@ class PodGroupInformer:
         return min((heard_s for heard_s in heard if heard_s is not None), default=None)
 
     def is_live(self) -> bool:
-        """Whether changes are heard as they come, from a watch or from kopf; else only lists tell of them."""
+        """Whether a watch or kopf delivers changes; otherwise only lists do."""
         return bool(self._followers) and all(each.is_live or each.is_watching for each in self._followers)
 
     def is_followed(self) -> bool:
@@ -156,7 +154,7 @@ class PodGroupInformer:
         return all(each.store.live for each in self._followers)
 
     async def catch_up(self) -> None:
-        """List what kopf does not follow yet. Raises Fault."""
+        """List API groups that kopf does not follow yet. Raises Fault."""
         await asyncio.gather(*(follower.catch_up() for follower in self._followers if not follower.is_live))
 
     async def run(self) -> None:

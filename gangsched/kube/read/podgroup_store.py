@@ -1,8 +1,8 @@
-"""The last version of each PodGroup of one API group, fed by two sources at once: an event stream and periodic lists.
+"""The last version of each PodGroup of one API group, from an event stream and periodic lists.
 
-Invariant: no awaits, no clock. A list sweeps what the stream lost, but knows less than the stream about what happened
-after its own resourceVersion: an object the stream showed later stays, one the stream saw deleted later stays gone.
-Nothing is said twice.
+Invariant: no awaits, no clock. A list corrects what the stream lost, but is outdated about what happened after its
+resourceVersion: an object that the stream showed later stays, one that it saw deleted later stays deleted. Nothing is
+reported twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PodGroupStore:
         return len(self._known)
 
     def known(self) -> list[Message]:
-        """Everything that was told, for somebody who has heard nothing."""
+        """Everything reported so far, for a new receiver."""
         if self._served is None:
             return []
         told = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
@@ -41,13 +41,13 @@ class PodGroupStore:
         return [last, Followed(self.api_group, live=False)] if not self.live else [last]
 
     def follow(self, *, live: bool) -> None:
-        """Report whether changes are received, where that is new."""
+        """Report whether changes are received, if that has changed."""
         if live is not self.live:
             self.live = live
             self._sink(Followed(self.api_group, live))
 
     def applied(self, body: Mapping[str, Any], version: str) -> None:
-        """A stream shows an object: new, changed, or listed again."""
+        """The stream shows an object: new, changed, or listed again."""
         metadata = body.get("metadata") or {}
         uid, at = str(metadata.get("uid", "")), revision(str(metadata.get("resourceVersion", "")))
         known = self._known.get(uid)
@@ -72,7 +72,7 @@ class PodGroupStore:
             self._sink(Gone(PodGroup, known.id, self.api_group, uid))
 
     def read(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
-        """One object of a list, for `replace`; None (reported) for one that is no PodGroup."""
+        """One object of a list, for `replace`; None (reported) if it is not a PodGroup."""
         metadata = body.get("metadata") or {}
         known = self._known.get(str(metadata.get("uid", "")))
         # Most of a periodic list is known; parsing costs a hundred times the comparison.
@@ -81,7 +81,9 @@ class PodGroupStore:
         return self.parse(body, version)
 
     def replace(self, pod_groups: Iterable[PodGroup], resource_version: str) -> None:
-        """A complete list as of `resource_version`; the first is always told, a later one if it changes anything."""
+        """A complete list as of `resource_version`; the first is always reported, a later one if it
+        changes anything.
+        """
         listed: dict[str, PodGroup] = {}
         for pod_group in pod_groups:
             known = self._known.get(pod_group.uid, pod_group)
@@ -96,13 +98,13 @@ class PodGroupStore:
         self._tell(listed)
 
     def replace_with_none(self) -> None:
-        """The API group is not served (any more)."""
+        """The API group is not served."""
         if self._known or self._served is not False:
             self._known, self._deleted, self._served = {}, {}, False
             self._sink(Unread(PodGroup, self.api_group))
 
     def parse(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
-        """The PodGroup, or None (reported) for something that is not one."""
+        """The PodGroup; None (reported) if it is not one."""
         try:
             return parse_pod_group(body, api_group=self.api_group, version=version)
         except ValueError as error:
@@ -119,5 +121,5 @@ class PodGroupStore:
 
 
 def revision(resource_version: str) -> int:
-    """A resourceVersion as a number; they are comparable (KEP-5504), and one that is no number compares as oldest."""
+    """A resourceVersion as a number; they are comparable (KEP-5504), and one that is not a number is the oldest."""
     return int(resource_version) if resource_version.isdigit() else -1

@@ -1,9 +1,9 @@
-"""The reflector: LIST, then WATCH, forever; the store gets every page and line in order, as in client-go.
+"""The reflector: LIST, then WATCH, forever; the store receives every page and line in order, as in client-go.
 
-Invariant: a relist replaces everything, a stream that merely ends is resumed from the last resourceVersion, and every
-fault is retried with backoff, at most once a second. Streams that end again and again are resumed once a second, the
-first few at once. Work on the loop comes in slices of a few milliseconds. It does *not* look into objects (see `store`)
-or decide whether enough was read: its caller reads `synced` and decides.
+Invariant: a new list replaces everything, a stream that ends is resumed from the last resourceVersion, and every fault
+is retried with back-off, at most once a second. Streams that end repeatedly are resumed once a second, the first few at
+once. Work on the event loop is cut into slices of a few milliseconds. The `store` reads the objects; the caller decides
+by `synced` whether enough was read.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Reads(Protocol):
 
 
 class LineSplitter:
-    """Cuts a byte stream into lines of any length; the unfinished tail is kept, and lost with the stream."""
+    """Splits a byte stream into lines of any length; an unfinished tail is kept, and lost with the stream."""
 
     def __init__(self) -> None:
         self._tail: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, without their newline."""
+        """Lines that `chunk` completes, without their newline."""
         if b"\n" not in chunk:
             self._tail.append(chunk)
             return []
@@ -72,7 +72,7 @@ class LineSplitter:
 
 @dataclass(slots=True)
 class ReflectorCounts:
-    """What happened so far, for metrics."""
+    """Counters for metrics."""
 
     lists: int = 0
     watches: int = 0
@@ -83,9 +83,9 @@ class ReflectorCounts:
 class Reflector(Generic[W, T]):
     """Keeps one store equal to the API server. `run` never returns.
 
-    `synced` is set once the first list is in, or an optional resource was refused. `heard_s` is the monotonic second at
-    which the API server last showed that it knows of us (a list, an event, a bookmark); None before the first list, and
-    while an optional resource is refused.
+    `synced` is set once the first list is complete, or an optional resource was refused. `heard_s` is the monotonic
+    second of the last sign of a live watch (a list, an event, a bookmark); None before the first list, and while an
+    optional resource is refused.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
 """The table of resources that the daemon reads: where each is served, and how it is decoded.
 
-Invariant: the table is the whole of it, as `permissions` is of what must be allowed. Nothing is read here (see
-`reflector`).
+Invariant: the table is complete, as `permissions` is for what must be allowed. `reflector` does the reading.
 """
 
 from __future__ import annotations
@@ -45,26 +44,26 @@ Key = Callable[[ObjectIdentity], str]
 
 
 def by_uid(identity: ObjectIdentity) -> str:
-    """The uid."""
+    """Key: the uid."""
     return identity.uid
 
 
 def by_name(identity: ObjectIdentity) -> str:
-    """The name, of an object that is in no namespace."""
+    """Key of a cluster-scoped object: its name."""
     return identity.name
 
 
 def by_id(identity: ObjectIdentity) -> str:
-    """`namespace/name`."""
+    """Key: `namespace/name`."""
     return f"{identity.namespace}/{identity.name}"
 
 
 class Resource(Generic[W, T]):
-    """One resource of the API; `convert` gives None for an object that is not kept, `name` is plural.
+    """One resource of the API; `convert` returns None for objects that are not kept, `name` is plural.
 
-    `instead` is what counts where `convert` raises: the last version that was understood, if there was one.
-    The daemon runs without an `optional` one, where it may not be read or is not served. Of a resource with a
-    `label_selector` only the objects that match are read; one that stops matching is gone.
+    `instead` provides a replacement if `convert` raises, given the last decoded version, if any. The daemon runs
+    without an `optional` resource that it may not read or that is not served. With a `label_selector`, only matching
+    objects are read; one that stops matching counts as deleted.
     """
 
     def __init__(
@@ -91,14 +90,14 @@ class Resource(Generic[W, T]):
 
 
 def pods(shapes: ShapeTable, names: SchedulerNames | None = None) -> Resource[WirePod, Pod]:
-    """All pods of the cluster, ended ones too: a selector would hide how a gang's members ended (semantics B6, E3)."""
+    """All pods of the cluster, including ended ones: a selector would hide how members ended (semantics B6, E3)."""
     return Resource(
         "/api/v1/pods", WirePod, Pod, lambda wire: decode_pod(wire, shapes, names), by_uid, instead=instead_of_pod
     )
 
 
 def nodes(warn: Warn, label_selector: str = "") -> Resource[WireNode, Node]:
-    """The nodes that the selector selects (semantics I7); all nodes of the cluster without one."""
+    """Nodes that the selector matches (semantics I7); all nodes without one."""
     return Resource("/api/v1/nodes", WireNode, Node, node_decoder(warn), by_name, label_selector=label_selector)
 
 

@@ -1,7 +1,7 @@
-"""Which pods are ours, by `spec.schedulerName`; a name that looks like a misspelling of ours is reported once.
+"""Which pods this scheduler serves, by `spec.schedulerName`; a name that looks misspelt is reported once.
 
-Invariant: a pod whose scheduler does not exist waits without a word from anybody, so we say what nobody else can. What
-is remembered of other names is bounded: only names about as long as ours, and only so many.
+Invariant: no other component reports a pod whose scheduler does not exist. What is remembered of other names is
+bounded: only names of about the same length, and only so many.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ TOLD_AT_MOST = 100
 
 @dataclass(slots=True)
 class SchedulerNameCounts:
-    """What happened so far, for metrics."""
+    """Counters for metrics."""
 
     misspelt: int = 0
 
 
 class SchedulerNames:
-    """Our names, and those of other pods as far as they have been compared with ours."""
+    """The served names, and other pods' names that have been compared with them."""
 
     def __init__(self, ours: Iterable[str], warn: Warn) -> None:
         self.counts = SchedulerNameCounts()
@@ -35,7 +35,7 @@ class SchedulerNames:
         self._warn = warn
 
     def compare(self, name: str, pod: str) -> None:
-        """Tell of a `name` within two letters of one of ours, the first time; `pod` is "namespace/name"."""
+        """Report a `name` within two edits of a served one, the first time; `pod` is "namespace/name"."""
         if name in self.ours or len(name) > self._longest or name in self._compared:
             return
         if len(self._compared) >= REMEMBERED:
@@ -53,7 +53,7 @@ class SchedulerNames:
 
 
 def within(letters: int, a: str, b: str) -> bool:
-    """Whether at most so many insertions, deletions and replacements of letters make `a` into `b` (Levenshtein)."""
+    """Whether the Levenshtein distance of `a` and `b` is at most `letters`."""
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a, 1):
         above, row = row, [i]

@@ -1,10 +1,9 @@
-"""Shapes: what filters and scores look at, taken out of a pod's spec and shared between identical pods.
+"""Shapes: the scheduling-relevant part of a pod's spec, shared between identical pods.
 
-Invariant: two pods with the same scheduling-relevant spec get the same `Shape` object for as long as any pod holds it,
+Invariant: two pods with the same scheduling-relevant spec have the same `Shape` object as long as any pod holds it,
 since masks are cached per shape by identity. Weak references keep the table as small as the cluster's variety; names,
-nodes, images, environments and volumes are not part of the key.
-
-What this version cannot honour is put in words (`Shape.unsupported`) rather than ignored.
+nodes, images, environments and volumes are not part of the key. Features that this version does not support are listed
+in `Shape.unsupported` rather than ignored.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ class ShapeTable:
         return len(self._shapes)
 
     def shape(self, spec: PodSpec, status: PodStatus) -> Shape:
-        """The shape of a pod. Raises QuantityError for an amount that is none.
+        """Shape of a pod. Raises QuantityError for an invalid amount.
 
-        `spec.node_name` is not part of it: a pod that has one is bound, and is never filtered again.
+        `spec.node_name` is not part of it: a pod that has one is bound, and never filtered again.
         """
         resized = _resized(spec, status) if spec.node_name else None
         pod_level = _pod_level(spec, status)

@@ -1,8 +1,8 @@
-"""StampGuard: whether an admission policy keeps everybody but us from writing stamps (semantics B4).
+"""StampGuard: whether an admission policy lets only gangsched write stamps (semantics B4).
 
-Invariant: it says so only of a policy that it has read, that denies, covers every object and fails closed. What the
-policy allows is not compared: whoever may write ValidatingAdmissionPolicies is an administrator, and decides that.
-Without the right to read it, or while it is not there, nothing is guarded.
+Invariant: true only for a policy that was read, that denies, covers every object and fails closed. Its exceptions are
+not examined: whoever may write ValidatingAdmissionPolicies is an administrator. If the policy is missing or may not be
+read, stamps are unguarded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Object(msgspec.Struct):
 
 
 class StampGuard:
-    """`run` never returns; it says what it finds once, and again when that changes."""
+    """Reports its result once, and again on changes; `run` never returns."""
 
     def __init__(self, client: RestClient, sink: Sink, *, runtime: Runtime) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class StampGuard:
         self._told: int | None = None
 
     async def run(self) -> None:
-        """Look once a minute; sooner while the API server does not answer."""
+        """Check once a minute; more often while the API server does not answer."""
         while True:
             try:
                 since_s = await self.guarded_since_s()
@@ -64,9 +64,9 @@ class StampGuard:
             await self._runtime.sleep(EVERY_S)
 
     async def guarded_since_s(self) -> int | None:
-        """The wall second since which both the policy and its binding exist; None where they guard nothing.
+        """Wall second since which both the policy and its binding exist; None if stamps are not guarded.
 
-        Raises Fault where that cannot be known now.
+        Raises Fault if that cannot be determined now.
         """
         found = [await self._get(path) for path in PATHS]
         policy, binding = found

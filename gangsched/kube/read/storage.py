@@ -1,7 +1,7 @@
 """Claims, volumes, classes, CSINodes and ResourceClaims: from the wire to the model.
 
-Invariant: as in `decode`: an object becomes a value or a `DecodeFault` that names it. What a claim allows is decided in
-`core.filter`, not here.
+Invariant: as in `decode`: an object becomes a value or a `DecodeFault` that names it. `core.filter` decides what a
+claim allows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ZONES_BETWEEN = "__"
 
 
 def decode_claim(wire: WireClaim) -> Claim:
-    """The claim. Raises DecodeFault for a request that is no quantity."""
+    """The claim. Raises DecodeFault for an invalid request."""
     meta, spec = wire.metadata, wire.spec
     annotations = meta.annotations or NOTHING
     return Claim(
@@ -53,7 +53,7 @@ def decode_claim(wire: WireClaim) -> Claim:
 
 
 def decode_volume(wire: WireVolume) -> Volume:
-    """The volume. Raises DecodeFault for a capacity that is no quantity."""
+    """The volume. Raises DecodeFault for an invalid capacity."""
     meta, spec = wire.metadata, wire.spec
     labels = meta.labels or NOTHING
     required = spec.node_affinity.required if spec.node_affinity is not None else None
@@ -90,7 +90,7 @@ def decode_class(wire: WireStorageClass) -> StorageClass:
 
 
 def decode_csi_node(wire: WireCsiNode) -> CsiNode:
-    """The limits that the node's drivers state."""
+    """The limits that the node's drivers declare."""
     drivers = wire.spec.drivers or ()
     limits = ((each.name, each.allocatable.count) for each in drivers if each.allocatable is not None)
     return CsiNode(wire.metadata.name, tuple((name, count) for name, count in limits if count is not None))

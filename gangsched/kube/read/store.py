@@ -41,7 +41,7 @@ class WatchError(ApiFault):
 
 @dataclass(slots=True)
 class StoreCounts:
-    """What happened so far, for metrics."""
+    """Counters for metrics."""
 
     lines: int = 0
     unchanged: int = 0
@@ -49,9 +49,9 @@ class StoreCounts:
 
 
 def continue_token(page: bytes) -> str:
-    """The continue token of a page of a list, read off its head; "" where there is none, or the head looks strange.
+    """Continue token of a page, read from its beginning; "" if there is none, or the beginning looks unusual.
 
-    API servers write `metadata` before `items`, so that the next page can be asked for before this one is decoded.
+    API servers write `metadata` before `items`, so the next page can be requested before this one is decoded.
     """
     head, items, _ = page[:HEAD_BYTES].partition(_ITEMS)
     if not items:
@@ -81,15 +81,15 @@ class Store(Generic[W, T]):
         return len(self._items)
 
     def items(self) -> ItemsView[str, T]:
-        """What is known, by key."""
+        """Known objects by key."""
         return self._items.items()
 
     def get(self, key: str) -> T | None:
-        """The last version of an object."""
+        """Last version of an object."""
         return self._items.get(key)
 
     def known(self) -> list[Message]:
-        """Everything that was told, for somebody who has heard nothing; a long list in pieces."""
+        """Everything reported so far, for a new receiver; a long list in pieces."""
         if self._is_unread:
             return [Unread(self.resource.kind)]
         if len(self._items) > TOLD_AT_ONCE:
@@ -97,19 +97,19 @@ class Store(Generic[W, T]):
         return [Replaced(self.resource.kind, tuple(self._items.values()))] if self.resource_version else []
 
     def refused(self) -> None:
-        """The resource cannot be read (any more)."""
+        """The resource cannot be read."""
         self._is_unread = True
         self._sink(Unread(self.resource.kind))
 
     def begin_list(self) -> None:
-        """Forget the pages of a list that was not finished."""
+        """Drop the pages of an unfinished list."""
         self._listing = {}
         self._untold.clear()
 
     def add_page(self, raw: bytes) -> str:
-        """Take one page of a list; its continue token, "" after the last one, which replaces everything.
+        """Add one page of a list; return its continue token, "" after the last page, which replaces everything.
 
-        Raises Malformed when the page is no list.
+        Raises Malformed if the page is not a list.
         """
         try:
             page = self.resource.page.decode(raw)
@@ -140,7 +140,7 @@ class Store(Generic[W, T]):
         self._untold.clear()
 
     def take_line(self, raw: bytes) -> None:
-        """Take one line of a watch. Raises WatchError for an ERROR line, Malformed for one that is no JSON."""
+        """Apply one line of a watch. Raises WatchError for an ERROR line, Malformed if it is not JSON."""
         self.counts.lines += 1
         try:
             line = self.resource.line.decode(raw)

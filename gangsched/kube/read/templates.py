@@ -1,8 +1,8 @@
-"""Pod templates: pods that nobody has created yet, as the API server would make them.
+"""Pod templates: pods that do not exist yet, as the API server would create them.
 
-Invariant: of what the API server and its admission plugins add, only this is done: limits count as requests where these
-are missing (API defaulting), and the priority is that of the class (the Priority plugin), which the caller looks up.
-What LimitRanges, RuntimeClasses and webhooks add is not known here.
+Invariant: of what the API server and its admission plugins add, only two things are applied: missing requests default
+to limits, and the priority is that of the class, which the caller looks up. LimitRanges, RuntimeClasses and webhooks
+are ignored.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _FOREIGN = ("nodeName", "schedulingGroup", "priority", "preemptionPolicy")
 
 
 class TemplateError(ValueError):
-    """A template that no API server would take; the text says why."""
+    """A template that no API server would accept; the text says why."""
 
 
 def template_pod(
     template: Mapping[str, Any], *, shapes: ShapeTable, namespace: str, name: str, created_s: int, priority: int
 ) -> Pod:
-    """A pod of a template, of which others differ by name and uid alone. Raises TemplateError."""
+    """A pod of a template; other pods of it differ only by name and uid. Raises TemplateError."""
     metadata, spec = template.get("metadata") or {}, template.get("spec")
     if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
         raise TemplateError("a template has metadata and spec")

@@ -1,8 +1,7 @@
-"""The wire: the fields of pods, nodes, lists and watch lines that we read, and no others.
+"""The wire: the fields of pods, nodes, lists and watch lines that are read.
 
-Invariant: types only, as the API server spells them; msgspec skips every field that is not named here without building
-it. `msgspec.Raw` marks what most objects need not decode at all. Nothing here is kept: `decode` turns it into the
-model.
+Invariant: types only, in the API server's spelling; msgspec skips all other fields without building them. `msgspec.Raw`
+marks what need not be decoded for most objects. `decode` turns these structs into the model.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Meta(ObjectIdentity):
 
 
 class Identified(Wire):
-    """Any object, as far as needed to say which one it is."""
+    """Any object, decoded only as far as its identity."""
 
     metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
 
@@ -113,7 +112,7 @@ class WireNodeAffinity(Wire, omit_defaults=True):
 
 
 class Ignored(Wire):
-    """An object of which only the presence matters."""
+    """An object whose presence is all that matters."""
 
 
 class LabelSelector(Wire, omit_defaults=True):

@@ -1,1 +1,1 @@
-"""What goes out: binds, claims, conditions, statuses and Events."""
+"""Output: binds, claims, conditions, statuses and Events."""

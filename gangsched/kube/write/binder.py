@@ -1,11 +1,10 @@
-"""Binder: pods to nodes, many at a time, each ending in exactly one Outcome (semantics B3).
+"""Binder: binds pods to nodes, many at a time; each bind ends in exactly one Outcome (semantics B3).
 
-Invariant: only an answer that proves refusal ends a bind as refused. After any other the request may still be carried
-out, so the pod keeps its room: the bind is sent again, to the same node and as long as it still fits there, and the pod
-is read, until an answer is certain. Of two binds of one pod the server lets only one through. A bind that failed is
-never tried again here; one that did not pass the fence has failed, unless it was sent before. Binds come before
-everything else we write: `idle` and `fate` let the others step back; undecided ones hold nobody up. What it does *not*
-do: choose, undo, touch room, or know nodes.
+Invariant: only an answer that proves refusal ends a bind as refused. After any other answer the request may still be
+carried out, so the pod keeps its room: the bind is repeated to the same node while the pod still fits there, and the
+pod is read until the result is certain. The server accepts only one of two binds of a pod. A failed bind is never
+retried here; one stopped by the write gate has failed, unless it was sent before. Binds take precedence over all other
+writes, which wait by `idle` and `fate`; undecided binds delay nothing. It does *not* choose or free nodes.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ SENDS = 10
 
 
 class BindFate(Enum):
-    """The known outcome of a bind."""
+    """Known result of a bind."""
 
     PENDING = "pending"
     BOUND = "bound"
@@ -62,7 +61,7 @@ class BindFate(Enum):
 
 @dataclass(slots=True)
 class BindCounts:
-    """What happened so far, for metrics."""
+    """Counters for metrics."""
 
     submitted: int = 0
     sent_again: int = 0
@@ -98,7 +97,7 @@ class _Attempt:
 
 
 class Binder:
-    """Carries out binds; `submit` never blocks, `run` never returns. `connections` bounds the requests in flight."""
+    """Carries out binds; `submit` never blocks, `run` never returns. `connections` limits requests in flight."""
 
     def __init__(
         self,
@@ -136,28 +135,28 @@ class Binder:
 
     @property
     def pending(self) -> int:
-        """Binds submitted and not yet answered."""
+        """Number of unanswered binds."""
         return len(self._pending)
 
     def fate(self, uid: str) -> BindFate | None:
-        """The fate of the last bind of this pod; None if it failed, or there was none recently."""
+        """Result of the last bind of this pod; None if it failed, or there was none recently."""
         if uid in self._pending:
             return BindFate.PENDING
         return BindFate.BOUND if uid in self._bound else None
 
     def forget(self, uid: str) -> None:
-        """A pod is gone: nobody asks for the fate of its bind any more."""
+        """A pod is gone: drop the result of its bind."""
         self._bound.forget(uid)
 
     def submit(self, binds: Sequence[Bind]) -> None:
-        """Queue binds, in order; every one is answered by exactly one Outcome through the sink."""
+        """Queue binds, in order; the sink receives exactly one Outcome for each."""
         began_s = self._runtime.now()
         for bind in binds:
             self._enter(_Attempt(bind, began_s))
         self.counts.submitted += len(binds)
 
     def undecided(self) -> tuple[Undecided, ...]:
-        """The binds that may still be carried out, once nothing is sent any more (after `run` was cancelled)."""
+        """Binds that may still be carried out, after `run` was cancelled and nothing is sent any more."""
         open_s = self._runtime.now() + REQUEST_TIMEOUT_S + STORAGE_TIMEOUT_S
         return tuple(
             Undecided(attempt.bind, open_s if attempt.is_sent else attempt.certain_s)
@@ -181,13 +180,13 @@ class Binder:
         self.idle.clear()
 
     async def run(self) -> None:
-        """Bind until cancelled; binds under way are then left to the next start (semantics B4)."""
+        """Bind until cancelled; unanswered binds are then left to the next start (semantics B4)."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._connections):
                 group.create_task(self._work(group), name=f"binder {number}")
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait until every bind is answered, at most `timeout_s`; how many are not."""
+        """Wait up to `timeout_s` until every bind is answered; return how many are not."""
         await wait_for_event(self._answered, timeout_s, sleep=self._runtime.sleep)
         return self.pending
 

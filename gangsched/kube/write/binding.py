@@ -1,4 +1,4 @@
-"""A bind on the wire: the request, and the outcome that a pod read back shows."""
+"""A bind on the wire: the request, and the result read back from the pod."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pod_path(pod: Any) -> str:
 
 
 def encode_binding(bind: Bind) -> bytes:
-    """The Binding; the API server copies its annotations onto the pod in the same write."""
+    """The Binding object; the API server copies its annotations onto the pod in the same write."""
     metadata: dict[str, object] = {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid}
     if bind.permitted is not None:
         metadata["annotations"] = {PERMITTED: format_permit(bind.permitted)}
@@ -53,7 +53,7 @@ def encode_binding(bind: Bind) -> bytes:
 
 
 def outcome_of(bind: Bind, answer: bytes, *, why: str) -> Outcome:
-    """The outcome of our bind that a pod read back shows (semantics B3). Raises msgspec.DecodeError."""
+    """Outcome of a bind according to the pod read back (semantics B3). Raises msgspec.DecodeError."""
     pod = _decoder.decode(answer)
     if pod.metadata.uid != bind.uid:
         return BindGone(bind.uid, bind.node, "the pod was deleted and another has its name")

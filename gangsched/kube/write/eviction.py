@@ -1,8 +1,8 @@
-"""An eviction on the wire: the requests, and what an answer or a pod read back says (semantics V14).
+"""An eviction on the wire: the requests, and the meaning of an answer or of the pod read back (semantics V14).
 
-Invariant: pure functions, measured against kube-apiserver 1.36. Only what proves an end is taken for one: 409 is said
-for another uid and for a conflict in storage, 500 for a pod under two PodDisruptionBudgets and for anything unforeseen,
-so after these the pod itself is asked.
+Invariant: pure functions, measured against kube-apiserver 1.36. Only proof counts as an end: 409 may mean another uid
+or a conflict in storage, and 500 a pod under two PodDisruptionBudgets or anything unforeseen, so after these the pod
+itself is read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ DISRUPTION_BUDGET = "DisruptionBudget"
 
 
 class Said(NamedTuple):
-    """What is known after a request: `result` if the eviction ended so, else it is to be tried again.
+    """Result of a request: `result` if the eviction ended with it, otherwise it is retried.
 
-    `is_refused` if the API server answered that it does not carry it out for now; `is_open` if the pod must be read to
-    know; `may_lack_right` if the right to evict must be looked at.
+    `is_refused`: the API server will not carry it out for now; `is_open`: the pod must be read to know;
+    `may_lack_right`: the permission to evict must be checked.
     """
 
     message: str
@@ -44,7 +44,7 @@ class Said(NamedTuple):
 
 
 def evict_request(order: Evict) -> tuple[str, str, bytes]:
-    """(method, path, body); both kinds have the uid as a precondition, and leave the grace period to the pod."""
+    """(method, path, body); both kinds have the uid as a precondition, and keep the pod's grace period."""
     preconditions = {"preconditions": {"uid": order.uid}}
     if order.delete:
         body: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions", **preconditions}
@@ -59,9 +59,9 @@ def evict_request(order: Evict) -> tuple[str, str, bytes]:
 
 
 def disruption_target(at: str) -> dict[str, str]:
-    """The condition of a victim.
+    """Condition of a victim.
 
-    `at` is the present: the controller manager takes one back at once that is older than two minutes.
+    `at` is the current time: the controller manager removes a condition that is older than two minutes.
     """
     return {
         "type": DISRUPTION_TARGET,
@@ -73,7 +73,7 @@ def disruption_target(at: str) -> dict[str, str]:
 
 
 def after(fault: Fault) -> Said:
-    """What a request that failed so says of the eviction."""
+    """Meaning of a failed request for the eviction."""
     text = str(fault)
     if isinstance(fault, Fenced):
         return Said(text, EvictionResult.FAILED)
@@ -104,7 +104,7 @@ _decoder = msgspec.json.Decoder(_VictimPod)
 
 
 def read_back(order: Evict, answer: bytes, said: Said) -> Said:
-    """What the pod itself says, `said` if that is nothing new. Raises msgspec.DecodeError."""
+    """Result according to the pod itself; `said` if it adds nothing. Raises msgspec.DecodeError."""
     meta = _decoder.decode(answer).metadata
     if meta.uid != order.uid:
         return Said("the pod was deleted and another has its name", EvictionResult.GONE)

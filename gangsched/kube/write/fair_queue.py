@@ -1,7 +1,7 @@
-"""A queue in which namespaces take turns: no tenant waits behind the backlog of another.
+"""A queue in which namespaces alternate, so that no tenant waits behind another's backlog.
 
-Invariant: first in, first out within a namespace; round robin between those whose turn may come. What it does *not* do:
-know what it holds, or wait.
+Invariant: first in, first out within a namespace; round robin between namespaces that need not wait. It neither
+inspects items nor waits.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class FairQueue(Generic[T]):
         return bool(self._queues)
 
     def append(self, namespace: str, item: T) -> None:
-        """Put an item behind the others of its namespace."""
+        """Add an item at the end of its namespace's queue."""
         self._queues.setdefault(namespace, deque()).append(item)
 
     def pop(self, wait_s: Callable[[str], float]) -> T | None:
-        """The next item of the next namespace that need not wait; None when all must."""
+        """Next item of the next namespace that need not wait; None if all must."""
         for _ in range(len(self._queues)):
             namespace, items = next(iter(self._queues.items()))
             if wait_s(namespace) <= 0:
@@ -36,16 +36,16 @@ class FairQueue(Generic[T]):
         return None
 
     def shortest(self, wait_s: Callable[[str], float]) -> float:
-        """How long until a namespace need not wait (seconds)."""
+        """Shortest wait of any namespace, in seconds."""
         return min(map(wait_s, self._queues))
 
     def drop(self) -> T:
-        """Take the oldest item out of the longest queue. Raises ValueError when there is none."""
+        """Remove the oldest item of the longest queue. Raises ValueError if all are empty."""
         namespace, items = max(self._queues.items(), key=lambda entry: len(entry[1]))
         return self._pop_from(namespace, items)
 
     def heads(self) -> list[T]:
-        """The oldest item of every namespace."""
+        """Oldest item of every namespace."""
         return [items[0] for items in self._queues.values()]
 
     def _pop_from(self, namespace: str, items: deque[T]) -> T:

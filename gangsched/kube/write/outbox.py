@@ -1,9 +1,9 @@
-"""Outbox: orders of writes, the last one per object, never ahead of a bind.
+"""Outbox: pending writes, the last one per object, never before a bind.
 
-Invariant: an order is in exactly one `_Stage`; a newer value of the same key takes the place of an older unsent one;
-one key is written by one worker at a time, in order; a fault is retried with backoff until the order is done, replaced
-or refused. Namespaces take turns, within the rates of `WriteLimits`. An order waits for a pause between binds as long
-as its `Level` says. What is written, and whether it still needs to be, is the business of the `Writer`.
+Invariant: an order is in exactly one `_Stage`; a newer value of the same key replaces an unsent one; one worker at a
+time writes a key, in order; a fault is retried with back-off until the order is done, replaced or refused. Namespaces
+alternate, within the rates of `WriteLimits`. An order waits for a pause between binds as long as its `Level` allows.
+The `Writer` decides what is written and whether it still must be.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Outbox(Generic[V]):
         return key in self._orders
 
     def put(self, key: Hashable, value: V, *, after_s: float = 0.0) -> None:
-        """Order `value` to be written for `key`, in place of one that was not sent yet; a first one after `after_s`."""
+        """Write `value` for `key`, replacing an unsent value; the first one after `after_s`."""
         self.counts.ordered += 1
         order = self._orders.get(key)
         if order is None:
@@ -125,13 +125,13 @@ class Outbox(Generic[V]):
                 self._enqueue(order)
 
     def answered(self, key: Hashable) -> None:
-        """The bind that an order waits for has been answered."""
+        """The bind that an order waits for was answered."""
         order = self._orders.get(key)
         if order is not None and order.stage is _Stage.AWAITING_BIND:
             self._enqueue(order)
 
     def forget(self, key: Hashable) -> None:
-        """An object is gone: what is yet to be written for it will be, and how often that was is not remembered."""
+        """The object is gone: drop its rate limiter. Queued writes are still attempted."""
         self._keys.forget(key)
 
     async def run(self) -> None:
@@ -143,7 +143,7 @@ class Outbox(Generic[V]):
                     group.create_task(self._work(number, level), name=f"{self._kind.noun} writer")
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait until everything is written, at most `timeout_s`, without pauses and rates; how much is not."""
+        """Wait up to `timeout_s` until everything is written, ignoring pauses and rates; return how much is not."""
         self._draining = True
         for order in self._orders.values():
             if order.stage is _Stage.LIMITED:

@@ -1,7 +1,6 @@
 """Pauses between binds, in which everything else is written.
 
-Invariant: a bind is never delayed by a condition, a status or an Event; these wait here, and never longer than they are
-told to. What it does *not* do: know what waits.
+Invariant: conditions, statuses and Events never delay a bind; they wait here, up to their own limit.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ INSTANT_S = 1e-6
 
 
 class Binding(Protocol):
-    """Whether binds are under way: `idle` is set while none is, since `idle_since_s`."""
+    """Whether binds are in flight: `idle` is set while none is, since `idle_since_s`."""
 
     idle: asyncio.Event
     idle_since_s: float
@@ -31,14 +30,14 @@ class Pause:
         self._runtime = runtime
 
     def missing_s(self, pause_s: float) -> float:
-        """How long nothing must be bound from now on for a pause of `pause_s`; 0 when there is one."""
+        """How long no bind must be in flight from now on for a pause of `pause_s`; 0 if there is one."""
         if not self._binding.idle.is_set():
             return pause_s or INSTANT_S
         left_s = self._binding.idle_since_s + pause_s - self._runtime.now()
         return left_s if left_s > INSTANT_S else 0.0
 
     async def wait(self, pause_s: float, *, until_s: float) -> None:
-        """Return when nothing has been bound for `pause_s`, at `until_s` at the latest."""
+        """Return once no bind was in flight for `pause_s`, at `until_s` at the latest."""
         runtime = self._runtime
         while (missing_s := self.missing_s(pause_s)) and (left_s := until_s - runtime.now()) > 0:
             if self._binding.idle.is_set():

@@ -1,10 +1,10 @@
-"""PreemptionWriter: nominations, the conditions of victims, and evictions, in the order of semantics V13.
+"""PreemptionWriter: nominations, conditions of victims, and evictions, in the order of semantics V13.
 
-Invariant: nobody is harmed before every nominated member says where it is to go and every victim why; whether anybody
-is evicted then is for the state to say. Every write may be repeated: the uid is a precondition of each, and a restart
-orders what is left of a preemption once more. An eviction ends in one Evicted, a preparation in one PreemptionPrepared,
-unless they are cancelled. Without the right to evict, nothing more is sent in this process. What it does *not* do:
-choose, take an eviction back, or know room.
+Invariant: no pod is evicted before every nominated member has its node and every victim its reason; the state then
+decides whether evictions follow. Every write may be repeated: each has the uid as a precondition, and a restart orders
+the rest of a preemption again. An eviction ends in one Evicted, a preparation in one PreemptionPrepared, unless they
+are cancelled. Without the permission to evict, this process sends nothing more. It does *not* choose victims or undo
+evictions.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ COUNTED = {
 
 @dataclass(slots=True)
 class PreemptionCounts:
-    """What happened so far, for metrics."""
+    """Counters for metrics."""
 
     prepared: int = 0
     not_prepared: int = 0
@@ -92,7 +92,9 @@ class _Preemption:
 
 
 class PreemptionWriter:
-    """`order` never blocks; `run` never returns. `connections` bounds the requests in flight, beside those of binds."""
+    """Writes preemptions; `order` never blocks; `run` never returns. `connections` limits requests in flight, in
+    addition to those of binds.
+    """
 
     def __init__(
         self,
@@ -122,21 +124,21 @@ class PreemptionWriter:
         self._closing = False
 
     def order(self, order: PreemptionOrder) -> None:
-        """Begin to carry it out."""
+        """Start an order."""
         if isinstance(order, CancelPreemption):
             self._clearing.update(member.uid for member in order.members)
         self._orders.put_nowait(order)
 
     def clears(self, uid: str) -> bool:
-        """Whether a pod's nominatedNodeName is still to be cleared; `on_cleared` tells when it is not any more."""
+        """Whether a pod's nominatedNodeName still has to be cleared; `on_cleared` reports when it is done."""
         return uid in self._clearing
 
     def on_cleared(self, call: Callable[[str], None]) -> None:
-        """Call this with a pod's uid once its nomination is cleared, or cannot be."""
+        """Register `call`, which receives a pod's uid once its nomination is cleared, or cannot be."""
         self._on_cleared = call
 
     async def run(self) -> None:
-        """Carry out orders until cancelled; a restart finds what was left (semantics V24)."""
+        """Carry out orders until cancelled; a restart finds what is left (semantics V24)."""
         async with asyncio.TaskGroup() as group:
             while True:
                 order = await self._orders.get()
@@ -149,9 +151,9 @@ class PreemptionWriter:
                         self._start(group, order, self._cancel(order), order.members)
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait until what was sent is answered, at most `timeout_s`; how many orders are not carried out then.
+        """Wait up to `timeout_s` until requests are answered; return how many orders are unfinished.
 
-        Nothing is tried again from now on.
+        Nothing is retried from now on.
         """
         self._closing = True
         tasks = [task for preemption in self._under_way.values() for task in preemption.tasks]

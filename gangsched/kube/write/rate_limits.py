@@ -1,7 +1,6 @@
-"""Rate limits of writes per object, per namespace and in all (docs/reference/settings.md).
+"""Rate limits of writes per object, per namespace and in total (docs/reference/settings.md).
 
-Invariant: token buckets. Whoever wants to write asks how long it takes until there is a token, and takes it when there
-is one; nothing sleeps here.
+Invariant: token buckets. A writer asks how long until a token is available, and takes it then; nothing sleeps here.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ BUCKETS = 100
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `burst` writes at once, and a further one every `every_s`."""
+    """At most `burst` writes at once, and one more every `every_s`."""
 
     burst: int
     every_s: float
@@ -28,10 +27,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteLimits:
-    """The rates of all writes but binds.
+    """Rates of all writes except binds.
 
-    `total` and `namespace` hold for conditions and statuses together, and once more for Events; `object` for each pod's
-    condition and each PodGroup's status, `event` for the Events about each object.
+    `total` and `namespace` apply to conditions and statuses together, and separately to Events; `object` to each pod's
+    condition and each PodGroup's status, `event` to the Events about each object.
     """
 
     total: Rate = Rate(5_000, 1 / 400)
@@ -41,10 +40,10 @@ class WriteLimits:
 
     @classmethod
     def of(cls, writes_per_s: float) -> WriteLimits:
-        """The limits that follow from the sustained rate for the whole cluster.
+        """Limits derived from the sustained rate of the whole cluster.
 
-        The burst is 12.5 s of it: 5,000 at 400/s, so that a gang of 5,000 pods is told at once. A namespace has half of
-        the rate and 40 % of the burst, so that no namespace keeps the others waiting.
+        The burst is 12.5 s of it: 5,000 at 400/s, so that a gang of 5,000 pods is reported at once. A namespace has
+        half of the rate and 40 % of the burst, so that none delays the others.
         """
         burst = max(1, round(12.5 * writes_per_s))
         namespace = Rate(max(1, round(5 * writes_per_s)), 2 / writes_per_s)
@@ -52,10 +51,10 @@ class WriteLimits:
 
 
 class TokenBuckets(Generic[K]):
-    """One bucket of the same rate for each key; the bucket of an unknown key is full.
+    """One bucket of the same rate per key; the bucket of an unknown key is full.
 
-    A bucket is one number: when it will be full again (the generic cell rate algorithm). Those that miss at most one
-    token are forgotten once there are twice as many as were left the last time, and all once their objects are gone.
+    A bucket is one number: when it will be full again (the generic cell rate algorithm). Nearly full buckets are
+    dropped once their number has doubled, and all buckets of deleted objects.
     """
 
     def __init__(self, rate: Rate, now: Now) -> None:
@@ -69,7 +68,7 @@ class TokenBuckets(Generic[K]):
         return len(self._full_s)
 
     def wait_s(self, key: K) -> float:
-        """Seconds until there is a token; 0 when there is one."""
+        """Seconds until a token is available; 0 if one is."""
         full_s = self._full_s.get(key)
         if full_s is None:
             return 0.0
@@ -89,19 +88,19 @@ class TokenBuckets(Generic[K]):
             self._forget_at = max(BUCKETS, 2 * len(self._full_s))
 
     def forget(self, key: K) -> None:
-        """What has this key is gone for good: another object has another uid."""
+        """The object with this key is gone for good: a new one has another uid."""
         self._full_s.pop(key, None)
 
 
 class WriteBudget:
-    """The limits of all namespaces together, and of each."""
+    """Limits of all namespaces together, and of each."""
 
     def __init__(self, limits: WriteLimits, now: Now) -> None:
         self._total: TokenBuckets[None] = TokenBuckets(limits.total, now)
         self._namespaces: TokenBuckets[str] = TokenBuckets(limits.namespace, now)
 
     def wait_s(self, namespace: str) -> float:
-        """Seconds until something may be written in the namespace."""
+        """Seconds until a write in the namespace is allowed."""
         return max(self._total.wait_s(None), self._namespaces.wait_s(namespace))
 
     def take(self, namespace: str) -> None:

@@ -1,7 +1,7 @@
-"""What was written recently, by key; bounded in time and in number.
+"""Recently written values by key; limited in time and number.
 
-Invariant: an entry is remembered for `for_s` seconds, and gone with the next one that is written after that; of more
-than `limit` the oldest go. So at a steady pace of writes what is kept is always as much, from minute to minute, too.
+Invariant: an entry lives for `for_s` seconds, and is removed by the next write after that; above `limit` the oldest are
+removed. At a steady rate of writes the size is therefore constant.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REMEMBERED = 100_000
 
 
 class Recent(Generic[K, V]):
-    """Entries from the oldest to the newest; one that is written again is the newest."""
+    """Entries from oldest to newest; writing an entry again makes it the newest."""
 
     def __init__(self, now: Now, *, for_s: float, limit: int = REMEMBERED) -> None:
         self._now, self._for_s, self._limit = now, for_s, limit
@@ -31,12 +31,12 @@ class Recent(Generic[K, V]):
         return key in self._entries
 
     def get(self, key: K) -> V | None:
-        """What was remembered last under a key."""
+        """Last value of a key."""
         entry = self._entries.get(key)
         return entry[1] if entry is not None else None
 
     def forget(self, key: K) -> None:
-        """Remember nothing under a key."""
+        """Drop a key."""
         self._entries.pop(key, None)
 
     def __setitem__(self, key: K, value: V) -> None:

@@ -1,10 +1,9 @@
 """Recorder: writes Events (events.k8s.io/v1), after all other writes (semantics E2).
 
-Invariant: recording never blocks and never delays a bind. Of what does not fit the queue, Normal ones about pods are
-dropped first, the oldest before the others, and counted. The same text about the same object within ten minutes is one
-Event with a series, whose count is written at most once a minute; that pods are bound ends what was said of their
-waiting, so neither is remembered then, nor anything about an object that is gone. Events about one object are limited
-as client-go's spam filter limits them. A lost Event is no fault: it is tried a few times and let go.
+Invariant: recording never blocks and never delays a bind. If the queue is full, Normal Events about pods are dropped
+first, oldest first, and counted. The same text about the same object within ten minutes is one Event with a series,
+whose count is written at most once a minute; a bind of the pod, or its deletion, ends the series. Events about one
+object are limited like client-go's spam filter. A lost Event is no fault: it is tried a few times and then dropped.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ EVENTS = Kind(noun="Events", levels=LEVELS, tries=4, final=frozenset({BAD_REQUES
 
 @dataclass(slots=True)
 class RecorderCounts(OutboxCounts):
-    """What happened so far, for metrics. `filtered` Events came too often."""
+    """Counters for metrics. `filtered` Events exceeded the rate."""
 
     recorded: int = 0
     repeated: int = 0
@@ -113,7 +112,7 @@ class Recorder:
         self.drain = self._outbox.drain
 
     def record(self, event: RecordEvent) -> None:
-        """Record an Event, or count it if it was said in the last ten minutes."""
+        """Record an Event, or count it if it repeats one of the last ten minutes."""
         self.counts.recorded += 1
         about, text = event.regarding.uid or event.regarding.name, hash((event.reason, event.message))
         remembered = self._known.get(about) or ()
@@ -140,12 +139,12 @@ class Recorder:
         self._outbox.put(name, entry)
 
     def forget(self, uid: str) -> None:
-        """An object is gone: what is yet to be written about it will be, what was said of it is not said again."""
+        """An object is gone: queued Events are still written, its series end."""
         self._known.forget(uid)
         self._of_object.forget(uid)
 
     def due(self, entry: _Entry) -> IsDue:
-        """Never if there were too many Events about the object recently."""
+        """Never, if the object had too many Events recently."""
         if self._of_object.wait_s(entry.about):
             self.counts.filtered += 1
             return IsDue.NEVER
@@ -153,7 +152,7 @@ class Recorder:
         return IsDue.NOW
 
     async def write(self, entry: _Entry) -> None:
-        """POST a new Event, or PATCH the series of one that the API server has."""
+        """POST a new Event, or PATCH the series of an existing one."""
         path = f"/apis/events.k8s.io/v1/namespaces/{entry.namespace}/events"
         count = entry.count if entry.told else 1
         try:

@@ -1,4 +1,4 @@
-"""The formats of times in API objects."""
+"""Formats of times in API objects."""
 
 from __future__ import annotations
 

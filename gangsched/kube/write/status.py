@@ -1,7 +1,7 @@
 """Status: conditions and annotations of pods, and the status of PodGroups (semantics E1, E3, T2).
 
-Invariant: last write wins per object; what would change nothing is not written; nothing is written about a pod that is
-being bound or was. Pods are only ever written through pods/status. What it does *not* do: choose words.
+Invariant: last write wins per object; a write that changes nothing is skipped, as is any about a pod that is bound or
+being bound. Pods are only written through pods/status. The texts come from the state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BindProgress(Binding, Protocol):
     """The part of the binder that status writers need."""
 
     def fate(self, uid: str) -> BindFate | None:
-        """The fate of the last bind of a pod."""
+        """Result of the last bind of a pod."""
 
 
 class StatusWriter:
@@ -82,11 +82,11 @@ class StatusWriter:
 
     @property
     def outboxes(self) -> tuple[Outbox[Any], ...]:
-        """For metrics."""
+        """All outboxes, for metrics."""
         return (self.conditions, self.timeouts, self.pod_groups)
 
     def put(self, order: SetPodCondition | MarkTimedOut | SetPodGroupStatus) -> None:
-        """Order something to be written; never blocks."""
+        """Queue a write; never blocks."""
         match order:
             case SetPodCondition():
                 self.conditions.put(order.uid, order)
@@ -98,17 +98,17 @@ class StatusWriter:
                 self.pod_groups.put((order.api_group, order.namespace, order.name), order)
 
     def answered(self, outcome: Outcome) -> None:
-        """A bind was answered: the orders of its pod need not wait any longer."""
+        """A bind was answered: writes of its pod need not wait any longer."""
         self.conditions.answered(outcome.uid)
 
     def cleared(self, uid: str) -> None:
-        """The nomination of a pod is cleared: its refusal need not wait any longer."""
+        """A pod's nomination is cleared: its refusal need not wait any longer."""
         self.conditions.answered(uid)
 
     def forget(self, uid: str) -> None:
-        """A pod or a PodGroup is gone, and with it what was written into it.
+        """A pod or PodGroup is gone, and with it what was written to it.
 
-        How often the status of a PodGroup was written is kept by its name: who makes it anew gets no new burst.
+        The rate limiter of a PodGroup is kept by name: recreating it gives no new burst.
         """
         self._pods.written.forget(uid)
         self._statuses.written.forget(uid)
@@ -121,7 +121,7 @@ class StatusWriter:
                 group.create_task(box.run())
 
     async def drain(self, timeout_s: float) -> int:
-        """Wait until everything ordered is written, at most `timeout_s`; how much is not."""
+        """Wait up to `timeout_s` until everything is written; return how much is not."""
         return sum(await asyncio.gather(*(box.drain(timeout_s) for box in self.outboxes)))
 
 
@@ -139,7 +139,7 @@ class PodConditions:
         self.written: Recent[str, tuple[int, float]] = Recent(runtime.now, for_s=UNCHANGED_FOR_S)
 
     def due(self, order: SetPodCondition) -> IsDue:
-        """Never if it was written just now or the pod is bound; not yet while it is being bound."""
+        """Never if it was just written or the pod is bound; later while the pod is being bound."""
         match self._binds.fate(order.uid):
             case BindFate.BOUND:
                 return IsDue.NEVER
@@ -182,13 +182,13 @@ class TimeoutAnnotations:
 async def patch_pod(
     client: RestClient, pod: SetPodCondition | MarkTimedOut, metadata: Mapping[str, object], **more: object
 ) -> None:
-    """PATCH pods/status; the uid in the body is a precondition: a pod recreated under the name is not touched."""
+    """PATCH pods/status; the uid in the body is a precondition, so a pod recreated under the name is not changed."""
     body = msgspec.json.encode({"metadata": {"uid": pod.uid, **metadata}, **more})
     await client.request("PATCH", f"{pod_path(pod)}/status", body, content_type=STRATEGIC_PATCH)
 
 
 class PodGroupStatuses:
-    """Writes the status of PodGroups: through the status subresource, or into the object where there is none."""
+    """Writes the status of PodGroups: through the status subresource, or into the object if there is none."""
 
     def __init__(self, client: RestClient, runtime: Runtime) -> None:
         self._client = client
@@ -197,7 +197,7 @@ class PodGroupStatuses:
         self._no_subresource: dict[tuple[str, str], float] = {}
 
     def due(self, order: SetPodGroupStatus) -> IsDue:
-        """Never if it changes nothing since the last one written."""
+        """Never if it equals the last one written."""
         last = self._last(order.uid)
         if not last:
             return IsDue.NOW
@@ -264,7 +264,7 @@ class PodGroupStatuses:
 def merge_conditions(
     new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]], now: str
 ) -> list[dict[str, Any]]:
-    """`new` with a lastTransitionTime each: the old one where the status stayed, else the given one, else `now`."""
+    """`new` with a lastTransitionTime each: the old one if the status is unchanged, else the given one, else `now`."""
     before = {condition.get("type"): condition for condition in old}
     merged = []
     for condition in new:

@@ -1,9 +1,9 @@
-"""VolumeBinder: what is written to claims and volumes (kube-scheduler's PreBind of VolumeBinding, its writes).
+"""VolumeBinder: writes to claims and volumes (those of kube-scheduler's PreBind of VolumeBinding).
 
-Invariant: it writes what was decided, once, and answers with the versions that came of it, or with the one BindFailed
-that a pod is owed. It waits for nothing and remembers no claim: whether they are bound is for the state to see. A bind
-whose pod uses ResourceClaims is entered in them before it goes on to the binder, one without goes straight on. A
-request for a volume is withdrawn only while it is the one that was meant, and there is no volume yet.
+Invariant: it writes each decision once, and answers with the resulting versions or with the pod's one BindFailed. It
+does not wait for claims to be bound: the state sees that. A bind whose pod uses ResourceClaims is first added to them,
+then passed to the binder; one without is passed on directly. A request for a volume is withdrawn only while it is still
+the same request and there is no volume yet.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATCH_TRIES = 3
 
 
 class BindSink(Protocol):
-    """The binder, for binds that wait for nothing more."""
+    """The binder, for binds that need no claims."""
 
     def submit(self, binds: Sequence[Bind]) -> None:
         """Enqueue; never blocks."""
@@ -51,14 +51,14 @@ class VolumeBinder:
         self._queue: asyncio.Queue[BindOrder] = asyncio.Queue()
 
     def submit(self, orders: Sequence[BindOrder]) -> None:
-        """Pass on binds without claims, and begin to carry out the other orders."""
+        """Pass on binds without claims, and start the other orders."""
         self._binds.submit([order for order in orders if isinstance(order, Bind) and not order.claims])
         for order in orders:
             if order.claims:
                 self._queue.put_nowait(order)
 
     async def run(self) -> None:
-        """Carry out orders until cancelled; what is under way then is found by the next start."""
+        """Carry out orders until cancelled; the next start finds unfinished ones."""
         async with asyncio.TaskGroup() as group:
             while True:
                 order = await self._queue.get()

@@ -1,6 +1,6 @@
-"""The configuration of an outbox: its writer, its levels of urgency, its rates, and its final faults.
+"""Configuration of an outbox: its writer, levels of urgency, rates, and final faults.
 
-Invariant: types only; `outbox` does what they say.
+Invariant: types only; `outbox` interprets them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Namespaced(Protocol):
 
     @property
     def namespace(self) -> str:
-        """The namespace whose turn it is."""
+        """The namespace for round robin."""
 
 
 C_contra = TypeVar("C_contra", bound=Namespaced, contravariant=True)
 
 
 class IsDue(Enum):
-    """Whether an order is to be written."""
+    """Whether an order is to be written now, later or never."""
 
     NOW = auto()
     AFTER_BIND = auto()
@@ -39,7 +39,7 @@ class Writer(Protocol[C_contra]):
     """Writes the orders of an outbox."""
 
     def due(self, value: C_contra) -> IsDue:
-        """Whether it is to be written; after AFTER_BIND the outbox waits for `answered`."""
+        """Whether to write it; after AFTER_BIND the outbox waits for `answered`."""
 
     async def write(self, value: C_contra) -> None:
         """Write it. Raises Fault."""
@@ -47,7 +47,7 @@ class Writer(Protocol[C_contra]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """Orders of one urgency: they wait until nothing has been bound for `pause_s`, but not longer than `patience_s`."""
+    """Orders of one urgency: they wait until no bind was in flight for `pause_s`, at most `patience_s`."""
 
     pause_s: float = 0.0
     patience_s: float
@@ -72,7 +72,7 @@ class Kind:
 
 @dataclass(slots=True)
 class OutboxCounts:
-    """What happened so far, for metrics. `skipped` orders would have changed nothing."""
+    """Counters for metrics. `skipped` orders would have changed nothing."""
 
     ordered: int = 0
     written: int = 0

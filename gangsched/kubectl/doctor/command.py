@@ -1,4 +1,4 @@
-"""`doctor`: runs the checks, and tells what they found and what they could not look at."""
+"""`doctor`: runs the checks and reports findings and skipped checks."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from gangsched.model.text import counted
 
 @dataclass(slots=True)
 class Report:
-    """What was found, what was not looked at and why, and versions and names by their titles."""
+    """Findings, skipped checks with reasons, and versions and names by title."""
 
     findings: list[Finding] = field(default_factory=list)
     unchecked: dict[str, str] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
 
     def look(self, what: str, check: Callable[[], Iterable[Finding]]) -> None:
-        """Take in what a check finds; one that is refused is not done."""
+        """Add the findings of a check; a check without permission counts as skipped."""
         try:
             self.findings += check()
         except ApiFault as fault:
@@ -44,7 +44,7 @@ class Report:
 
 
 def doctor(session: Session, system: str, account: str, output: Output) -> int:
-    """Check everything that may be read; the exit code. Raises Fault."""
+    """Run all checks that permissions allow; return the exit code. Raises Fault."""
     report = examine(session.client, system, account)
     if output is Output.JSON:
         findings = [finding._asdict() for finding in report.findings]
@@ -55,7 +55,7 @@ def doctor(session: Session, system: str, account: str, output: Output) -> int:
 
 
 def examine(client: BlockingClient, system: str, account: str) -> Report:
-    """All checks. Raises Fault if there is no API server, or it does not know us."""
+    """Run all checks. Raises Fault if the API server does not answer or rejects the credentials."""
     report = Report()
     version = client.get("/version")
     report.facts["API server"] = str(version.get("gitVersion"))

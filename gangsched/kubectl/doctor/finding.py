@@ -1,4 +1,4 @@
-"""What a check found."""
+"""Result of a check."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong: a sentence, and what to do about it."""
+    """One problem: a sentence, and the remedy."""
 
     check: str
     sentence: str

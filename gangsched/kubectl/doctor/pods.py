@@ -1,6 +1,6 @@
-"""Checks of pods: schedulers that nobody runs, PodGroups that do not exist, nodes that several schedulers fill.
+"""Checks of pods: schedulers that do not run, missing PodGroups, nodes shared by several schedulers.
 
-Invariant: pure. That a scheduler exists shows in what it did: it bound a pod, or said why not.
+Invariant: pure. A scheduler is known to run if it bound a pod or reported why it did not.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ USUAL = ("gangsched", "default-scheduler")
 
 
 def unserved(pods: Sequence[Pod], ours: Collection[str], now_s: float) -> Iterator[Finding]:
-    """schedulerNames of waiting pods that nobody looks at, each with the nearest name that is served.
+    """schedulerNames of waiting pods that no scheduler serves, each with the most similar served name.
 
-    `ours` are the names of the gangsched that is installed.
+    `ours` are the names of the installed gangsched.
     """
     active = {pod.scheduler_name for pod in pods if pod.node_name or pod.condition is not None} | set(ours)
     silent: dict[str, list[Pod]] = defaultdict(list)
@@ -45,9 +45,9 @@ def unserved(pods: Sequence[Pod], ours: Collection[str], now_s: float) -> Iterat
 
 
 def missing_pod_groups(pods: Sequence[Pod], existing: Collection[str], elsewhere: Collection[str]) -> Iterator[Finding]:
-    """Gangs whose members need a PodGroup that is not there, each with the nearest name of its namespace.
+    """Gangs that need a missing PodGroup, each with the most similar name in its namespace.
 
-    `existing` are ids ("namespace/name") of PodGroups that are read; `elsewhere` those of API groups that are not.
+    `existing` are ids ("namespace/name") of PodGroups that gangsched reads; `elsewhere` those of other API groups.
     """
     wanted: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
@@ -72,7 +72,7 @@ def missing_pod_groups(pods: Sequence[Pod], existing: Collection[str], elsewhere
 
 
 def shared_nodes(pods: Sequence[Pod], ours: Collection[str], policy: GpuPolicy) -> Iterator[Finding]:
-    """Nodes on which several schedulers have put pods with accelerators; the names of `ours` are one scheduler."""
+    """Nodes on which several schedulers placed pods with accelerators; all names of `ours` count as one scheduler."""
     by_node: dict[str, set[str]] = defaultdict(set)
     for pod in pods:
         if pod.node_name and pod.live and any(policy.is_accelerator(name) for name, _ in pod.shape.requests):

@@ -1,6 +1,7 @@
-"""The check of the scheduler's rights: what its ServiceAccount lacks of what `kube.http.permissions` lists.
+"""Check of the permissions that the scheduler's ServiceAccount lacks, of those in `kube.http.permissions`.
 
-Invariant: one SubjectAccessReview a line; nothing is stored. Who may not create them gets a refusal, not a finding.
+Invariant: one SubjectAccessReview per line; nothing is stored. A user who may not create them gets a refusal, not a
+finding.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LEASE = "gangsched"
 
 
 def lacking(client: BlockingClient, namespace: str, account: str) -> Iterator[Finding]:
-    """What the ServiceAccount may not do. Raises Fault."""
+    """Missing permissions of the ServiceAccount. Raises Fault."""
     lease = Lease(namespace, LEASE)
     asked: list[tuple[Permission, Lease | None]] = [
         *((each, None) for each in (*PERMISSIONS, *VOLUMES, *PREEMPTION)),

@@ -1,4 +1,4 @@
-"""Checks of what is installed: versions, the scheduler itself, definitions of PodGroups, APIServices."""
+"""Checks of the installation: versions, the scheduler, definitions of PodGroups, APIServices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Scheduler(NamedTuple):
-    """The gangsched that is installed: where, of which versions, and under which scheduler names it serves."""
+    """The installed gangsched: namespace, versions, and served scheduler names."""
 
     where: tuple[str, ...]
     versions: tuple[str, ...]
@@ -34,7 +34,7 @@ class Scheduler(NamedTuple):
 
 
 def scheduler(client: BlockingClient) -> Scheduler:
-    """By the label of its Deployments, in any namespace. Raises Fault."""
+    """Find the scheduler by the label of its Deployments, in any namespace. Raises Fault."""
     deployments = client.get(DEPLOYMENTS).get("items") or ()
     names: list[str] = []
     accelerators: set[str] = set()
@@ -81,14 +81,14 @@ def scheduler(client: BlockingClient) -> Scheduler:
 
 
 def gpu_policy(settings: Mapping[str, Any]) -> GpuPolicy:
-    """What counts as an accelerator with these settings, in which a list may be one text with commas."""
+    """Accelerators according to these settings; a list may be one text with commas."""
     stated = settings.get("accelerators") or ()
     names = stated.split(",") if isinstance(stated, str) else map(str, stated)
     return GpuPolicy(accelerators=frozenset(name.strip() for name in names))
 
 
 def scheduler_settings(client: BlockingClient) -> dict[str, Any]:
-    """What is set for the scheduler: the settings of its ConfigMap, and its scheduler names. Raises Fault."""
+    """Settings in the scheduler's ConfigMap, and its scheduler names. Raises Fault."""
     for deployment in client.get(DEPLOYMENTS).get("items") or ():
         return _settings(client, deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"])
     return {}
@@ -116,7 +116,7 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
 
 
 def serving_pod_groups(client: BlockingClient) -> list[str]:
-    """The API groups that serve PodGroups, in the order of discovery: kubectl takes the first. Raises Fault."""
+    """API groups that serve PodGroups, in discovery order: kubectl uses the first. Raises Fault."""
     groups = client.get("/apis")["groups"]
     known = [group for group in groups if group["name"] in {*READ, VOLCANO}]
     answers = client.gets([f"/apis/{group['preferredVersion']['groupVersion']}" for group in known]) if known else []
@@ -128,7 +128,7 @@ def serving_pod_groups(client: BlockingClient) -> list[str]:
 
 
 def definitions(serving: Sequence[str]) -> Iterator[Finding]:
-    """PodGroups of several API groups: which one kubectl shows, and whether any is read."""
+    """Findings about PodGroups of several API groups: which one kubectl shows, and whether any is read."""
     if len(serving) > 1:
         others = " and ".join(serving[1:])
         yield Finding(
@@ -173,7 +173,7 @@ def without_status(client: BlockingClient, serving: Collection[str]) -> Iterator
 
 
 def unavailable(services: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """APIServices whose server does not answer: discovery and the deletion of namespaces wait for them."""
+    """APIServices whose server does not answer: they block discovery and the deletion of namespaces."""
     for service in services:
         conditions = (service.get("status") or {}).get("conditions") or ()
         for condition in conditions:

@@ -1,1 +1,1 @@
-"""`plan -f FILE`: whether what a manifest describes would start now."""
+"""`plan -f FILE`: would the workloads of a manifest start now?"""

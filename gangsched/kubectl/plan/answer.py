@@ -1,4 +1,4 @@
-"""The answer to whether a gang would start now, from the API or from a plan made here."""
+"""Whether a gang would start now, from the API or from a local plan."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gangsched.model.text import counted
 
 @dataclass(slots=True)
 class PlanAnswer:
-    """`nodes` are kinds of nodes and how many of each, `assignments` (pod set, node, pods).
+    """Result; `nodes` are kinds of nodes with numbers, `assignments` (pod set, node, pods).
 
-    It `fits`, too, where others are evicted for it first; the message says so then.
+    `fits` is also true if other pods would be evicted for it first; the message says so then.
     """
 
     fits: bool
@@ -30,7 +30,7 @@ class PlanAnswer:
 
 
 def of_review(status: Mapping[str, Any]) -> PlanAnswer:
-    """What a PlacementReview says."""
+    """Result of a PlacementReview."""
     return PlanAnswer(
         fits=bool(status.get("fits")),
         reason=str(status.get("reason") or ""),
@@ -47,7 +47,7 @@ def of_review(status: Mapping[str, Any]) -> PlanAnswer:
 
 
 def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line | str]:
-    """For people: yes or no first."""
+    """Text output: yes or no first."""
     of = counted(wanted.pods, "pod")
     name = f"Gang {namespace}/{wanted.name}" if wanted.declared else f"{namespace}/{wanted.name}, as one gang of {of},"
     if answer.fits:

@@ -1,7 +1,7 @@
-"""`plan -f FILE`: a PlacementReview for each gang of the file, else a plan made here.
+"""`plan -f FILE`: a PlacementReview for each gang of the file, or else a local plan.
 
-Invariant: nothing is created in the cluster. Each gang is asked about alone. Where the API is not served, who may list
-nodes and pods gets the same plan from a snapshot; the answer says so.
+Invariant: nothing is created in the cluster. Each gang is evaluated by itself. If the API is not served, a user who may
+list nodes and pods gets the same plan from a snapshot; the output says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OURS = "gangsched"
 
 
 def plan(session: Session, path: Path, minimum: int | None, output: Output) -> int:
-    """Print whether each gang of the file would start; 1 if one would not. Raises Fault and CannotAnswer."""
+    """Print whether each gang of the file would start; return 1 if one would not. Raises Fault and CannotAnswer."""
     gangs = manifests.gangs(manifests.read(path))
     for gang in gangs:
         gang.min_member = minimum if minimum is not None else gang.min_member

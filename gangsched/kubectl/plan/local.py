@@ -1,8 +1,8 @@
-"""A plan made here: a snapshot with the pods of the manifest added, for clusters without placement reviews.
+"""A local plan: a snapshot with the pods of the manifest added, for clusters without placement reviews.
 
-Invariant: it is the scheduler's own plan on what may be read (`snapshot.replay`); nothing is written. The pods wait
-beside all that wait already, created now, in place of those of the same gang. Limits count as requests and the
-PriorityClass gives the priority, as in the API server; what LimitRanges and webhooks add is not known.
+Invariant: it is the scheduler's own plan on readable objects (`snapshot.replay`); nothing is written. The pods wait
+together with all waiting pods, created now, and replace those of the same gang. Missing requests default to limits and
+the PriorityClass gives the priority, as in the API server; LimitRanges and webhooks are ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ UID = "planned-"
 
 
 def plan_here(taken: SnapshotFile, wanted: ManifestGang, namespace: str, priorities: Mapping[str, int]) -> PlanAnswer:
-    """Whether the gang would start on this snapshot; `priorities` are those of PriorityClasses. Raises CannotAnswer."""
+    """Whether the gang would start on this snapshot; `priorities` are values of PriorityClasses.
+    Raises CannotAnswer.
+    """
     try:
         settings = load(None, taken.settings).settings
     except SettingsError as error:
@@ -52,7 +54,7 @@ def plan_here(taken: SnapshotFile, wanted: ManifestGang, namespace: str, priorit
 
 
 def priorities(client: BlockingClient) -> dict[str, int]:
-    """The values of PriorityClasses by name, "" for the default; nothing where they may not be read."""
+    """Values of PriorityClasses by name, "" for the default; empty if they may not be read."""
     try:
         classes = client.items("/apis/scheduling.k8s.io/v1/priorityclasses")
     except Fault:

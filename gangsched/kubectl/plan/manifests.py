@@ -1,8 +1,8 @@
-"""Manifests: the pod templates of workloads, how many pods each makes, and which gangs they are.
+"""Manifests: the pod templates of workloads, their numbers of pods, and their gangs.
 
-Invariant: what a controller would make of a manifest is read off the manifest alone; where that is not possible, it
-says so. Pods whose metadata name a gang are of that gang. The pods of one object that name none are asked about as one
-gang, for that is what the operators make of it where their gang scheduling is on.
+Invariant: what a controller would create is derived from the manifest alone; where that is impossible, an error says
+so. Pods whose metadata name a gang belong to it. Pods of one object that name none are evaluated as one gang, as
+operators create it with gang scheduling enabled.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TemplateSet:
 
 @dataclass(slots=True)
 class ManifestGang:
-    """One gang of the file. `declared`: its pods name it, or a PodGroup does; else it is made up of one object."""
+    """One gang of the file. `declared`: its pods or a PodGroup name it; otherwise it stands for one object."""
 
     name: str
     declared: bool
@@ -52,12 +52,12 @@ class ManifestGang:
 
     @property
     def pods(self) -> int:
-        """How many pods there are."""
+        """Number of pods."""
         return sum(each.count for each in self.pod_sets)
 
 
 def read(path: Path) -> list[Mapping[str, Any]]:
-    """The objects of a YAML or JSON file, those of Lists one by one; "-" is stdin. Raises CannotAnswer."""
+    """Objects of a YAML or JSON file, with Lists flattened; "-" is stdin. Raises CannotAnswer."""
     import sys
 
     try:
@@ -81,7 +81,7 @@ def _objects(document: Any) -> Sequence[Any]:
 
 
 def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
-    """The gangs of these objects, in their order. Raises CannotAnswer if there is no pod template."""
+    """Gangs of these objects, in order. Raises CannotAnswer if there is no pod template."""
     groups = {str(each["metadata"]["name"]): each for each in objects if each["kind"] == "PodGroup"}
     found: dict[tuple[str, str], ManifestGang] = {}
     for each in objects:
@@ -107,7 +107,7 @@ def gangs(objects: Sequence[Mapping[str, Any]]) -> list[ManifestGang]:
 
 
 def gang_of(template: Template) -> str:
-    """The gang that a template's metadata name; "" if none."""
+    """The gang that a template's metadata names; "" if none."""
     metadata = template.get("metadata") or {}
     named = dict(keys.pod_gang_metadata(metadata.get("labels") or {}, metadata.get("annotations") or {}))
     return next((named[identity.key] for identity in keys.IDENTITIES if named.get(identity.key)), "")

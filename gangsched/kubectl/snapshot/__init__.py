@@ -1,1 +1,1 @@
-"""`snapshot` and `replay`: everything a plan is made from in one file, and its plan without a cluster."""
+"""`snapshot` and `replay`: all input of a plan in one file, and its plan without a cluster."""

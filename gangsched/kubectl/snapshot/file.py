@@ -1,6 +1,6 @@
-"""The file of a snapshot: gzipped JSON, objects as the API server spells them, of the fields that are read alone.
+"""The file of a snapshot: gzipped JSON, objects in the API server's spelling, reduced to the fields that are read.
 
-Invariant: whoever reads it decodes the objects as the daemon does (`kube.read`), so that both understand the same.
+Invariant: readers decode the objects as the daemon does (`kube.read`), so both interpret them alike.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class PodGroups(msgspec.Struct, rename="camel"):
 
 
 class SnapshotFile(msgspec.Struct, rename="camel"):
-    """Everything that a plan is made from.
+    """All input of a plan.
 
-    `resources` are the objects by plural name, `unread` the plural names that could not be read, and why. `pod_groups`
-    are by API group; one that is not served is not there. `settings` are those of the daemon as far as they are known.
+    `resources` are the objects by plural name, `unread` the plural names that could not be read, with reasons.
+    `pod_groups` are by API group; groups that are not served are missing. `settings` are the daemon's, as far as known.
     """
 
     kind: str
@@ -47,7 +47,7 @@ _decoder = msgspec.json.Decoder(SnapshotFile)
 
 
 def write(path: Path, snapshot: SnapshotFile) -> None:
-    """Write it. Raises CannotAnswer."""
+    """Write the file. Raises CannotAnswer."""
     packed = gzip.compress(msgspec.json.encode(snapshot), mtime=0)
     try:
         path.write_bytes(packed)
@@ -56,7 +56,7 @@ def write(path: Path, snapshot: SnapshotFile) -> None:
 
 
 def read(path: Path) -> SnapshotFile:
-    """Read it. Raises CannotAnswer for a file that is none, or of a later format."""
+    """Read the file. Raises CannotAnswer if it is not a snapshot, or of a later format."""
     try:
         snapshot = _decoder.decode(gzip.decompress(path.read_bytes()))
     except OSError as error:  # gzip.BadGzipFile is one

@@ -1,8 +1,8 @@
 """What is left out of a snapshot, and how names are replaced.
 
-Invariant: only fields that decide are kept (the wire structs of `kube.read` have no others). Annotations that are not
-read are dropped, and so are labels that no selector names. With `redact_names` every name becomes another that sorts at
-the same place, everywhere at once: ties are broken by names, and the plan must stay the same.
+Invariant: only fields that affect decisions are kept (the wire structs of `kube.read` have no others). Annotations that
+are not read and labels that no selector names are dropped. `redact_names` replaces every name consistently by one that
+sorts at the same place: names break ties, and the plan must stay the same.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _token = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 def selected(objects: Iterable[Any]) -> set[str]:
-    """Every text below a field that selects: among them are all labels that anything asks for."""
+    """All texts below selector fields, which include every label that is matched."""
     found: set[str] = set()
     for each in objects:
         for field, value in _fields(each):
@@ -96,7 +96,7 @@ def selected(objects: Iterable[Any]) -> set[str]:
 
 
 def without_the_rest(body: dict[str, Any], named: Set[str]) -> None:
-    """Drop what is not read from an object's metadata; `named` are the labels that selectors name."""
+    """Drop metadata that is not read from an object; `named` are the labels that selectors name."""
     metadata = body["metadata"]
     for field, kept in (("annotations", ANNOTATIONS), ("labels", LABELS | named)):
         if metadata.get(field):
@@ -104,7 +104,7 @@ def without_the_rest(body: dict[str, Any], named: Set[str]) -> None:
 
 
 class Pseudonyms:
-    """Other names for those of a cluster; `rename` replaces them in any JSON value."""
+    """Replacement names of a cluster; `rename` applies them to any JSON value."""
 
     def __init__(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Every name of an object, a namespace, a gang or an owner that occurs in these, whether or not it exists."""

@@ -1,8 +1,7 @@
-"""`replay`: what the daemon would decide on a snapshot, by its own state and `plan()`, without a cluster.
+"""`replay`: what the daemon would decide on a snapshot, with its own state and `plan()`, without a cluster.
 
-Invariant: objects are decoded as the daemon decodes them, and it starts as after a restart: what only its memory had
-(rounds, yields, who waits for whom since when) is not in a snapshot. What it would have told is taken from its own
-reports.
+Invariant: objects are decoded as in the daemon, which starts as after a restart: what only its memory had (rounds,
+yields, waiting times) is not in a snapshot. The messages come from its own reports.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ KNOWN_FOR_S = 60.0
 
 @dataclass(slots=True)
 class ReplayedVerdict:
-    """What the daemon would say of one gang, or of a plain pod, and of each of its waiting pods.
+    """The daemon's message for one gang, or plain pod, and for each of its waiting pods.
 
-    `starts` are the nodes of pods that would be bound, by pod.
+    `starts` maps pods that would be bound to their nodes.
     """
 
     gang: str
@@ -51,7 +50,7 @@ class ReplayedVerdict:
 
 
 def replay(path: Path, config: Path | None, names: list[str] | None, output: Output) -> int:
-    """Print the verdicts of a snapshot; the exit code. Raises CannotAnswer."""
+    """Print the verdicts of a snapshot; return the exit code. Raises CannotAnswer."""
     taken = file.read(path)
     stated: dict[str, object] = dict(taken.settings) if config is None else {}
     if names:
@@ -91,7 +90,7 @@ def _shown(verdict: ReplayedVerdict) -> str:
 
 
 def decide(taken: file.SnapshotFile, settings: Settings) -> list[ReplayedVerdict]:
-    """The verdicts about everything that waits, by name. Raises CannotAnswer for objects that cannot be decoded."""
+    """Verdicts on everything that waits, by name. Raises CannotAnswer for objects that cannot be decoded."""
     wall_s = parse_timestamp(taken.taken_at)
     if wall_s is None:
         raise CannotAnswer(f"The snapshot's time is none: {taken.taken_at}.")
@@ -107,7 +106,7 @@ def decide(taken: file.SnapshotFile, settings: Settings) -> list[ReplayedVerdict
 
 
 def messages(taken: file.SnapshotFile) -> Iterator[Message]:
-    """What the daemon's informers would say of this cluster."""
+    """Messages that the daemon's informers would send about this cluster."""
     for name, resource in all_resources().items():
         if name in taken.unread:
             yield Unread(resource.kind)

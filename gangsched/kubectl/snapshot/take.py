@@ -1,7 +1,7 @@
 """`snapshot`: reads what the daemon reads, and writes it to one file.
 
-Invariant: the resources are those of `kube.read.resources` and no others. Nodes, pods and namespaces must be readable;
-what else is not becomes unread, as it is for a daemon without the right.
+Invariant: the resources are those of `kube.read.resources`. Nodes, pods and namespaces must be readable; others that
+are not count as unread, as for a daemon without permission.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _containers = msgspec.json.Decoder(list[ContainerStatus] | None)
 
 
 def all_resources() -> dict[str, resources.Resource[Any, Any]]:
-    """What the daemon reads, by plural name; PodGroups aside."""
+    """What the daemon reads, by plural name, except PodGroups."""
     required: tuple[Any, ...] = (resources.pods(ShapeTable()), resources.nodes(silent), resources.NAMESPACES)
     return {each.name: each for each in (*required, *resources.STORAGE, resources.DISRUPTION_BUDGETS)}
 
 
 def snapshot(session: Session, path: Path, *, redact_names: bool) -> int:
-    """Take a snapshot and write it; the exit code. Raises Fault and CannotAnswer."""
+    """Take a snapshot and write it; return the exit code. Raises Fault and CannotAnswer."""
     taken = take(session.client, redact_names=redact_names)
     file.write(path, taken)
     numbers = {name: len(items) for name, items in taken.resources.items()}
