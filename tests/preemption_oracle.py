@@ -9,31 +9,41 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
+
+from msgspec import structs
 
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.preemption import Preemption, UnitKind
 from tests import builders
-from tests.running_cluster import RunningCluster
+from tests.running_cluster import WALL_S, RunningCluster
 
 MOST_PODS = 9
 """Running pods of a case, so that all sets of them can be tried."""
 RIGHT = 3
 """The priority of the members; running pods have 0 to 4."""
+WAITS_S = (0, 30, 59, 60, 150, 300, 599)
+"""Grace periods and times that are left to pods that end, all within the bound of ten minutes."""
+LONG_AGO_S = 7_200
+"""Run time at which the work of a pod is its size alone (V8)."""
 
 
 @dataclass
 class Case:
-    """A cluster, and a Strict group of priority `RIGHT` whose members ask for `asks` GPUs, in one rack if `racked`."""
+    """A cluster, and a Strict group of priority `RIGHT` whose members ask for `asks` GPUs, in one rack if `racked`.
+
+    The pods of `ending` terminate by themselves.
+    """
 
     seed: int
     cluster: RunningCluster
     asks: tuple[int, ...]
     racked: bool
     rack_of: dict[str, str] = field(default_factory=dict)
+    ending: frozenset[str] = frozenset()
 
     @property
     def group(self) -> Group:
@@ -46,7 +56,7 @@ class Case:
         """Whether all members have a place once the pods of these uids are gone."""
         free = {node.name: dict(node.allocatable)[builders.GPU] for node in self.cluster.nodes}
         for each in self.cluster.pods:
-            if each.pod.uid not in gone:
+            if each.pod.uid not in gone | self.ending:
                 free[each.node] -= dict(each.pod.shape.requests).get(builders.GPU, 0)
         racks = sorted(set(self.rack_of.values())) if self.racked else [""]
         return any(
@@ -56,7 +66,9 @@ class Case:
 
     def sets(self) -> Iterator[frozenset[str]]:
         """Every set of victims that the rules allow, whether it helps or not (V5 to V7)."""
-        low = sorted(each.pod.uid for each in self.cluster.pods if each.pod.priority < RIGHT)
+        low = sorted(
+            each.pod.uid for each in self.cluster.pods if each.pod.priority < RIGHT and each.pod.uid not in self.ending
+        )
         for number in range(len(low) + 1):
             for chosen in combinations(low, number):
                 if self.allowed(frozenset(chosen)):
@@ -83,6 +95,21 @@ class Case:
             if gang.min_member >= 2 and len(gang.uids) >= gang.min_member > len(set(gang.uids) - taken)
         )
         return priority, stopped
+
+    def cost(self, gone: Iterable[str]) -> tuple[int, int, int, int, int]:
+        """Keys 2 to 6 of V8: the last is the wait in minutes, for victims and for what ends on their nodes."""
+        uids = frozenset(gone)
+        taken = [each for each in self.cluster.pods if each.pod.uid in uids]
+        nodes = {each.node for each in taken}
+        ending = [each for each in self.cluster.pods if each.pod.uid in self.ending and each.node in nodes]
+        waits_s = [*(each.pod.grace_s for each in taken), *(each.pod.deletion_s - WALL_S for each in ending)]
+        now = {each.pod.uid: min(WALL_S - each.pod.start_s, 3_600) for each in taken}
+        work = sum(dict(each.pod.shape.requests)[builders.GPU] * now[each.pod.uid] for each in taken)
+        return *self.harm(uids), work, len(taken), max(waits_s) // 60
+
+    def costs(self) -> list[tuple[int, int, int, int, int]]:
+        """The costs of all sets that help, the least first."""
+        return sorted(self.cost(gone) for gone in self.sets() if gone and self.fits_without(gone))
 
     def best(self) -> tuple[int, int] | None:
         """The least harm that helps, by those two keys; None if nothing helps."""
@@ -125,6 +152,20 @@ def case(seed: int) -> Case:
     if dice.random() < 0.3:
         asks.append(dice.choice((1, 2, 4)))
     return Case(seed, cluster, tuple(asks), dice.random() < 0.2, {node.name: node.labels["rack"] for node in nodes})
+
+
+def with_waits(drawn: Case) -> Case:
+    """The case with pods that have all run for long, each with a grace period; some plain ones terminate."""
+    dice, ending = random.Random(f"waits {drawn.seed}"), set()
+    pods = drawn.cluster.pods
+    for number, each in enumerate(pods):
+        pod = structs.replace(each.pod, start_s=WALL_S - LONG_AGO_S - number, grace_s=dice.choice(WAITS_S))
+        ends = not each.gang and dice.random() < 0.3
+        if ends:
+            ending.add(pod.uid)
+            pod = structs.replace(pod, deleting=True, deletion_s=WALL_S + dice.choice(WAITS_S))
+        pods[number] = each._replace(pod=pod, leaving=ends)
+    return replace(drawn, ending=frozenset(ending))
 
 
 def problems(drawn: Case, made: Preemption) -> Iterator[str]:

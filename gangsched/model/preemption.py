@@ -19,6 +19,8 @@ SYSTEM_CRITICAL = 2_000_000_000
 """Pods of this priority and above are never victims: system-cluster-critical and system-node-critical (V5)."""
 STUCK_S = 60
 """A terminating pod counts as gone until it is this long past its deletionTimestamp (V4)."""
+WAIT_STEP_S = 60
+"""Expected waits are compared in steps of this size (V8): the usual grace period of 30 s and one of 0 are alike."""
 
 
 class VictimScope(StrEnum):
@@ -163,6 +165,8 @@ class Harm(NamedTuple):
     """The keys by which sets of victims are compared, smaller is better (V8).
 
     `work_lost` is in thousandths of accelerator-seconds, or of core-seconds for victims without accelerators.
+    `wait_steps` is how long the last victim is expected to take, in steps of `WAIT_STEP_S`. It comes after all that
+    protects the victims: a grace period is the owner's statement, and a long one must not send others first.
     `started_s` is the sum of the starts, negative: of equal sets the one that started latest goes.
     """
 
@@ -171,6 +175,7 @@ class Harm(NamedTuple):
     gangs_stopped: int
     work_lost: int
     victims: int
+    wait_steps: int
     started_s: int
 
 

@@ -32,6 +32,17 @@ def a_disruption_budget_counts_for_each_unit_by_itself(admit: Any) -> Any:
     return lambda self, units: [position for position, pods in enumerate(units) if admit(self, [pods])]
 
 
+@bug("V8", "core.preemption.columns:RunningColumns.of", f"{CORE}/test_selection.py")
+def room_that_is_free_in_ten_minutes_is_as_good_as_free(of: Any) -> Any:
+    @classmethod  # type: ignore[misc]
+    def timeless(cls: Any, *given: Any) -> Any:
+        columns = of.__func__(cls, *given)
+        columns.wait[:] = 0
+        return columns
+
+    return timeless
+
+
 @bug("V10", "core.preemption.plan_preemptions:PlanPreemptions._nominated", f"{CORE}/test_budgets.py")
 def nominated_members_take_no_room_on_the_ledger(nominated: Any) -> Any:
     def roomless(self: Any, parts: Any, found: Any) -> Any:

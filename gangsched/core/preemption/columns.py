@@ -18,6 +18,7 @@ from gangsched.model.objects import Pod, Shape
 from gangsched.model.preemption import (
     STUCK_S,
     SYSTEM_CRITICAL,
+    WAIT_STEP_S,
     BudgetRule,
     PreemptionSettings,
     Running,
@@ -51,6 +52,7 @@ class RunningColumns:
     `leaving`: not stuck, and not longer in ending than the settings allow (V4). `spared` ones are never victims; of the
     others, `young` ones run for less than the setting says, `foreign` ones belong to other schedulers, and `slow` ones
     have a longer grace period than the settings allow. `work[i]` is what is lost with the pod (V8) in thousandths,
+    `wait[i]` the steps until its room is free, its own or those of pods that leave its node later than it would, and
     `start[i]` when it started.
     """
 
@@ -70,6 +72,7 @@ class RunningColumns:
     foreign: Bools
     slow: Bools
     work: Ints
+    wait: Ints
     start: Ints
     whole: Bools
     _gone: Departed | None = None
@@ -89,6 +92,8 @@ class RunningColumns:
         going = table.field("going") > 0
         stuck = (deletion > 0) & (deletion < wall_s - STUCK_S)
         late = deletion > wall_s + settings.max_wait_s
+        leaving, grace = going & ~stuck & ~late, table.field("grace")
+        left = np.where(leaving & (node >= 0), deletion - wall_s, 0)
         budgets = Budgets(running)
         spared = (table.field("fixed") > 0) | going | (priority >= SYSTEM_CRITICAL) | (gang == -2)
         if settings.budgets is BudgetRule.RESPECT:
@@ -105,12 +110,13 @@ class RunningColumns:
             gang=gang,
             shape=table.field("shape"),
             going=going,
-            leaving=going & ~stuck & ~late,
+            leaving=leaving,
             spared=spared,
             young=wall_s - start < settings.min_run_s,
             foreign=_lookup(others, table.field("scheduler"), none=0) > 0,
-            slow=table.field("grace") > settings.max_wait_s,
+            slow=grace > settings.max_wait_s,
             work=value * np.clip(wall_s - start, 0, settings.work_cap_s),
+            wait=np.maximum(grace, highest(left, node, len(ledger.table) + 1)[node]) // WAIT_STEP_S,
             start=start,
             whole=bound == np.array([len(gang.uids) for gang in running.gangs], dtype=np.int64),
         )
@@ -172,6 +178,14 @@ class RunningColumns:
 def _lookup(values: Sequence[int], numbers: Ints, *, none: int) -> Ints:
     """`values[numbers[i]]`, and `none` for -1."""
     found: Ints = np.array([*values, none], dtype=np.int64)[numbers]
+    return found
+
+
+def highest(values: Ints, at: Ints, number: int) -> Ints:
+    """`highest[k]`: the highest of the `values[i]` with `at[i]` equal to `k`, 0 at least."""
+    found, counts = np.zeros(number, dtype=np.int64), values > 0
+    if counts.any():  # of waits there are mostly none that count, and this costs what a sort does
+        np.maximum.at(found, at[counts], values[counts])
     return found
 
 

@@ -11,6 +11,7 @@ from itertools import chain
 
 import numpy as np
 
+from gangsched.core.preemption.columns import highest
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.selection import Choice, Region, choice
@@ -124,7 +125,10 @@ class Regions:
         could = np.flatnonzero(units.could_go(level) & inside)
         if harm.highest_priority > int(np.partition(columns.priority[could], number - 1)[number - 1]):
             return False
-        first = could[np.lexsort((-columns.start[could], columns.work[could]))[:number]]
+        wait = columns.wait[could]
+        if harm.wait_steps > int(wait.min()):
+            return False
+        first = could[np.lexsort((-columns.start[could], wait, columns.work[could]))[:number]]
         return (harm.work_lost, harm.started_s) == (int(columns.work[first].sum()), -int(columns.start[first].sum()))
 
     def _by_chance(self, level: int) -> Iterator[Choice]:
@@ -163,7 +167,7 @@ def _only(node: int, like: Bools) -> Scope:
 
 
 def _single_nodes(region: Region, level: int) -> list[int]:
-    """Nodes that could hold all members: those where no gang needs to stop first, then by the work on them."""
+    """Nodes that could hold all members: those where no gang stops, the least work on them, and free the soonest."""
     units, columns = region.units, region.units.columns
     could_go = units.could_go(level)
     fits = region.sums.on_one_node(region.without(could_go)) & region.mask
@@ -172,10 +176,13 @@ def _single_nodes(region: Region, level: int) -> list[int]:
         return []
     alone = units.single & (columns.priority <= level)
     gently = region.sums.on_one_node(region.without(alone))[nodes]
-    work = np.zeros((2, region.free.shape[1]))
+    work, wait = np.zeros((2, 2, region.free.shape[1]))
     for row, gone in enumerate((could_go, alone)):
         pods = np.flatnonzero(gone & (columns.node >= 0))
-        work[row] = np.bincount(columns.node[pods], weights=columns.work[pods] + 1, minlength=region.free.shape[1])
-    order = np.lexsort((nodes, np.where(gently, work[1][nodes], work[0][nodes]), ~gently))
+        of = columns.node[pods]
+        work[row] = np.bincount(of, weights=columns.work[pods] + 1, minlength=region.free.shape[1])
+        wait[row] = highest(columns.wait[pods], of, region.free.shape[1])
+    keys = (np.where(gently, each[1][nodes], each[0][nodes]) for each in (wait, work))
+    order = np.lexsort((nodes, *keys, ~gently))
     found: list[int] = nodes[order][:SINGLE_NODES].tolist()
     return found

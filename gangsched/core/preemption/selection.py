@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from gangsched.core.preemption.columns import highest
 from gangsched.core.preemption.needed_sums import NeededSums, Tally
 from gangsched.core.preemption.units import Units
 from gangsched.core.scope import Scope
@@ -55,6 +56,7 @@ def choice(units: Sequence[int], of: Units) -> Choice:
         gangs_stopped=int(of.cores.stops[[~unit for unit in kept if unit < 0]].sum()) + len(of.stopped_singly(kept)),
         work_lost=int(columns.work[pods].sum()),
         victims=len(pods),
+        wait_steps=int(columns.wait[pods].max()) if pods else 0,
         started_s=-int(columns.start[pods].sum()),
     )
     return Choice(of, kept, tuple(pods), harm)
@@ -176,18 +178,19 @@ class Region:
         return choice(needed[::-1], self.units)
 
     def _order(self, singles: Ints, price: Ints | None) -> Ints:
-        """Pods that go by themselves: least work for what they free, the larger first, then the latest started.
+        """Pods that go by themselves: least work for what they free, the larger first, the sooner gone, the younger.
 
         Members of a gang keep their order among each other; of all else that is equal, the order is that of `key`.
         """
         columns = self.units.columns
         size = self.requests[self._scarce][singles]
-        keys = [-columns.start[singles], -size, columns.work[singles] // np.maximum(size, 1)]
+        keys = [-columns.start[singles], columns.wait[singles], -size, columns.work[singles] // np.maximum(size, 1)]
         members = columns.gang[singles]
         if price is None:
             keys = [_never_falling(key, members) for key in keys]
         else:
-            keys = [*keys, columns.node[singles], price[singles]]
+            nodes = columns.node[singles]
+            keys = [*keys, nodes, highest(columns.wait[singles], nodes, self.free.shape[1])[nodes], price[singles]]
         tie = np.where(members < 0, columns.table.field("key")[singles], 2**32 + np.arange(singles.size))
         found: Ints = singles[np.lexsort([tie, *keys])]
         return found
@@ -204,7 +207,7 @@ class Region:
         return min(fits)[1]
 
     def _order_cores(self, chosen: Ints) -> Ints:
-        """Cores: the fewest gangs stopped, and then the least work lost, for what the group frees here."""
+        """Cores: fewest gangs stopped, then least work lost, for what the group frees here; then the shortest wait."""
         columns, cores = self.units.columns, self.units.cores
         pods, number = np.flatnonzero(cores.of >= 0), len(cores.groups)
         of = cores.of[pods]
@@ -212,7 +215,9 @@ class Region:
         here = self.units.inside(self.mask)[pods]
         size = np.bincount(of[here], weights=self.requests[self._scarce][pods[here]], minlength=number)
         size = np.maximum(size, 1)
-        found: Ints = chosen[np.lexsort([chosen, (work / size)[chosen], (cores.stops / size)[chosen]])]
+        wait = highest(columns.wait[pods], of, number)
+        keys = [chosen, wait[chosen], (work / size)[chosen], (cores.stops / size)[chosen]]
+        found: Ints = chosen[np.lexsort(keys)]
         return found
 
     def _node_prices(self, level: int) -> Ints:

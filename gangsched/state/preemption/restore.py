@@ -103,7 +103,7 @@ class _Left:
         listed = (budget for budgets in self._breakable.values() for budget in budgets)
         broken = sum(sum(map(budget.covers, pods)) > budget.allowed for budget in listed)
         highest = max((victim.priority for victim in victims), default=0)
-        return Harm(broken, highest, 0, 0, len(victims), 0) if broken else None
+        return Harm(broken, highest, 0, 0, len(victims), 0, 0) if broken else None
 
     def _needed(self, group: GroupRecord) -> list[Placement]:
         """As many of the nominated members as each gang needs; empty if one has fewer."""

@@ -39,7 +39,7 @@ def test_gang_takes_the_room_of_a_gang_of_lower_priority() -> None:
     assert made.stopped == ("ns/low",)
     assert (made.grace_s, made.deadline_s) == (30, WALL_S + 90)
     assert {victim.kind for victim in made.victims} == {UnitKind.CORE}
-    assert made.harm == Harm(0, 1, 1, 2 * 8 * 1000 * 600, 2, -2 * (WALL_S - 600))
+    assert made.harm == Harm(0, 1, 1, 2 * 8 * 1000 * 600, 2, 0, -2 * (WALL_S - 600))
 
 
 def test_equal_priority_is_left_alone() -> None:

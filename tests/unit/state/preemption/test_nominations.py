@@ -53,7 +53,7 @@ def test_everything_is_written_before_anybody_is_evicted() -> None:
 def test_only_victims_of_a_set_that_breaks_a_budget_are_deleted(broken: int) -> None:
     """V7: an eviction would be answered 429 for as long as the budget stands; `last_resort` has chosen to break it."""
     world, low, high = full()
-    world.decide(HIGH, [(high[0], "a"), (high[1], "b")], low, harm=Harm(broken, 1, 1, 0, 2, 0))
+    world.decide(HIGH, [(high[0], "a"), (high[1], "b")], low, harm=Harm(broken, 1, 1, 0, 2, 0, 0))
     world.settle()
     assert {order.delete for order in world.ordered if isinstance(order, Evict)} == {broken > 0}
 
