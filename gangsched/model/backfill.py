@@ -1,6 +1,6 @@
-"""What an administrator may say about backfill in words; the numbers are `model.reservation.ReservationLimits`.
+"""The administrator's choices about backfill; the numbers are in `model.reservation.ReservationLimits`.
 
-Invariant: these are values only; `core` decides by them.
+Invariant: values only; `core` decides by them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from enum import StrEnum
 
 
 class BackfillOrder(StrEnum):
-    """Who goes first among equal groups that may pass a reservation (H9): the shortest class, or the oldest."""
+    """Order of equal groups that may be backfilled (H9): the shortest run-time class first, or the oldest."""
 
     SHORTEST = "shortest"
     AGE = "age"
 
 
 class OnOverrun(StrEnum):
-    """What happens to a group that was let onto reserved room and runs for longer than it stated (H11)."""
+    """Action for a backfilled group that runs longer than it declared (H11)."""
 
     TELL = "tell"
     EVICT = "evict"

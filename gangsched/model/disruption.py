@@ -1,6 +1,6 @@
-"""Disruptions as the API shows them: PodDisruptionBudgets, and the condition that pods carry which we evict.
+"""Disruptions as the API represents them: PodDisruptionBudgets, and the condition of pods that gangsched evicts.
 
-Invariant: these are values only. `core.preemption` decides who is evicted, and `kube` writes it.
+Invariant: values only. `core.preemption` chooses victims, and `kube` writes the condition.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ VICTIM_MESSAGE = "gangsched: preempting to accommodate a higher priority pod gro
 
 
 class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How many of the pods that `selector` selects in its namespace may be evicted now.
+    """How many of the pods that `selector` matches in its namespace may be evicted now.
 
-    `selector` () selects every pod of the namespace and None no pod, as policy/v1 has it. `allowed` is
-    status.disruptionsAllowed; 0 while the status is not (yet) that of the newest spec.
+    As in policy/v1, `selector` () matches every pod of the namespace and None no pod. `allowed` is
+    status.disruptionsAllowed; 0 while the status is not of the newest spec.
     """
 
     namespace: str
@@ -35,5 +35,5 @@ class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
     def covers(self, pod: Pod) -> bool:
-        """Whether an eviction of the pod is a disruption that counts here."""
+        """Whether an eviction of the pod counts against the budget."""
         return pod.namespace == self.namespace and selects(self.selector, pod.labels)

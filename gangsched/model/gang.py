@@ -1,6 +1,6 @@
 """Gangs and gang groups as one plan sees them.
 
-Invariant: a `Gang` is an immutable view of one gang's members and settings, a `Group` of the gangs that are decided
+Invariant: a `Gang` is an immutable view of one gang's members and settings; a `Group` is the gangs that are decided
 together (a gang without siblings is a group of one, a plain pod a gang of one). The state rebuilds them when something
 changes.
 """
@@ -23,7 +23,7 @@ Rank: TypeAlias = tuple[int, bool, int, str]
 
 
 class Mode(StrEnum):
-    """The effect of a member that does not fit on the others (semantics R2, R3)."""
+    """What happens to the other members when one does not fit (semantics R2, R3)."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
@@ -50,8 +50,8 @@ class Placement:
 class Refusal:
     """Why something is not scheduled now: a reason and a message.
 
-    `message` stays the same as long as the reason, the culprit and the advice do; `now` has the facts that change
-    meanwhile, such as counts (semantics E1). `never`: not even on the nodes as they are when they are empty.
+    `message` changes only with the reason, the cause or the advice; `now` has facts that change more often, such as
+    counts (semantics E1). `never`: it would not fit even if the nodes were empty.
     """
 
     reason: Reason
@@ -61,7 +61,7 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """Both parts."""
+        """Both parts, joined."""
         return f"{self.message}: {self.now}" if self.message and self.now else self.message or self.now
 
 
@@ -69,18 +69,20 @@ class Refusal:
 class Gang:
     """One gang. Counts are of live members; `pending` is in placing order (semantics Q5).
 
-    `pending` pods are ours, unbound, ungated, not terminating, not held and not in `retry`; `retry` are members that
-    passed Permit and whose bind failed (semantics B3): they are scheduled as plain pods whatever the match policy.
-    `kept` are such members that still have their room, and are tried again there. `bound` counts bound and being-bound
-    members that are not terminating, `present` all live ungated members of ours or bound (the P1 count), `succeeded`
-    members count only where P1 says so. `uninitialised` is why the gang has no settings yet. `permitted_min` is the
-    minimum with which a satisfied gang passed Permit (B4). It `replaces` if its waiting members are as many as were
-    lost, and of their kind (Q2). `nodes` are the nodes of bound members, by name. A `plain`
-    gang is pods that name no gang: each is scheduled alone. An `indivisible` gang has no surplus to be preempted, of a
-    gang that is `disrupted_singly` each member goes by itself (V6); nothing is preempted for one that `never_preempts`
-    (V2). `run_time_s` is how long its longest member is expected to run, `math.inf` for unknown (H1). `min_overrides`
-    says which annotation of its pods the minimum comes from, where its PodGroup states another one. For its first
-    `preemption_delay_s` nobody is preempted (V28).
+    Members: `pending` pods are unbound, ungated, not terminating, not held and served by gangsched; `retry` are members
+    that passed Permit and whose bind failed (B3), placed as plain pods whatever the match policy; `kept` are those of
+    them that still have their room. `bound` counts members that are bound or being bound and not terminating;
+    `succeeded` ones count only where P1 says so; `nodes` are the nodes of bound members. A `plain` gang is a pod
+    without a gang.
+
+    State: `uninitialised` is why the gang has no valid settings yet. `permitted_min` is the minimum of the Permit that
+    a satisfied gang passed (B4). `replaces`: the waiting members replace lost ones (Q2).
+
+    Preemption: an `indivisible` gang has no surplus; members of one that is `disrupted_singly` are evicted one by one
+    (V6); one that `never_preempts` preempts nothing (V2), and others only after `preemption_delay_s` (V28).
+
+    `run_time_s` is the longest run time of a member, `math.inf` if unknown (H1). `min_overrides` names the pod
+    annotation that overrides the PodGroup's minimum.
     """
 
     id: str
@@ -121,18 +123,18 @@ class Gang:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is anything to place or to bind."""
+        """Whether any member waits for a node or a bind."""
         return bool(self.pending or self.retry or self.kept or self.held)
 
     @property
     def quorum(self) -> int:
-        """Members that P1 counts against `min_member`."""
+        """Number of members that P1 compares with `min_member`."""
         done = self.succeeded if self.free_running else 0
         waiting = len(self.pending) + len(self.retry) + len(self.kept) + len(self.held)
         return waiting + self.bound + done
 
     def counted(self, placed: int) -> int:
-        """Members that Permit counts when `placed` of the pending ones have a node (semantics B1)."""
+        """Number of members that Permit counts after `placed` of the pending ones found a node (semantics B1)."""
         ready = placed + len(self.held)
         return ready if self.match_policy is MatchPolicy.ONLY_WAITING else ready + self.bound
 
@@ -141,11 +143,11 @@ class Gang:
 class Group:
     """Gangs decided together, sorted by id.
 
-    `refusal` is an error in the group's declaration (semantics I4). `clock_started_s` is the monotonic second its first
-    hold was taken (T1), None while it holds nothing. `yielded_to` names the group it yielded to (D1). `avoid` are nodes
-    whose kubelet recently rejected a member (B6). `generation` changes with every change of the group. `rounds` is how
-    many rounds it has had. An `unchanged` group holds, and nothing that its last verdict rests on has changed since: it
-    is not looked at again, but may yield (D1).
+    `refusal` is an error in the group's declaration (I4). `clock_started_s` is the monotonic second of its first hold
+    (T1), None without holds. `yielded_to` is the group that it yielded to (D1). `avoid` are nodes whose kubelet
+    recently rejected a member (B6). `generation` changes with every change of the group; `rounds` counts its rounds. An
+    `unchanged` group holds, and nothing that its last verdict depends on has changed: it is not decided again, but may
+    yield (D1).
     """
 
     id: str
@@ -163,11 +165,13 @@ class Group:
 
     @property
     def namespaces(self) -> frozenset[str]:
-        """Those of its gangs: whose objects the group may be told by name, if it is one."""
+        """Namespaces of its gangs; objects of one namespace may be named to a group of only that one."""
         return frozenset(gang.id.removeprefix("pod:").partition("/")[0] for gang in self.gangs)
 
     def is_of(self, key: str) -> bool:
-        """Whether all of it is in the namespace of `key`, an object or a group, which it may be told then."""
+        """Whether the whole group is in the namespace of `key`, an object or a group, so that its
+        messages may name it.
+        """
         return self.namespaces == {key.removeprefix("pod:").partition("/")[0]}
 
     @property
@@ -177,7 +181,7 @@ class Group:
 
     @property
     def lowest_priority(self) -> int:
-        """That of the member for which the most nominations count (semantics F1)."""
+        """Priority of the member for which the most nominations count (semantics F1)."""
         placed = (each.pod for gang in self.gangs for each in (*gang.held, *gang.kept))
         pods = (*placed, *(pod for gang in self.gangs for pod in (*gang.pending, *gang.retry)))
         return min((pod.priority for pod in pods), default=self.priority)
@@ -189,12 +193,12 @@ class Group:
 
     @property
     def run_time_s(self) -> float:
-        """How long it is expected to run: as long as the longest of its gangs (H1)."""
+        """Expected run time: the longest of its gangs' (H1)."""
         return max([gang.run_time_s for gang in self.gangs])
 
     @property
     def preemption_delay_s(self) -> float:
-        """How long nobody is preempted for it: the longest of its gangs' (V28)."""
+        """Delay before it preempts: the longest of its gangs' (V28)."""
         return max([gang.preemption_delay_s for gang in self.gangs])
 
     @property

@@ -1,7 +1,7 @@
-"""The GPU policy: what an administrator and a gang may set about accelerators and topology.
+"""The GPU policy: settings of administrators and gangs about accelerators and topology.
 
-Invariant: these are values only; `core.scopes` and `core.score` decide what they mean for a placement. Without any
-constraint, gangs are packed and kept together where that costs no room.
+Invariant: values only; `core.scopes` and `core.score` apply them. Without constraints, gangs are packed, and kept
+together as long as that costs no room.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ TOPOLOGY_KEYS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack", "topolo
 class GpuPolicy:
     """The administrator's settings.
 
-    `topology_keys` are node labels, the closest neighbours first; `accelerators` are resources that count as
-    accelerators beside those known by name (`model.resources.is_accelerator`).
+    `topology_keys` are node labels, smallest domains first; `accelerators` are resources treated as accelerators in
+    addition to the built-in ones (`model.resources.is_accelerator`).
     """
 
     topology_keys: tuple[str, ...] = TOPOLOGY_KEYS
     accelerators: frozenset[str] = frozenset()
 
     def is_accelerator(self, name: str) -> bool:
-        """Whether `name` is a resource that makes a node expensive to waste."""
+        """Whether `name` is an accelerator resource."""
         return name in self.accelerators or resources.is_accelerator(name)
 
 
@@ -40,9 +40,9 @@ class GpuPolicy:
 class PlacementConstraints:
     """A gang's constraints beyond its pods' specs.
 
-    `allow_shared`: members may use GPUs that are shared between pods. `same_product`: all members that use accelerators
-    must get one GPU product. `topology`: all members must be in one domain of each of these node labels. `preferred`:
-    in one domain of this one, if that costs no member its node; "" for none.
+    `allow_shared`: members may use GPUs shared between pods. `same_product`: all members with accelerators must get one
+    GPU product. `topology`: for each of these node labels, all members must be in one domain. `preferred`: in one
+    domain of this label, if every member can still be placed; "" for none.
     """
 
     allow_shared: bool = False

@@ -1,8 +1,8 @@
-"""Inter-pod constraints: what of a pod looks at other pods.
+"""Inter-pod constraints: the parts of a pod that depend on other pods.
 
-Invariant: these are the terms as the pod states them. A term without namespaces means the namespace of the pod that
-states it, which is not part of a term, so that equal pods of several namespaces share one `Shape`. `model.pods_by_node`
-has the pods that are there; `core.filter` and `core.preferences` decide what follows.
+Invariant: terms are stored as written. A term without namespaces means the namespace of its pod, which is not part of
+the term, so that equal pods of several namespaces share one `Shape`. `model.pods_by_node` has the pods; `core.filter`
+and `core.preferences` evaluate the terms.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
 
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
-    """A port of the node that a pod takes; `ip` is `ANY_IP` for all addresses (`::` is an address like any other)."""
+    """A host port of a pod; `ip` is `ANY_IP` for all addresses (`::` is an address like any other)."""
 
     protocol: str
     port: int
     ip: str = ANY_IP
 
     def conflicts(self, other: HostPort) -> bool:
-        """Whether both cannot be taken on one node (kube-scheduler HostPortInfo)."""
+        """Whether both ports cannot be used on one node (kube-scheduler HostPortInfo)."""
         return (
             self.port == other.port
             and self.protocol == other.protocol
@@ -66,9 +66,9 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodTerm(msgspec.Struct, frozen=True, gc=False):
-    """An inter-pod affinity term: pods of some namespaces that `selector` selects, within one topology domain.
+    """An inter-pod affinity term: pods in some namespaces that `selector` matches, within one topology domain.
 
-    Without `namespaces` and with `namespace_selector` None it means the namespace of the pod that states it.
+    Without `namespaces` and with `namespace_selector` None it means the namespace of its pod.
     """
 
     topology_key: str
@@ -85,7 +85,7 @@ class WeightedPodTerm(msgspec.Struct, frozen=True, gc=False):
 
 
 class Spread(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A topology spread constraint; `match_label_keys` add the pod's own values to `selector`."""
+    """A topology spread constraint; `match_label_keys` add the pod's own label values to `selector`."""
 
     topology_key: str
     max_skew: int
@@ -97,7 +97,7 @@ class Spread(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Everything about a pod that looks at other pods. A shape without any has `inter_pod` None."""
+    """All parts of a pod that depend on other pods. A shape without any has `inter_pod` None."""
 
     ports: tuple[HostPort, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
@@ -108,17 +108,17 @@ class InterPodConstraints(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def hard(self) -> bool:
-        """Whether any of it can refuse a node."""
+        """Whether any constraint can exclude a node."""
         return bool(self.ports or self.affinity or self.anti_affinity or self.spread)
 
     @property
     def has_terms(self) -> bool:
-        """Whether a pod with these affects others by its terms too, not by its labels alone."""
+        """Whether such a pod affects others by its terms, not only by its labels."""
         return bool(self.affinity or self.anti_affinity or self.preferred)
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of pod labels that any term of it looks at."""
+        """Keys of pod labels that any of its terms reads."""
         terms = (*self.affinity, *self.anti_affinity, *(weighted.term for weighted in self.preferred))
         spreads = (*self.spread, *self.soft_spread)
         selectors = [*(term.selector for term in terms), *(spread.selector for spread in spreads)]

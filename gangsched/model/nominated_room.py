@@ -1,7 +1,7 @@
 """Room on nodes that is promised to pods which do not run there yet (semantics F1, V10).
 
-Invariant: `NominatedRoom` never changes; `changed` makes another one, which shares what is as before. The sums of a
-priority are columns, so that a plan takes or gives back any number of promises at once.
+Invariant: a `NominatedRoom` is immutable; `changed` returns a new one that shares unchanged parts. The sums of a
+priority are columns, so that a plan reserves or releases any number of promises at once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ Ints = npt.NDArray[np.int64]
 
 
 class Nomination(NamedTuple):
-    """Room on a node that is made for a pod by preemption: by another scheduler (semantics F1), or by us (V10).
+    """Room on a node made by preemption for a pod, by another scheduler (semantics F1) or by gangsched (V10).
 
-    `pod` has the pod's shape and priority and nothing else: no labels, namespace or claims that others might look at.
-    `group` is the id of the group that we make room for, which its own nominations do not keep off; "" for a pod of
-    another scheduler. `freed` of its room is still in use by pods that leave for it: this much comes free for it alone,
-    so that it takes no other room until then.
+    `pod` has only the pod's shape and priority. `group` is the id of the group that the room is made for, "" for
+    another scheduler's pod; its own nominations do not restrict it. Leaving pods still use `freed` of the room: that
+    part becomes free for this nomination alone, so it reserves no other room until then.
     """
 
     node: str
@@ -35,18 +34,18 @@ class Nomination(NamedTuple):
 
 
 class ColumnLayout(NamedTuple):
-    """Which row of a column is which resource, and which column is which node."""
+    """Resource of each row and node of each column."""
 
     resources: Mapping[str, int]
     nodes: Mapping[str, int]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Resources and nodes."""
+        """Number of resources and of nodes."""
         return len(self.resources), len(self.nodes)
 
     def sums(self, asked: Iterable[tuple[str, ResourceVector]]) -> Ints:
-        """`sums[r][n]` of what is asked of each node; nodes that are gone have none."""
+        """`sums[r][n]` of the requests on each node; nodes that are gone are skipped."""
         sums = np.zeros(self.shape, dtype=np.int64)
         alike: dict[ResourceVector, list[int]] = {}
         for node, requests in asked:
@@ -62,9 +61,9 @@ class ColumnLayout(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NominatedLevel:
-    """The promises of one priority: `asked[r][n]` in all, of which `in_use[r][n]` by those who leave for them.
+    """Promises of one priority: `asked[r][n]` in total, of which leaving pods use `in_use[r][n]`.
 
-    `filtered` are those with something that other filters than room look at, such as host ports.
+    `filtered` are those that filters other than room read, because of host ports for example.
     """
 
     priority: int
@@ -76,7 +75,7 @@ class NominatedLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NominatedRoom:
-    """`levels` has the highest priority first; `by_group` has "" for pods of other schedulers."""
+    """All promises; `levels` has the highest priority first; `by_group` has "" for other schedulers' pods."""
 
     levels: tuple[NominatedLevel, ...] = ()
     by_key: Mapping[str, Nomination] = field(default_factory=dict)
@@ -84,14 +83,14 @@ class NominatedRoom:
 
     @classmethod
     def of(cls, nominations: Iterable[Nomination], layout: ColumnLayout) -> NominatedRoom:
-        """All of these, each named by its pod."""
+        """All of these nominations, keyed by pod."""
         return cls().changed({each.pod.uid: each for each in nominations}, layout)
 
     def __bool__(self) -> bool:
         return bool(self.levels)
 
     def changed(self, changes: Mapping[str, Nomination | None], layout: ColumnLayout) -> NominatedRoom:
-        """With these promises, by key, instead of those of the same keys; None for one that is over."""
+        """With these promises replaced by key; None removes one."""
         by_key, by_group = dict(self.by_key), dict(self.by_group)
         levels = {level.priority: level for level in self.levels}
         own: set[str] = set()

@@ -1,7 +1,7 @@
 """Pods, nodes and PodGroups as the scheduler sees them.
 
-Invariant: these are extracts of API objects with only those fields that decisions need, so that an irrelevant update
-compares equal. They do *not* keep the API object; `kube.read` decodes it.
+Invariant: extracts of API objects with only the fields that affect decisions, so that irrelevant updates compare equal.
+The API object is *not* kept; `kube.read` decodes it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False):
-    """Requirements that must all hold; a term without any matches nothing."""
+    """Requirements that must all hold; a term without requirements matches nothing."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -70,13 +70,12 @@ class PreferredTerm(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Shape:
-    """Everything about a pod that filters and scores look at; identical pods share one object.
+    """Everything about a pod that filters and scores read; identical pods share one object.
 
-    Compared and hashed by identity: the decoder interns shapes, so masks can be cached per shape.
-    `requests` holds no zero entries and always counts the pod itself (`pods`: 1).
-    `required` is None when the pod states no required node affinity; an empty tuple matches no node.
-    `inter_pod` is None for a pod that asks nothing of other pods. Labels are not part of a shape: they differ within a
-    gang. `unsupported` names, for messages, features of the pod that this version does not support.
+    Compared and hashed by identity: the decoder interns shapes, so masks can be cached per shape. `requests` has no
+    zero entries and always counts the pod itself (`pods`: 1). `required` is None without required node affinity; an
+    empty tuple matches no node. `inter_pod` is None without inter-pod constraints. Labels are not part of a shape, as
+    they differ within a gang. `unsupported` names features of the pod that this version does not support.
     """
 
     requests: ResourceVector
@@ -108,7 +107,7 @@ DEVICES = "resourceclaims"
 class ClaimUse(msgspec.Struct, frozen=True, gc=False):
     """A PersistentVolumeClaim that a pod mounts, or with `device` a ResourceClaim that it uses.
 
-    `ephemeral` if it is created for this pod, which must own it; until then such a ResourceClaim has no `name`.
+    `ephemeral`: created for this pod, which must own it; until then such a ResourceClaim has no `name`.
     """
 
     name: str
@@ -116,14 +115,14 @@ class ClaimUse(msgspec.Struct, frozen=True, gc=False):
     device: bool = False
 
     def key(self, namespace: str) -> str:
-        """The key of the claim: `Claim.key` or `ResourceClaim.key`."""
+        """Key of the claim: `Claim.key` or `ResourceClaim.key`."""
         return f"{DEVICES}/{namespace}/{self.name}" if self.device else f"{namespace}/{self.name}"
 
 
 class PermitStamp(NamedTuple):
-    """That Permit let a pod through with its gang: the gang's minimum then, and which of the gang's Permits it was.
+    """Identifies the Permit that a pod passed with its gang: the gang's minimum at that time, and which Permit.
 
-    Every bind of a member carries it as an annotation, so that a restart knows what we started (semantics B4).
+    Every bind of a member writes it as an annotation, so that a restart knows which gangs were started (semantics B4).
     """
 
     min_member: int
@@ -191,7 +190,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def ends_with_node(self) -> bool:
-        """Whether its room is for nobody else while the node is there: a DaemonSet's pod, or a static one's mirror."""
+        """Whether no other pod can use its room while the node exists: DaemonSet pods and mirrors of static pods."""
         return self.mirror or self.controller_kind in DAEMON_KINDS
 
 
@@ -200,7 +199,7 @@ TAKES_ALL = Shape(requests=((PODS, AMOUNT_LIMIT),))
 
 
 def stand_in(uid: str, namespace: str, name: str, node: str) -> Pod:
-    """What counts in place of a pod on `node` that cannot be understood: it takes all room, and cannot be evicted."""
+    """Replacement for an undecodable pod on `node`: it takes all room and cannot be evicted."""
     return Pod(
         uid=uid,
         namespace=namespace,
@@ -214,7 +213,7 @@ def stand_in(uid: str, namespace: str, name: str, node: str) -> Pod:
 
 
 class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One node. Filters look at `allocatable`, never at capacity."""
+    """One node. Filters use `allocatable`, never capacity."""
 
     name: str
     uid: str = ""
@@ -225,21 +224,20 @@ class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Namespace(msgspec.Struct, frozen=True, gc=False):
-    """A namespace, of which only the labels matter (namespace selectors of inter-pod affinity)."""
+    """A namespace, reduced to its labels (for namespace selectors of inter-pod affinity)."""
 
     name: str
     labels: Mapping[str, str] = NOTHING
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """A PodGroup object of any supported API group, its spec values already checked (`api.podgroup`).
+    """A PodGroup object of any supported API group, with validated spec values (`api.podgroup`).
 
-    `min_member` is None when the spec has none or a bad one; `schedule_timeout_s` is None for absent, 0 and bad.
-    `indivisible`: its pods are disrupted all together or not at all, `disrupted_singly`: each by itself (V6).
-    `never_preempts`: nothing may be preempted for it (V2). `problems` are messages about invalid values (semantics E4).
-    `unsupported` are fields of a native one that are set and cannot be honoured; `topology` are the node labels that
-    its scheduling constraints require; `priority` is what it states, 0 for nothing. `status` is the status as stored,
-    so that writes that change nothing are skipped.
+    `min_member` is None if missing or invalid; `schedule_timeout_s` is None if missing, 0 or invalid. `indivisible`:
+    its pods are disrupted together, `disrupted_singly`: each by itself (V6). `never_preempts`: it preempts nothing
+    (V2). `problems` are messages about invalid values (E4). Of native PodGroups: `unsupported` are fields that are set
+    but not supported; `topology` are the node labels that its scheduling constraints require; `priority` is the
+    declared one, 0 for none. `status` is as stored, so that writes without a change are skipped.
     """
 
     api_group: str

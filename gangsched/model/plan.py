@@ -1,7 +1,7 @@
-"""What `core.cycle.plan` answers: for every group looked at, one Verdict.
+"""Result of `core.cycle.plan`: one Verdict for every decided group.
 
-Invariant: a Plan is a proposal. Nothing of it has happened until the state commits it, and the state may refuse any
-verdict whose group or nodes have changed since the snapshot (semantics B2).
+Invariant: a Plan is a proposal. Nothing happens until the state commits it, and the state may refuse any verdict whose
+group or nodes have changed since the snapshot (semantics B2).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gangsched.model.storage import Storage
 
 
 class RoundOutcome(StrEnum):
-    """How a round closed (semantics R1)."""
+    """Result of a round (semantics R1)."""
 
     PERMITTED = "permitted"
     REFUSED = "refused"
@@ -30,7 +30,7 @@ class RoundOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One pass over a group's pending members; it opens and closes within one plan (semantics R1, R4)."""
+    """One pass over a group's pending members, within one plan (semantics R1, R4)."""
 
     number: int
     present: int
@@ -41,7 +41,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Room that must exist before a refused group is worth another look: `count` pods of `shape` (semantics Q3)."""
+    """Room required before a refused group is tried again: for `count` pods of `shape` (semantics Q3)."""
 
     shape: Shape
     count: int
@@ -51,13 +51,12 @@ class Need:
 class Verdict:
     """The decision about one group.
 
-    `binds` are committed together (B1), earlier holds among them included; `holds` are new reservations (R3),
-    `releases` uids of holds given back. `told` is what people are told of the group, `gangs` by gang id and `notes` by
-    pod uid where that differs. `needs` are what must have room before trying again, on nodes the named shapes may use;
-    empty means that room cannot help. `expired` is true when the wait time ran out just now (T2); `yields_to` names the
-    group that profits from the releases (D1). `sent` is how many binds the state has sent for it. `preemption` is a
-    decision to make room for the group, or why none was made where it was looked for (V1, V21). `how` says why it could
-    pass reservations, None where none bound it (H8); `kept_for` that it would fit but for them (H14).
+    `binds` are committed together (B1), including earlier holds; `holds` are new holds (R3), `releases` the uids of
+    released ones. `told` is the message for the group; `gangs` (by gang id) and `notes` (by pod uid) have differing
+    messages. `needs` is the room required before trying again; empty if room cannot help. `expired`: the wait time has
+    just expired (T2); `yields_to` is the group that gains from the releases (D1). `sent` is the number of binds sent
+    for it. `preemption` is a decision to make room, or why none was made (V1, V21). `how` is why it could pass
+    reservations, None if none restricted it (H8); `kept_for`: it would fit without reservations (H14).
     """
 
     group: str
@@ -78,34 +77,33 @@ class Verdict:
     kept_for: KeptFor | None = None
 
     def carried_out(self) -> Verdict:
-        """What is remembered of it once it is committed: no copies of the pods that were placed."""
+        """The part that is remembered after the commit, without copies of placed pods."""
         return replace(self, binds=(), holds=(), releases=(), sent=len(self.binds))
 
     @property
     def reason(self) -> Reason:
-        """The reason told of the group."""
+        """Reason reported for the group."""
         return self.told.reason
 
     def tells_the_same(self, other: Verdict) -> bool:
-        """Whether people are told the same; that it took another round to say so is no news."""
+        """Whether reports would be the same; the number of rounds does not count."""
         kept, others = self.kept_for, other.kept_for
         alike = kept is others or (kept is not None and others is not None and kept.tells_the_same(others))
         return alike and (self.told, self.gangs, self.notes) == (other.told, other.gangs, other.notes)
 
     def of_gang(self, gang: str) -> Refusal:
-        """What is told of one gang of the group."""
+        """Message for one gang of the group."""
         return dict(self.gangs).get(gang, self.told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """How far plans have come with a group that takes more work than one plan may do; nothing of it is reserved.
+    """Progress with a group that takes more work than one plan may do; nothing of it is reserved.
 
-    `placed` has the nodes of members and `failed` why others found none, by pod uid, in the scope of that name, after
-    those that were `passed`; exact searches looked at so many `choices`.
-    `rooms`, by gang id, and `shortages` are sums by shape. With `searched`, other orders of placing were tried in that
-    scope. It took so many `plans`, the last `in_vain` of which came no further than `known`, which counts the facts.
-    `versions` of nodes and `storage` are those of the last plan.
+    `placed` has the nodes of members and `failed` the reasons of others, by pod uid, in the named scope that follows
+    those `passed`; exact searches made so many `choices`. `rooms`, by gang id, and `shortages` are sums by shape.
+    `searched`: other orders of placing were tried in that scope. It took so many `plans`; the last `in_vain` of them
+    made no progress beyond `known` facts. `versions` of nodes and `storage` are those of the last plan.
     """
 
     group: str
@@ -127,12 +125,12 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Verdicts in the order they were reached. `left` are groups not decided because the plan was full.
+    """Verdicts in the order they were reached; `left` are groups not decided because the plan was full.
 
-    `reservations` are those that stand now; None where they are off. The groups in `again` are to be looked at in the
-    next plan too: a holder progressed in this one, and only where none does it is seen whether others yield (D1).
-    `begun` are those of `left` that the plan began with; `unfinished` is what the next plan needs to go on with one.
-    `work` are the units that the plan did (`core.work`).
+    `reservations` are the current ones, None if disabled. The next plan must decide the groups in `again` too: a holder
+    progressed in this one, and deadlocks are looked for only when none does (D1). `begun` are those of `left` that the
+    plan began with; `unfinished` is what the next plan needs to continue one. `work` is the work done in units
+    (`core.work`).
     """
 
     verdicts: tuple[Verdict, ...]
@@ -147,10 +145,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PlanInput:
-    """What a plan is made from, as the state has it; what the administrator set comes beside it.
+    """Input of a plan from the state; the administrator's settings are passed separately.
 
-    `looked_at` are the ids of groups in the plans since one did not look at all that were ready. `unfinished` is from
-    the last plan.
+    `looked_at` are the ids decided in the plans since one left groups. `unfinished` is from the last plan.
     """
 
     snapshot: Snapshot

@@ -1,8 +1,8 @@
-"""Which pods are on which node, and the questions that filters ask about them.
+"""Pods on each node, and the questions that filters ask about them.
 
-Invariant: a `PodsByNode` never changes. A question is a pure function of the pods on one node; its answers are
-remembered per node by version, so that asking again after a few pods have moved looks at the nodes of those pods only.
-The memo is shared by all of one node table; a version is never used for two different sets of pods.
+Invariant: a `PodsByNode` is immutable. A question is a pure function of the pods on one node; answers are cached per
+node and version, so asking again reads only nodes whose pods changed. All objects of one node table share the cache; a
+version never stands for two different sets of pods.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ MEMO_LIMIT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTerm:
-    """An inter-pod term whose namespaces are looked up: pods of `namespaces` (None: of all) that `selector` selects."""
+    """An inter-pod term with resolved namespaces: pods of `namespaces` (None: all) that `selector` matches."""
 
     namespaces: frozenset[str] | None
     selector: Selector
 
     @property
     def cost(self) -> int:
-        """About how many values a pod's labels are compared with."""
+        """Approximate number of comparisons per pod."""
         return 1 + sum(1 + len(each.values) // 16 for each in self.selector or ())
 
     def matches(self, pod: Pod) -> bool:
-        """Whether the term means `pod`."""
+        """Whether the term selects `pod`."""
         if self.namespaces is not None and pod.namespace not in self.namespaces:
             return False
         return selects(self.selector, pod.labels)
@@ -47,14 +47,14 @@ class ResolvedTerm:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Pods that every term means; with `staying`, only those that are not terminating."""
+    """Pods that every term selects; with `staying`, only those that are not terminating."""
 
     terms: tuple[ResolvedTerm, ...]
     staying: bool = False
 
     @property
     def cost(self) -> int:
-        """Units of one pod (`core.work`)."""
+        """Work units per pod (`core.work`)."""
         return sum(term.cost for term in self.terms)
 
     def counts(self, pod: Pod) -> bool:
@@ -70,7 +70,7 @@ class OwnedBy:
 
     @property
     def cost(self) -> int:
-        """Units of one pod."""
+        """Work units per pod."""
         return 1
 
     def counts(self, pod: Pod) -> bool:
@@ -86,7 +86,7 @@ class UsingPort:
 
     @property
     def cost(self) -> int:
-        """Units of one pod."""
+        """Work units per pod."""
         return 4
 
     def counts(self, pod: Pod) -> bool:
@@ -107,7 +107,7 @@ class CachedCounts:
 
 
 class Memo:
-    """Answers by question; one that nobody asked for in an age and a half is forgotten with the pods it was about."""
+    """Cached answers by question; an answer not used for one and a half ages is dropped, with the pods it refers to."""
 
     def __init__(self) -> None:
         self._young: dict[Question, CachedCounts] = {}
@@ -117,7 +117,7 @@ class Memo:
         return len(self._young) + len(self._old)
 
     def answer(self, question: Question, size: int) -> CachedCounts:
-        """What is remembered, for `size` nodes; no version is up to date in a new answer."""
+        """The cached answer for `size` nodes; in a new answer no version is up to date."""
         answer = self._young.get(question)
         if answer is None:
             if len(self._young) >= MEMO_LIMIT:
@@ -129,7 +129,7 @@ class Memo:
         return answer
 
     def new_age(self) -> None:
-        """Forget what was not asked for since the last age began."""
+        """Drop answers not used since the last age began."""
         self._young, self._old = {}, self._young
 
 
@@ -137,8 +137,7 @@ class Memo:
 class PodsByNode:
     """`residents[node]` by uid, node index as in the node table, as of `versions[node]`.
 
-    `term_owners` are those with a pod on any of these nodes.
-    `namespaces` has the labels of every namespace there is.
+    `term_owners` are those with a pod on any of these nodes. `namespaces` has the labels of all namespaces.
     """
 
     residents: Sequence[Residents] = ()
@@ -148,13 +147,13 @@ class PodsByNode:
     memo: Memo = field(default_factory=Memo)
 
     def stale(self, question: Question) -> tuple[int, int]:
-        """How many nodes `counts` would look at for this question now, and at least how many pods on them."""
+        """Number of nodes that `counts` would read for this question now, and a lower bound of the pods on them."""
         answer = self.memo.answer(question, len(self.residents))
         nodes = np.flatnonzero(answer.versions != self.versions).tolist()
         return len(nodes), sum(len(self.residents[node]) for node in nodes)
 
     def counts(self, question: Question) -> Ints:
-        """`counts[node]` pods that the question counts; a copy. Costs one look at each node that changed."""
+        """`counts[node]`: pods that the question counts; a copy. Reads only nodes that changed."""
         answer, counts = self.memo.answer(question, len(self.residents)), question.counts
         stale = np.flatnonzero(answer.versions != self.versions)
         there = [self.residents[node] for node in stale.tolist()]

@@ -1,8 +1,8 @@
-"""What preemption needs to know, and what it decides (the V rules of docs/semantics.md).
+"""Input and result of preemption decisions (the V rules of docs/semantics/preemption.md).
 
-Invariant: these are values only. The state fills in a `PreemptionInput`, `core.preemption` decides on it and on the
-plan's ledger, and the state carries out the `Preemption` of a verdict once it is committed. Times ending in `_s` are
-seconds since the epoch unless they are said to be monotonic.
+Invariant: values only. The state fills in a `PreemptionInput`, `core.preemption` decides on it and on the plan's
+ledger, and the state carries out the `Preemption` of a committed verdict. Times ending in `_s` are epoch seconds unless
+stated to be monotonic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAIT_STEP_S = 60
 
 
 class VictimScope(StrEnum):
-    """The setting `preemption`: whose pods may be victims, those of our scheduler names or of any scheduler (V5)."""
+    """The setting `preemption`: whether pods of gangsched only, or of any scheduler, may be victims (V5)."""
 
     OWN = "own"
     ALL = "all"
@@ -32,7 +32,7 @@ class VictimScope(StrEnum):
 
 
 class BudgetRule(StrEnum):
-    """The setting `preempt_pdb`: PodDisruptionBudgets are kept, or broken where nothing else helps (V7)."""
+    """The setting `preempt_pdb`: respect PodDisruptionBudgets, or violate them as a last resort (V7)."""
 
     RESPECT = "respect"
     LAST_RESORT = "last_resort"
@@ -40,10 +40,10 @@ class BudgetRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionSettings:
-    """The administrator's settings and, with a reason beside them, constants; `names` are our scheduler names.
+    """The administrator's settings, and documented constants; `names` are the served scheduler names.
 
-    Pods that run for less than `min_run_s` are spared. What takes longer than `max_wait_s` to end is not waited for
-    (V4, V12).
+    Pods that have run for less than `min_run_s` are no victims. A pod that takes longer than `max_wait_s` to terminate
+    is not waited for (V4, V12).
     """
 
     scope: VictimScope = VictimScope.OWN
@@ -67,10 +67,10 @@ class PreemptionSettings:
 
 
 class RunningPod(NamedTuple):
-    """A pod that is bound to `node` and has not ended; `gang` is its gang's id, "" for a plain pod.
+    """A pod bound to `node` that has not ended; `gang` is its gang's id, "" for a plain pod.
 
-    `leaving`: it is terminating, or it is a victim of a nomination that is under way. `mark` is a number that no other
-    RunningPod with the same memo ever has, 0 if it has none.
+    `leaving`: it is terminating, or a victim of a nomination in progress. `mark` is a version number, unique within its
+    memo; 0 if it has none.
     """
 
     pod: Pod
@@ -82,11 +82,11 @@ class RunningPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGang:
-    """A gang with bound members; `group` is its group's id, `uids` are those of bound members that are not leaving.
+    """A gang with bound members; `group` is its group's id, `uids` are its bound members that are not leaving.
 
-    `succeeded` members count towards `min_member` where P1 counts them. An `indivisible` gang has no surplus (native
-    disruptionMode `all`), and the members of one that is `disrupted_singly` go one by one (`single`). While members are
-    `binding`, no core is taken that has this gang.
+    `succeeded` members count towards `min_member` as in P1. An `indivisible` gang has no surplus (native disruptionMode
+    `all`); members of one that is `disrupted_singly` (`single`) are evicted one by one. While members are `binding`, no
+    core with this gang is evicted.
     """
 
     id: str
@@ -108,7 +108,7 @@ class Budget(NamedTuple):
 
 
 class RunningMemo:
-    """What `core.preemption` remembers of what runs, for the next plan; only what pure functions returned."""
+    """Cache of `core.preemption` about running pods, for the next plan; only results of pure functions."""
 
     __slots__ = ("table",)
 
@@ -118,12 +118,11 @@ class RunningMemo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
-    """Everything that may be taken or that is leaving, in any order.
+    """Everything that may be evicted or is leaving, in any order.
 
-    A pod that is not among `pods` is never a victim, and neither is a core that has it. `gangs` has every gang that a
-    pod names, and all gangs of its group that have bound members. A pod of which nothing changed should have the same
-    mark in the next plan, with the same `memo`: then only what changed is read. What is not `whole` lacks pods that
-    later plans are told of, and nobody preempts on it.
+    A pod that is not in `pods` is never a victim, nor is its core. `gangs` has every gang that a pod names, and all
+    gangs of its group with bound members. An unchanged pod has the same mark in the next plan, with the same `memo`:
+    then only changes are read. If it is not `whole`, later plans get the rest, and no group preempts.
     """
 
     pods: Sequence[RunningPod]
@@ -137,7 +136,7 @@ class Running:
 
 
 class UnitKind(StrEnum):
-    """What a victim is taken as: one above its gang's minimum, with its whole group, or a plain pod (V6)."""
+    """Kind of a victim: surplus of its gang, with its whole group, or a plain pod (V6)."""
 
     SURPLUS = "surplus"
     CORE = "core"
@@ -145,9 +144,10 @@ class UnitKind(StrEnum):
 
 
 class Victim(NamedTuple):
-    """A pod that is to be evicted; `gang` and `group` are "" for a plain pod.
+    """A pod to be evicted; `gang` and `group` are "" for a plain pod.
 
-    An `overdue` one goes because it overran what let it onto reserved room, at equal priority too (H11).
+    An `overdue` one is evicted, even at equal priority, because it exceeded the run time for which it was backfilled
+    (H11).
     """
 
     uid: str
@@ -162,12 +162,10 @@ class Victim(NamedTuple):
 
 
 class Harm(NamedTuple):
-    """The keys by which sets of victims are compared, smaller is better (V8).
+    """Keys of the preemption cost of sets of victims, smaller is better (V8).
 
     `work_lost` is in thousandths of accelerator-seconds, or of core-seconds for victims without accelerators.
-    `wait_steps` is how long the last victim is expected to take, in steps of `WAIT_STEP_S`. It comes after all that
-    protects the victims: a grace period is the owner's statement, and a long one must not send others first.
-    `started_s` is the sum of the starts, negative: of equal sets the one that started latest goes.
+    `started_s` is the negative sum of the starts: of equal sets the one that started latest is evicted.
     """
 
     budgets_broken: int
@@ -181,11 +179,11 @@ class Harm(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """A decision to make room: the nodes of the needed members, and what must go before they can be bound.
+    """A decision to make room: nodes of the needed members, and what must be gone before they can be bound.
 
-    `placements` become nominations. `awaited` are uids of pods that are leaving anyway and whose room is counted (V4).
-    `stopped` are ids of gangs that fall below their minimum. `grace_s` is the longest grace period of the victims and
-    `deadline_s` when the last of them, or of those that leave anyway, counts as stuck (V12).
+    `placements` become nominations. `awaited` are uids of pods that leave anyway and whose room is used (V4). `stopped`
+    are ids of gangs that fall below their minimum. `grace_s` is the longest grace period of the victims, and
+    `deadline_s` is when the last victim, or pod that leaves anyway, counts as stuck (V12).
     """
 
     placements: tuple[Placement, ...]
@@ -216,19 +214,18 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotHelpful:
-    """Why preemption was allowed and did not help, with the amounts that its sentence names (V21).
+    """Why an allowed preemption did not help, with the amounts that its sentence names (V21).
 
-    Of NOTHING_LOWER `name` is the member whose priority, `amount`, is the right of a group that has higher ones (V2).
-    Of TOO_LITTLE `pods` is how many are of lower priority, and there is `room` for that many of the `needed` without
-    them; of BUDGET `allowed` of `needed` evictions; of TOO_YOUNG `pods` counts gangs and plain pods, `seconds` is the
-    setting, and age alone helps no earlier than at `until_s`; of OTHER_SCHEDULERS `amount` of `name` is in use; of
-    BACK_OFF and DELAYED `seconds` are left, of DELAYED until the epoch second `amount`, for the delay `name` (V28); of
-    TOO_MANY `pods` would have to go, and `needed` are allowed; of TOO_MANY and BUDGET another choice may be made at
-    `until_s`, when more pods are old enough, 0 for never. Of LATER, `resume` and `tested` let the next plan go on
-    from there, after the regions that rounds have `passed`.
+    By obstacle. NOTHING_LOWER: `name` is the member whose priority, `amount`, limits a group with higher ones (V2).
+    TOO_LITTLE: `pods` have a lower priority, and without them there is `room` for that many of the `needed`. BUDGET:
+    `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and plain pods, `seconds` is the setting, and
+    `until_s` the earliest time at which age stops being the obstacle. OTHER_SCHEDULERS: `amount` of `name` is in use.
+    BACK_OFF, DELAYED: `seconds` are left, of DELAYED until the epoch second `amount`, for the delay `name` (V28).
+    TOO_MANY: `pods` would have to be evicted, `needed` are allowed. LATER: `resume`, `tested` and `passed` regions let
+    the next plan continue.
 
-    `wanted` are the nodes that the members may use, if the group could start were nothing else on them: groups of a
-    priority below `right` are held back there (V27).
+    `wanted` are the eligible nodes, if the group could start were they empty: groups of a priority below `right` are
+    held back there (V27).
     """
 
     why: Obstacle
@@ -250,7 +247,7 @@ class NotHelpful:
 class HeldBack(NamedTuple):
     """Nodes on which groups of a priority below `right` do not start, because `group` waits for room there (V27).
 
-    `rank` is its place among those that wait so.
+    `rank` is its position among such groups.
     """
 
     group: str
@@ -268,21 +265,21 @@ Share = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PreemptionInput:
-    """What `plan` knows of preemption; None in its place turns preemption off and costs nothing.
+    """Preemption input of `plan`; None disables preemption at no cost.
 
-    `running` is asked at most once a plan, and only when a group was refused for room whose pods are of higher priority
-    than `lowest_priority`, the lowest of any bound pod (leaving ones too; None without any): where all priorities are
-    equal nothing is built (V25). `wall_s` is the present.
+    `running` is called at most once per plan, and only when a group with a priority above `lowest_priority` was refused
+    for room. That is the lowest priority of any bound pod (including leaving ones), None without any: if all priorities
+    are equal, nothing is built (V25). `wall_s` is the current time.
 
-    By group id: `nominated` has what is told while a nomination is under way, such groups make no other one (V11);
-    `retry_at_s` the monotonic second before which the group makes none (V12); `known` what was found when the group was
-    last examined, while nothing that it rests on has changed, so that it is not examined again (V25). `overdue` are the
-    uids of pods that may be taken for it, whole groups, because they overran what let them onto its room (H11).
-    `held_back` is where lower groups are held back for a group that waits, None for nowhere; for none behind it are
-    others held back, nor for a group whose second in `held_until_s` (monotonic, by group id) is past, or that of one of
-    its namespaces in `share_until_s`. `lowest_waiting` is the lowest priority of any pod that waits for a node, None
-    without any (V27).
-    `forbidden` names the right that is missing, without which nobody is evicted and that is told (V26).
+    By group id: `nominated` has the message of a nomination in progress, during which a group makes no other one (V11);
+    `retry_at_s` the monotonic second before which it makes none (V12); `known` the result of its last examination,
+    while nothing that it depends on has changed (V25). `overdue` are uids of pods that may be evicted for it, as whole
+    groups, because they exceeded their declared run time (H11).
+
+    `held_back` is where lower-priority groups are held back, None for nowhere. No other group holds back for itself if
+    it ranks behind that one, or if its time in `held_until_s` (monotonic, by group id) or that of one of its namespaces
+    in `share_until_s` is over. `lowest_waiting` is the lowest priority of any pod that waits for a node, None without
+    any (V27). `forbidden` names the missing permission without which nothing is evicted (V26).
     """
 
     running: Callable[[], Running]

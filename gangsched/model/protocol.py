@@ -1,7 +1,7 @@
-"""Events in, Actions out, Outcomes back: all that passes between the shell and the state.
+"""Events in, Actions out, Outcomes back: all messages between the shell and the state.
 
-Invariant: a message is a fact or an order, never a callback. Events and Outcomes are applied by the state in the order
-they arrive; Actions are carried out by the shell in any order, and answered by Outcomes where the state needs to know.
+Invariant: a message is a fact or an order, never a callback. The state applies Events and Outcomes in the order of
+arrival; the shell carries out Actions in any order and answers with Outcomes where the state needs the result.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class Gone(msgspec.Struct, frozen=True, gc=False):
     """An object of that kind was deleted.
 
     `key` is a pod's uid, a PodGroup's `id`, the `key` of a claim or a PodDisruptionBudget, the name of anything else.
-    Of a PodGroup, `api_group` says which API group it was of, and `uid` guards against a late message about one since
-    recreated ("" = any).
+    For a PodGroup, `api_group` is its API group, and `uid` protects a recreated one from a late message ("" = any).
     """
 
     kind: type[Object]
@@ -42,7 +41,7 @@ class Gone(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A full list: every object of that kind (and `api_group`, of PodGroups) that is not in it is gone."""
+    """A full list: every object of that kind (and `api_group`, for PodGroups) that it lacks is gone."""
 
     kind: type[Object]
     items: tuple[Any, ...]
@@ -50,7 +49,7 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 class Unread(msgspec.Struct, frozen=True, gc=False):
-    """Objects of that kind (and `api_group`, of PodGroups) cannot be read (any more): refused, or not known."""
+    """Objects of that kind (and `api_group`, for PodGroups) cannot be read: refused, or not served."""
 
     kind: type[Object]
     api_group: str = ""
@@ -59,7 +58,7 @@ class Unread(msgspec.Struct, frozen=True, gc=False):
 class Followed(msgspec.Struct, frozen=True, gc=False):
     """Whether changes of one API group's PodGroups are received.
 
-    While they are not, a PodGroup that is absent from our cache may exist.
+    Otherwise a PodGroup that is missing from the cache may exist.
     """
 
     api_group: str
@@ -67,7 +66,7 @@ class Followed(msgspec.Struct, frozen=True, gc=False):
 
 
 class StampsGuarded(msgspec.Struct, frozen=True, gc=False):
-    """Since when (wall second) an admission policy keeps everybody but us from writing stamps; None if none does."""
+    """Wall second since which an admission policy lets only gangsched write stamps; None without such a policy."""
 
     since_s: int | None
 
@@ -78,7 +77,7 @@ Event: TypeAlias = Applied | Gone | Replaced | Unread | Followed | StampsGuarded
 
 
 class Bound(msgspec.Struct, frozen=True, gc=False):
-    """The pod is bound to `node` (our bind was accepted, or had been: semantics B3)."""
+    """The pod is bound to `node` (the bind was accepted, now or earlier: semantics B3)."""
 
     uid: str
     node: str
@@ -93,9 +92,9 @@ class BindGone(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindFailed(msgspec.Struct, frozen=True, gc=False):
-    """The bind was refused or lost and the pod was read back unbound: plan it anew (403, 422, 429, 5xx).
+    """The bind was refused or lost, and the pod was read back unbound: plan it again (403, 422, 429, 5xx).
 
-    So is a pod whose claims could not be written.
+    Also sent for a pod whose claims could not be written.
     """
 
     uid: str
@@ -104,7 +103,7 @@ class BindFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindUndecided(msgspec.Struct, frozen=True, gc=False):
-    """A bind from before the lease was lost may still be carried out; an Outcome will say.
+    """A bind sent before the lease was lost may still be carried out; an Outcome follows.
 
     `permitted` is the stamp that it leaves on the pod.
     """
@@ -115,7 +114,7 @@ class BindUndecided(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimsWritten(msgspec.Struct, frozen=True, gc=False):
-    """A BindClaims is carried out; `versions` has what version our writes gave each claim and volume, by key."""
+    """A BindClaims was carried out; `versions` has the resulting version of each claim and volume, by key."""
 
     uid: str
     versions: Mapping[str, str]
@@ -125,9 +124,9 @@ Outcome: TypeAlias = Bound | BindGone | BindFailed
 
 
 class PreemptionPrepared(msgspec.Struct, frozen=True, gc=False):
-    """A PreparePreemption is carried out, or not: `failed` is why, "" if every member is nominated (rule V13).
+    """A PreparePreemption ended: `failed` is why it failed, "" if every member is nominated (rule V13).
 
-    Victims that are gone or could not be marked are no failure.
+    Victims that are gone or could not be marked are not a failure.
     """
 
     id: str
@@ -135,7 +134,7 @@ class PreemptionPrepared(msgspec.Struct, frozen=True, gc=False):
 
 
 class EvictionResult(StrEnum):
-    """How an eviction ended (rule V14)."""
+    """Result of an eviction (rule V14)."""
 
     DONE = "done"  # the pod is being deleted
     GONE = "gone"  # it does not exist any more
@@ -145,7 +144,7 @@ class EvictionResult(StrEnum):
 
 
 class EvictionDelayed(msgspec.Struct, frozen=True, gc=False):
-    """A PodDisruptionBudget does not allow an eviction for now (429); it is sent again. Said once an eviction."""
+    """A PodDisruptionBudget does not allow an eviction for now (429); it is retried. Sent once per eviction."""
 
     id: str
     uid: str
@@ -153,7 +152,7 @@ class EvictionDelayed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Evicted(msgspec.Struct, frozen=True, gc=False):
-    """The end of an Evict; `message` is what the API server said, "" for DONE."""
+    """The end of an Evict; `message` is the API server's, "" for DONE."""
 
     id: str
     uid: str
@@ -162,7 +161,7 @@ class Evicted(msgspec.Struct, frozen=True, gc=False):
 
 
 class EvictionsForbidden(msgspec.Struct, frozen=True, gc=False):
-    """Preemption lacks a right: it is off until a restart (rule V26); `message` names the right."""
+    """Preemption lacks a permission, named by `message`: it is off until a restart (rule V26)."""
 
     message: str
 
@@ -174,7 +173,7 @@ Message: TypeAlias = Event | Outcome | BindUndecided | ClaimsWritten | Preemptio
 
 
 class ObjectRef(msgspec.Struct, frozen=True, gc=False):
-    """What an Event is about."""
+    """Object of an Event."""
 
     api_version: str
     kind: str
@@ -184,9 +183,10 @@ class ObjectRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class BindClaims(msgspec.Struct, frozen=True, gc=False):
-    """Have claims of a pod provisioned for its node, or volumes kept for them; answered by ClaimsWritten or BindFailed.
+    """Request volumes for a pod's claims on its node, or reserve existing ones; answered by ClaimsWritten or
+    BindFailed.
 
-    `free` are the names of volumes that nobody has kept before; the controller may undo what is done to them.
+    `free` are names of volumes that were not reserved before; the controller may undo a reservation.
     """
 
     uid: str
@@ -198,7 +198,7 @@ class BindClaims(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReleaseClaims(msgspec.Struct, frozen=True, gc=False):
-    """Withdraw the request for volumes on the pod's node, of those claims that still have none; it is not answered."""
+    """Withdraw the request for volumes on the pod's node, for claims that still have none; not answered."""
 
     uid: str
     namespace: str
@@ -208,10 +208,10 @@ class ReleaseClaims(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):
-    """Bind this pod to this node; always answered by exactly one Outcome.
+    """Bind this pod to this node; answered by exactly one Outcome.
 
-    The pod is first entered in the ResourceClaims that it uses, `claims`. `permitted` is the stamp that the bind leaves
-    on the pod, None for a plain pod (semantics B4).
+    The pod is first added to the ResourceClaims in `claims`. `permitted` is the stamp that the bind leaves on the pod,
+    None for a plain pod (semantics B4).
     """
 
     uid: str
@@ -223,7 +223,7 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 
 
 class NominatedMember(msgspec.Struct, frozen=True, gc=False):
-    """A pending member and the node that is kept for it."""
+    """A pending member and the node reserved for it."""
 
     uid: str
     namespace: str
@@ -232,7 +232,7 @@ class NominatedMember(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodRef(msgspec.Struct, frozen=True, gc=False):
-    """Which pod is meant."""
+    """Reference to a pod."""
 
     uid: str
     namespace: str
@@ -242,8 +242,8 @@ class PodRef(msgspec.Struct, frozen=True, gc=False):
 class PreparePreemption(msgspec.Struct, frozen=True, gc=False):
     """Write status.nominatedNodeName on every member, then DisruptionTarget=True on every victim (rule V13, 1 and 2).
 
-    Always answered by one PreemptionPrepared. If a member's write fails, no victim is touched. `id` is that of the
-    nomination; no other one of this process has it.
+    Answered by exactly one PreemptionPrepared. If a member's write fails, no victim is changed. `id` identifies the
+    nomination within this process.
     """
 
     id: str
@@ -254,9 +254,9 @@ class PreparePreemption(msgspec.Struct, frozen=True, gc=False):
 class Evict(msgspec.Struct, frozen=True, gc=False):
     """Evict this pod, with its own grace period; then write DisruptionTarget once more (rule V13, 4 and 5).
 
-    Always answered by one Evicted, at `deadline_s` at the latest, which is in monotonic seconds; before that by one
-    EvictionDelayed if a PodDisruptionBudget is in the way. With `delete` the pod is deleted instead, which no
-    PodDisruptionBudget prevents (rule V7, last resort).
+    Answered by exactly one Evicted, at `deadline_s` (monotonic) at the latest; before that by one EvictionDelayed if a
+    PodDisruptionBudget blocks it. With `delete` the pod is deleted instead, which no PodDisruptionBudget prevents (rule
+    V7, last resort).
     """
 
     id: str
@@ -270,7 +270,7 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
 class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
     """A nomination ended: clear nominatedNodeName of these members, and send none of its evictions (again).
 
-    It is not answered, and neither are those evictions. Members that are bound need not be named: a bind clears it.
+    Neither this nor those evictions are answered. Bound members need not be listed: a bind clears the field.
     """
 
     id: str
@@ -278,7 +278,7 @@ class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
-    """Write PodScheduled=False with this reason and message; the newest order for a uid replaces older unsent ones."""
+    """Write PodScheduled=False with this reason and message; the newest order for a uid replaces unsent ones."""
 
     uid: str
     namespace: str
@@ -288,7 +288,9 @@ class SetPodCondition(msgspec.Struct, frozen=True, gc=False):
 
 
 class MarkTimedOut(msgspec.Struct, frozen=True, gc=False):
-    """Write the timeout annotation to an unbound pod through pods/status, until done or the pod is gone (T2)."""
+    """Write the timeout annotation to an unbound pod through pods/status, until that succeeds or
+    the pod is gone (T2).
+    """
 
     uid: str
     namespace: str
@@ -296,9 +298,9 @@ class MarkTimedOut(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetPodGroupStatus(msgspec.Struct, frozen=True):
-    """Merge `status` into a PodGroup's status; the newest order for an object replaces older unsent ones (E3).
+    """Merge `status` into a PodGroup's status; the newest order for an object replaces unsent ones (E3).
 
-    It is not `urgent` when nobody in the gang waits for a place, or for others that are missing.
+    Not `urgent` if no pod of the gang waits for a node or for missing members.
     """
 
     api_group: str

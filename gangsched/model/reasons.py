@@ -1,7 +1,7 @@
-"""The reasons of decisions: one enum, used in conditions, Events, metrics and logs alike.
+"""Reasons of decisions: one enum, used in conditions, Events, metrics and logs.
 
-Invariant: every refusal carries exactly one of these. `Unschedulable` is used only where a new node could help, since
-cluster autoscalers act on it (semantics E1).
+Invariant: every refusal has exactly one of these. `Unschedulable` is used only if a new node could help, since cluster
+autoscalers react to it (semantics E1).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Machine-readable outcome of a decision; docs/operations.md says what to do about each."""
+    """Machine-readable result of a decision; docs/operations.md has the remedy for each."""
 
     SCHEDULED = "Scheduled"
     UNSCHEDULABLE = "Unschedulable"

@@ -1,8 +1,8 @@
-"""Reservations: what a plan is told of room that is kept for groups that wait, and what it answers.
+"""Input and result of reservation decisions.
 
-Invariant: these are values only. The state keeps the `Reserved` of one plan and gives them to the next, so that a plan
-that does not look at a head keeps off its room too (semantics H12). Times ending in `_s` are seconds since the epoch
-unless they are said to be spans; `math.inf` is a time that nobody knows.
+Invariant: values only. The state passes the `Reserved` of one plan to the next, so that a plan that does not decide a
+head keeps its room reserved too (semantics H12). Times ending in `_s` are epoch seconds unless stated to be durations;
+`math.inf` is an unknown time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gangsched.model.snapshot import Floats, NodeTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReservationLimits:
-    """For how many groups room is reserved, for whom and for how long; spans in seconds.
+    """Limits on the number, owners and duration of reservations; durations in seconds.
 
-    With 0 `reservations` there are no heads. Values with a reason beside them are constants.
+    With 0 `reservations` there are no heads. Fields with a comment are constants.
     """
 
     reservations: int = 8
@@ -58,7 +58,9 @@ class Occupant:
 
 
 class Blocker(NamedTuple):
-    """Who must end before a reservation starts: a group's id, or the key of a pod that is of none of our groups."""
+    """What must end before a reservation starts: a group's id, or the key of a pod without a group
+    of this scheduler.
+    """
 
     id: str
     namespace: str
@@ -66,13 +68,14 @@ class Blocker(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """Room that stands reserved for a group from one plan to the next, in the order of heads.
+    """Room reserved for a group from one plan to the next, in the order of heads.
 
-    It is for pods of `namespaces`, binds groups of `priority` or lower, and starts at `at_s`, `math.inf` for a fence,
-    which keeps `nodes` whole. The group waits since `since_s` (H4) and is expected to run for `run_time_s` seconds.
-    `placements` are the places of the pods that it needs, none for a fence. The `first` of the queue is a promise:
-    `promised_s` is what was told when it became that, `math.inf` until its time is certain. `empty` nodes of a fence
-    have no pod. `waits_for` are those whose pods must end on these nodes, the last to end first.
+    It is for pods of `namespaces`, restricts groups of `priority` or lower, and starts at `at_s`; a fence has
+    `math.inf` and reserves its `nodes` as a whole. The group waits since `since_s` (H4) and is expected to run for
+    `run_time_s` seconds. `placements` are the places of its needed pods, none for a fence. The `first` of the queue has
+    a promise: `promised_s` is the start reported when it became first, `math.inf` until its time is certain. `empty`
+    counts the nodes of a fence without pods. `waits_for` are those whose pods must end on these nodes, the last to end
+    first.
     """
 
     group: str
@@ -95,12 +98,12 @@ class Reserved:
 
     @property
     def is_promised(self) -> bool:
-        """Whether the group was told that it starts at its time at the latest."""
+        """Whether the group was promised a latest start."""
         return self.first and self.promised_s < math.inf
 
 
 class How(StrEnum):
-    """Why a group could pass: on nodes that nobody reserved, in what reservations leave, or by ending in time (H8)."""
+    """Why a group could pass: on nodes without a reservation, in what reservations leave, or by ending in time (H8)."""
 
     BESIDE = "beside"
     SPARE = "spare"
@@ -122,10 +125,10 @@ class NotEntitled(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotReserved:
-    """Why a group that was refused for room has no reservation, and the facts of it (H14).
+    """Why a group refused for room has no reservation, and the facts of it (H14).
 
-    `until_s` is when waiting alone may entitle it. Of IMPOSSIBLE `needs` and `offers` count nodes (0 where that says
-    nothing); of NAMESPACE, `namespace` has `offers` reservations.
+    `until_s` is when waiting alone may entitle it. IMPOSSIBLE: `needs` and `offers` count nodes (0 if not applicable);
+    NAMESPACE: `namespace` has `offers` reservations.
     """
 
     why: NotEntitled
@@ -137,34 +140,32 @@ class NotReserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFor:
-    """A group would fit but for reservations (H14).
+    """A group would fit without reservations (H14).
 
-    Room is kept until `until_s`, `math.inf` for a fence; a group that is expected to run for at most `run_time_s` could
-    start now, 0 where none could.
+    Room is reserved until `until_s`, `math.inf` for a fence; a group expected to run for at most `run_time_s` could
+    start now, 0 if none could.
     """
 
     until_s: float
     run_time_s: float = 0.0
 
     def tells_the_same(self, other: KeptFor) -> bool:
-        """Whether it is no news beside the other: each plan finds a run time that is a little shorter."""
+        """Whether a report of the other would not differ: in each plan the run time is a little shorter."""
         return abs(self.until_s - other.until_s) < 60 and self.run_time_s // 60 == other.run_time_s // 60
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Reserving:
-    """What `plan` knows of reservations; None in its place turns them off and costs nothing.
+    """Reservation input of `plan`; None disables reservations at no cost.
 
-    `wall_s` is the present. `occupants` is asked only when a reservation stands or is made: it gives every pod that
-    takes room, by the name of its node, and the same object until any of them changes. `standing` is what the last plan
-    kept, in order; those of the groups in `stale` are to be made anew. `waiting` are groups refused for room in earlier
-    plans, those that have a reservation and others that may be heads. `known` says by group id why one has none, while
-    nothing that this rests on has changed. A plan makes `made_at_most` reservations anew, the first after a start as
-    many as there may be (H16, H17). `memo` is what one plan remembers for the next so as not to count it again; with an
-    empty one it decides the same.
-    The reservations of the groups in `ended` end, for the reasons there.
-    `last_ends`, asked only when a group of known run time is placed, gives the latest end of a pod with accelerators on
-    each node, -inf for none (H10).
+    `wall_s` is the current time. `occupants` is called only if a reservation exists or is made: it returns every pod
+    that takes room, by node name, and the same object until any of them changes. `standing` are the reservations of the
+    last plan, in order; those of groups in `stale` are to be recomputed, those of groups in `ended` end, for the
+    reasons there. `waiting` are groups refused for room in earlier plans: heads and candidates. `known` has by group id
+    why it has no reservation, while nothing that this depends on has changed. A plan recomputes at most `made_at_most`
+    reservations, the first after a start any number (H16, H17). `memo` is a cache between plans and does not affect
+    decisions. `last_ends`, called only when a group of known run time is placed, returns the latest end of a pod with
+    accelerators on each node, -inf for none (H10).
     """
 
     limits: ReservationLimits
@@ -182,11 +183,10 @@ class Reserving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservations:
-    """What stands reserved after a plan, in the order of heads.
+    """Reservations after a plan, in the order of heads.
 
-    `stale` are the groups of those that should be made anew and were not, for a plan makes few (H17). `not_reserved`
-    says of the groups that this plan looked at why they have none. `replaced` were made in this plan and do not stand
-    after it, and groups that had their turn meanwhile were kept off their room.
+    `stale` are groups whose reservation was not recomputed yet, because a plan recomputes few (H17). `not_reserved`
+    says why decided groups have none.
     """
 
     standing: tuple[Reserved, ...] = ()

@@ -89,7 +89,7 @@ class QuantityError(ValueError):
 
 
 def is_accelerator(name: str) -> bool:
-    """Whether `name` is a resource that makes a node expensive to waste: a GPU, a slice of one, a TPU, an NPU."""
+    """Whether `name` is a GPU, a slice of one, a TPU or an NPU."""
     return "/" in name and (name in _ACCELERATOR_NAMES or name.startswith(_ACCELERATOR_PREFIXES))
 
 
@@ -191,9 +191,9 @@ def pod_requests(
 ) -> ResourceVector:
     """What a pod takes from its node, itself included (`pods`: 1), as kube-scheduler counts it (PodRequests, KEP-753).
 
-    `init_containers` are (requests, restartPolicy is Always) in the pod's order: a plain one runs beside the sidecars
-    before it and ends before the containers start; a sidecar keeps running. `pod_level` (KEP-2837) replaces cpu, memory
-    and hugepages only; the API server refuses one that is below the containers' sum.
+    `init_containers` are (requests, restartPolicy is Always) in the pod's order: a plain one runs together with the
+    sidecars before it and ends before the containers start; a sidecar keeps running. `pod_level` (KEP-2837) replaces
+    cpu, memory and hugepages only; the API server refuses one below the containers' sum.
     """
     total: dict[str, int] = {}
     for requests in containers:

@@ -1,8 +1,7 @@
 """What `plan` sees of the cluster: nodes as columns.
 
-Invariant: a snapshot never changes. Node columns are sorted by node name, so "lowest index" is "first by name" and no
-decision depends on the order in which events arrived. The memo tables on `NodeTable` only remember what pure functions
-of it returned.
+Invariant: a snapshot is immutable. Node columns are sorted by node name, so "lowest index" is "first by name" and no
+decision depends on the order of events. The memo tables on `NodeTable` cache only pure functions of it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class LabelColumn:
 
 
 class RefusedNodes(NamedTuple):
-    """Nodes that are refused, as a mask, and the reason as kube-scheduler words it."""
+    """Refused nodes as a mask, and the reason as kube-scheduler words it."""
 
     reason: str
     nodes: Bools
@@ -44,7 +43,7 @@ class RefusedNodes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StaticFit:
-    """Static filters on one shape: `mask[node]` is true where it may run, `refused` has each other node once."""
+    """Static filters for one shape: `mask[node]` is true where it may run, `refused` has every other node once."""
 
     mask: Bools
     refused: tuple[RefusedNodes, ...]
@@ -52,7 +51,7 @@ class StaticFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
-    """The nodes' attributes that filters read, room aside; a new table is made when any of them changes.
+    """Node attributes that filters read, except room; a new table is made when any of them changes.
 
     `tainted` are the indices of nodes with taints, `schedulable[n]` is false for a cordoned node; read-only.
     """
@@ -73,7 +72,7 @@ class NodeTable:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], before: NodeTable | None = None) -> NodeTable:
-        """Sort `nodes` by name; what is known of packings is taken over from the table `before`."""
+        """Sort `nodes` by name; facts about packings are taken over from the table `before`."""
         ordered = tuple(sorted(nodes, key=lambda node: node.name))
         names = tuple(node.name for node in ordered)
         tainted = tuple(index for index, node in enumerate(ordered) if node.taints)
@@ -87,17 +86,17 @@ class NodeTable:
         return len(self.nodes)
 
     def everywhere(self) -> Bools:
-        """A new mask with every node."""
+        """A new mask of all nodes."""
         return np.ones(len(self), dtype=np.bool_)
 
     def having(self, names: Iterable[str]) -> Bools:
-        """A new mask with the nodes of these names, as far as they exist."""
+        """A new mask of the nodes with these names, as far as they exist."""
         mask = np.zeros(len(self), dtype=np.bool_)
         mask[[self.index[name] for name in names if name in self.index]] = True
         return mask
 
     def label_column(self, key: str) -> LabelColumn:
-        """The values of one label over all nodes, remembered."""
+        """Values of one label over all nodes, cached."""
         column = self.label_columns.get(key)
         if column is None:
             found: dict[str, int] = {}
@@ -113,12 +112,11 @@ class NodeTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One consistent picture: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
+    """A consistent view: `allocatable[r][n]` and `free[r][n]`, exact; r as in `resources`, n as in `table`.
 
-    `free` already lacks what bound, assumed and held pods take, and is negative where a node shrank below its use.
-    `pods_by_node` are those same pods, one by one; `storage` is what their claims and those of others may be bound to.
-    `nominated` room counts in neither. `overhead[r][n]` is what of the use of a node ends
-    only with the node (`Pod.ends_with_node`), None where nothing does.
+    `free` excludes what bound, assumed and held pods take, and is negative on an over-committed node. `pods_by_node`
+    are those pods; `storage` are the claims and volumes. `nominated` room is subtracted from neither. `overhead[r][n]`
+    is the use of a node that ends only with it (`Pod.ends_with_node`), None if there is none.
     """
 
     table: NodeTable
@@ -131,15 +129,15 @@ class Snapshot:
     overhead: Ints | None = None
 
     def emptied(self) -> Ints:
-        """`room[r][n]` once everything has ended that ends before its node; not to be changed."""
+        """`room[r][n]` without all pods that end before their node; read-only."""
         return self.allocatable if self.overhead is None else np.maximum(self.allocatable - self.overhead, 0)
 
     @property
     def layout(self) -> ColumnLayout:
-        """Which row and column of `free` is what."""
+        """Meaning of the rows and columns of `free`."""
         return ColumnLayout(self.resources, self.table.index)
 
     @property
     def nominations(self) -> tuple[Nomination, ...]:
-        """All promises, one by one, in no order."""
+        """All promises, unordered."""
         return tuple(self.nominated.by_key.values())

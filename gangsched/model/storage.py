@@ -1,7 +1,7 @@
-"""Claims, volumes and what they ask of a node, as the scheduler sees them.
+"""Claims, volumes and their requirements, as the scheduler sees them.
 
-Invariant: these are extracts of API objects, as in `model.objects`. A `Storage` never changes; a pod names its claims
-(`Pod.claims`) but does not hold them, since they are created and deleted independently. Amounts are bytes.
+Invariant: extracts of API objects, as in `model.objects`. A `Storage` is immutable; a pod names its claims
+(`Pod.claims`) but does not contain them, since they are created and deleted independently. Amounts are bytes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ SHARED_MODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A PersistentVolumeClaim.
 
-    `bound` is as kube-scheduler means it: a volume is named and the controller has said that binding is complete.
-    `selected_node` is the annotation by which a scheduler asks a provisioner for a volume; None where there is none.
-    `owner_uid` is its controller's.
+    `bound` as in kube-scheduler: a volume is named and the controller reports that binding is complete. `selected_node`
+    is the annotation by which a scheduler asks a provisioner for a volume; None if not set. `owner_uid` is its
+    controller's.
     """
 
     namespace: str
@@ -52,14 +52,14 @@ class Claim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):
-    """The claim that a volume belongs to or is kept for; `uid` is "" for one that is only named."""
+    """The claim that a volume belongs to or is reserved for; `uid` is "" if only the name is given."""
 
     namespace: str = ""
     name: str = ""
     uid: str = ""
 
     def means(self, claim: Claim) -> bool:
-        """Whether it is this claim."""
+        """Whether it refers to this claim."""
         return (self.namespace, self.name) == (claim.namespace, claim.name) and self.uid in {"", claim.uid}
 
 
@@ -108,9 +108,9 @@ class CsiNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A ResourceClaim (DRA): devices for pods, allocated by somebody else.
+    """A ResourceClaim (DRA): devices for pods, allocated by another component.
 
-    `required` is where an allocated one can be used, None for anywhere; `reserved` are the uids of those who may use
+    `required` is where an allocated claim can be used, None for anywhere; `reserved` are the uids of pods that may use
     it; `owner_uid` is its controller's.
     """
 
@@ -125,7 +125,7 @@ class ResourceClaim(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def key(self) -> str:
-        """`resourceclaims/namespace/name`, so that it is no PersistentVolumeClaim's."""
+        """`resourceclaims/namespace/name`, distinct from keys of PersistentVolumeClaims."""
         return f"{DEVICES}/{self.namespace}/{self.name}"
 
 
@@ -141,16 +141,16 @@ RESOURCES: Mapping[type[StorageObject], str] = {
 
 
 def storage_key(item: StorageObject) -> str:
-    """What an object is known by among its kind: the `key` of a claim, the name of anything else."""
+    """Key of an object within its kind: the `key` of a claim, the name of anything else."""
     return item.key if isinstance(item, Claim | ResourceClaim) else item.name
 
 
 class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What is decided about one claim of a pod that got a node.
+    """Decision about one claim of a placed pod.
 
-    The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod sees to it
-    and this one waits. With `reserve` it is a ResourceClaim, which the pod is entered in while it can still be used
-    where `required` says. uids and resource versions say on what the decision rests.
+    The claim is to be provisioned for `node`, or bound to the existing `volume`; with neither, another pod's decision
+    applies and this pod waits. With `reserve` it is a ResourceClaim, to which the pod is added as long as it can still
+    be used where `required` says. uids and resource versions identify the objects that the decision is based on.
     """
 
     namespace: str
@@ -171,11 +171,11 @@ class Selection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Storage:
-    """All of it at one moment, each kind by `storage_key`.
+    """All storage objects at one moment, each kind by `storage_key`.
 
-    `users` are the pods with claims that have a place, each with its node's name, by uid; `selections` what is decided
-    about the claims of those among them whose binding is not known to be done. `shared` are keys of claims that several
-    pods name, placed or not. `unread` are the kinds that cannot be read.
+    `users` are placed pods with claims, each with its node's name, by uid; `selections` are the decisions about their
+    claims whose binding is not yet complete. `shared` are keys of claims that several pods name, placed or not.
+    `unread` are kinds that cannot be read.
     """
 
     claims: Mapping[str, Claim] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Text for people: bounded, with what is left out counted.
+"""Text for users: limited in length, with a count of what is left out.
 
-Invariant: what a tenant writes may be in it, so every message passes through `cut` before it is written (amount in
-bytes, as the API server limits the note of an Event).
+Invariant: messages may include tenants' text, so each passes through `cut` before it is written (in bytes, as the API
+server limits an Event's note).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ NAMED = 5
 
 
 def cut(text: str) -> str:
-    """At most `MESSAGE_BYTES` of UTF-8; a longer text says how many of its characters are left out."""
+    """At most `MESSAGE_BYTES` of UTF-8; a longer text ends with the number of characters left out."""
     raw = text.encode()
     if len(raw) <= MESSAGE_BYTES:
         return text
@@ -23,7 +23,7 @@ def cut(text: str) -> str:
 
 
 def named(texts: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
+    """The first few texts, and the number of the others."""
     more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
     return ", ".join(texts[:NAMED]) + more
 

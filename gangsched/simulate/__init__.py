@@ -1,5 +1,5 @@
-"""What these settings would do to those jobs: the real planner on a virtual clock, over a list of jobs.
+"""Simulation of jobs under given settings: the real planner on a virtual clock.
 
-Invariant: every decision is `core.cycle.plan`'s, on the state that the daemon keeps too; nothing here chooses a node or
-an order. What it does *not* do: talk to a cluster, model kubelets, images or networks, or fail a bind.
+Invariant: every decision is `core.cycle.plan`'s, on the daemon's own state; nothing here chooses a node or an order. It
+has no cluster, models no kubelets, images or networks, and no bind fails.
 """

@@ -1,6 +1,6 @@
-"""`gangsched simulate`: read, play, tell.
+"""`gangsched simulate`: read the input, run the simulation, print the results.
 
-Invariant: what is wrong with the input ends with one sentence (`InputError`), before anything is played.
+Invariant: invalid input ends with one sentence (`InputError`) before the simulation starts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def simulate(
     out: Path | None = None,
     plot: Path | None = None,
 ) -> int:
-    """Play the jobs on the nodes and print the tables; the exit code. Raises InputError."""
+    """Simulate the jobs on the nodes and print the tables; return the exit code. Raises InputError."""
     console = Console()
     cluster = read_nodes(nodes)
     simulator = Simulator(cluster, stating(read_jobs(jobs, cluster), stated), settings)
@@ -58,7 +58,7 @@ def simulate(
 
 
 def play(simulator: Simulator, what: str) -> list[Run]:
-    """Run a simulation, on a terminal under a progress bar."""
+    """Run a simulation, with a progress bar on a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     stderr = Console(stderr=True)
     with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:

@@ -1,6 +1,6 @@
-"""What a simulation comes to: waits by size and by priority, and how much of the cluster was in use.
+"""Results of a simulation: waits by size and by priority, and utilisation of the cluster.
 
-Invariant: pure arithmetic on what became of the jobs. A job that never started is counted, and has no wait.
+Invariant: pure arithmetic on the runs. A job that never started is counted, but has no wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIZES: Final = (("no GPU", 0, 0), ("1-4 GPUs", 1, 4), ("5-8 GPUs", 5, 8), ("> 8 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """How long the jobs of one class waited, in seconds; `started` of `jobs` have a wait."""
+    """Waits of one class of jobs, in seconds; `started` of `jobs` have a wait."""
 
     name: str
     jobs: int
@@ -44,7 +44,7 @@ class Waits:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The smallest value that `part` of the values do not exceed (nearest rank); 0 without values."""
+    """Smallest value that at least `part` of the values do not exceed (nearest rank); 0 without values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0
 
@@ -55,19 +55,19 @@ def size_of(run: Run) -> str:
 
 
 def by_size(runs: Sequence[Run]) -> list[Waits]:
-    """All jobs, then each size class that has any."""
+    """All jobs, then each non-empty size class."""
     classes = [Waits.of(name, [run for run in runs if size_of(run) == name]) for name, _, _ in SIZES]
     return [Waits.of("all", runs), *(found for found in classes if found.jobs)]
 
 
 def by_priority(runs: Sequence[Run]) -> list[Waits]:
-    """Each priority that occurs, the highest first."""
+    """Each priority that occurs, highest first."""
     priorities = sorted({run.job.priority for run in runs}, reverse=True)
     return [Waits.of(f"priority {each}", [run for run in runs if run.job.priority == each]) for each in priorities]
 
 
 def allocated_share(runs: Iterable[Run], gpus: int) -> float:
-    """The share of `gpus` that was allocated between the first and the last submission, weighted by time."""
+    """Share of `gpus` allocated between the first and the last submission, weighted by time."""
     runs = list(runs)
     begin_s, end_s = min(run.job.submit_s for run in runs), max(run.job.submit_s for run in runs)
     if not gpus or end_s <= begin_s:
@@ -82,7 +82,7 @@ def allocated_share(runs: Iterable[Run], gpus: int) -> float:
 
 
 def lost_gpu_s(runs: Iterable[Run]) -> tuple[float, float]:
-    """GPU-seconds that ran and were lost to preemption, and all that ran."""
+    """GPU-seconds lost to preemption, and GPU-seconds used in total."""
     runs = list(runs)
     ran = math.fsum(run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans)
     lost = math.fsum(run.job.gpus * (end_s - start_s) for run in runs for start_s, end_s in run.spans[: run.preempted])
@@ -90,11 +90,13 @@ def lost_gpu_s(runs: Iterable[Run]) -> tuple[float, float]:
 
 
 def promise_errors_s(told_s: Mapping[str, float], runs: Iterable[Run]) -> list[float]:
-    """How much later than told each job started that was told a time, in seconds; earlier ones are negative."""
+    """How much later than promised each job started, in seconds; negative if earlier. Only jobs
+    with a promised time.
+    """
     told = ((run.started_s, told_s.get(run.job.group, math.inf)) for run in runs)
     return [started_s - at_s for started_s, at_s in told if started_s is not None and at_s < math.inf]
 
 
 def late_s(errors_s: Iterable[float]) -> list[float]:
-    """Those that are late by more than a second."""
+    """Errors of more than one second."""
     return [error_s for error_s in errors_s if error_s > 1]

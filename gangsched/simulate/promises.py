@@ -1,7 +1,7 @@
-"""What a simulation sees of reservations: the times that were told to the first of the queue, and the room kept idle.
+"""Reservations in a simulation: promised start times and idle reserved room.
 
-Invariant: a promise is the time told to a group when it became the first head (H13); what it is told later counts for
-nothing. Idle is reserved room that no pod uses, whoever could use it, so it never understates what reservations cost.
+Invariant: a promise is the start time reported to a group when it became the first head (H13); later reports do not
+count. Idle is reserved room that no pod uses, whoever could use it, so the cost of reservations is never understated.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gangsched.simulate.workload import GPU, gpus_of
 
 @dataclass(slots=True)
 class Promises:
-    """`told_s` by group id, `math.inf` for a fence; `idle_gpu_s` GPU-seconds were kept idle until `seen_s`.
+    """Promised times in `told_s` by group id, `math.inf` for a fence; `idle_gpu_s` GPU-seconds idle until `seen_s`.
 
-    `standing` are the reservations that stand now, which keep `idle_gpus` idle.
+    `standing` are the current reservations, which keep `idle_gpus` idle.
     """
 
     told_s: dict[str, float] = field(default_factory=dict)
@@ -29,12 +29,12 @@ class Promises:
     standing: tuple[Reserved, ...] = ()
 
     def pass_to(self, now_s: float) -> None:
-        """Time passes, and what is reserved stays as it is."""
+        """Advance to `now_s` with unchanged reservations."""
         self.idle_gpu_s += self.idle_gpus * (now_s - self.seen_s)
         self.seen_s = now_s
 
     def look(self, standing: Iterable[Reserved], snapshot: Snapshot) -> None:
-        """These reservations stand now, in this room."""
+        """Record the current reservations and their room."""
         self.standing = tuple(standing)
         for each in self.standing:
             if each.is_promised or (each.first and each.is_fence):
@@ -43,7 +43,7 @@ class Promises:
 
 
 def idle_gpus(standing: Iterable[Reserved], snapshot: Snapshot) -> int:
-    """Free GPUs on reserved nodes, of each as many as are reserved; a fence reserves all."""
+    """Free GPUs on reserved nodes, on each at most the reserved number; all for a fence."""
     reserved: Counter[str] = Counter()
     for each in standing:
         if each.is_fence:

@@ -1,6 +1,6 @@
-"""How a simulation is told: a table for people, a CSV of every job, a plot of the waits.
+"""Output of a simulation: tables, a CSV of every job, a plot of the waits.
 
-Invariant: nothing is computed here that `figures` does not say. The plot needs matplotlib, which the daemon does not.
+Invariant: all numbers come from `figures`. The plot needs matplotlib, which the daemon does not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = (
 
 
 def waits_table(title: str, rows: Iterable[tuple[str, Waits]]) -> Table:
-    """(what it is about, waits) as hours."""
+    """A table of (label, waits), in hours."""
     table = Table(title=title, title_justify="left")
     for name in ("", "jobs", "started", "mean, h", "median, h", "p95, h", "max, h"):
         table.add_column(name, justify="right" if name else "left")
@@ -41,7 +41,9 @@ def waits_table(title: str, rows: Iterable[tuple[str, Waits]]) -> Table:
 
 
 def write_csv(file: Path, runs: Iterable[Run]) -> None:
-    """One line a job, seconds as in the trace; a job that never started has no start and no wait. Raises InputError."""
+    """Write one line per job, seconds as in the trace; a job that never started has an empty start and wait. Raises
+    InputError.
+    """
     try:
         with file.open("w", newline="", encoding="utf-8") as lines:
             out = csv.writer(lines, lineterminator="\n")
@@ -56,9 +58,9 @@ def write_csv(file: Path, runs: Iterable[Run]) -> None:
 
 
 def plot(file: Path, runs: Mapping[str, Sequence[Run]]) -> None:
-    """Draw, for each size class, which share of its jobs waited at most how long, a line for each of `runs` by name.
+    """Draw the cumulative distribution of waits for each size class, one line per entry of `runs`.
 
-    Raises InputError where matplotlib is not installed, or the file cannot be written as its name asks.
+    Raises InputError if matplotlib is not installed, or the file cannot be written in the format of its name.
     """
     try:
         from matplotlib.figure import Figure

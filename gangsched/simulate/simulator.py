@@ -1,9 +1,8 @@
-"""The simulation: jobs arrive, are planned, run for their time and end, on a clock that jumps from event to event.
+"""The simulation: jobs arrive, are planned, run and end, on a clock that jumps from event to event.
 
-Invariant: its turns are those of the daemon's loop (`gangsched.turn`), with every bind and every write of a preemption
-answered at once; the same nodes, jobs and settings give the same result. Between two events nothing is planned.
-Evicted pods are gone after their grace period. A job that loses pods so begins again from the start, as a controller
-without checkpoints has it.
+Invariant: its turns are the daemon's (`gangsched.turn`), with every bind and every write of a preemption answered at
+once; equal nodes, jobs and settings give equal results. Nothing is planned between events. Evicted pods are gone after
+their grace period; a job that loses pods starts again from the beginning, as without checkpoints.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ IDLE_S: Final = 600.0
 
 @dataclass(slots=True)
 class Run:
-    """What became of a job: `started_s` is when its last pod was first bound, None if it never was.
+    """The course of a job: `started_s` is the first bind of its last pod, None if there was none.
 
-    `spans` are the times from start to end of all that ran, of which `preempted` ended by an eviction.
+    `spans` are the run times of all its attempts, of which `preempted` ended by an eviction.
     """
 
     job: Job
@@ -58,12 +57,12 @@ class Run:
 
     @property
     def wait_s(self) -> float:
-        """Seconds from submission to the first start; infinite for a job that never started."""
+        """Seconds from submission to the first start; infinite if it never started."""
         return float("inf") if self.started_s is None else self.started_s - self.job.submit_s
 
 
 class Simulator:
-    """One cluster and one list of jobs; `run` plays them all."""
+    """One cluster and one list of jobs."""
 
     def __init__(self, nodes: Sequence[Node], jobs: Sequence[Job], settings: Settings | None = None) -> None:
         """Settings count as they do for the daemon, as far as planning looks at them."""
@@ -85,7 +84,7 @@ class Simulator:
         self._state.apply(Replaced(PodDisruptionBudget, ()), now_s=0.0)
 
     def run(self, progress: Callable[[int], None] = lambda _: None) -> list[Run]:
-        """Play to the end of the last job that starts; `progress` is told how many jobs have arrived."""
+        """Run until the last job that starts has ended; `progress` receives the number of jobs that have arrived."""
         arrived = 0
         while True:
             arrival_s = self.runs[arrived].job.submit_s if arrived < len(self.runs) else float("inf")

@@ -1,6 +1,6 @@
-"""What owners state of run times in a simulation: what the file says, or what if they all stated it, or nobody did.
+"""Declared run times in a simulation: as in the file, or as if all owners, or none, declared them.
 
-Invariant: only `Job.stated_s` changes; how long a job really runs stays what the file says.
+Invariant: only `Job.stated_s` changes; the real run time stays as in the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLASSES_S: Final = (600.0, HOUR_S, 4 * HOUR_S, DAY_S, 3 * DAY_S, 7 * DAY_S, 30 *
 
 
 class Stated(StrEnum):
-    """Who states what; HALF of the jobs, chosen by their names, state the class."""
+    """Which run times are declared; with HALF, half of the jobs, chosen by name, declare their class."""
 
     FILE = "file"
     EXACT = "exact"
@@ -31,7 +31,7 @@ class Stated(StrEnum):
 
 
 def parse_stated(text: str) -> Stated:
-    """The word of the command line. Raises InputError."""
+    """Parse the option. Raises InputError."""
     try:
         return Stated(text)
     except ValueError:
@@ -39,7 +39,7 @@ def parse_stated(text: str) -> Stated:
 
 
 def stating(jobs: Sequence[Job], what: Stated) -> list[Job]:
-    """The jobs with what their owners state."""
+    """The jobs with these declared run times."""
     match what:
         case Stated.FILE:
             return list(jobs)
@@ -56,7 +56,7 @@ def stating(jobs: Sequence[Job], what: Stated) -> list[Job]:
 
 
 def run_class_s(job: Job) -> float:
-    """The upper bound of the class of its run time; its run time beyond the last one."""
+    """Upper bound of the run-time class; beyond the last class the run time itself."""
     return next((bound_s for bound_s in CLASSES_S if job.run_s <= bound_s), job.run_s)
 
 

@@ -1,6 +1,6 @@
-"""CSV files by column name, whose errors name the file and the line.
+"""CSV files by column name, with errors that name the file and the line.
 
-Invariant: what cannot be read is refused with one sentence, never passed over. Columns that nobody asks for do no harm.
+Invariant: unreadable values are refused with one sentence, never skipped. Unknown columns are ignored.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class InputError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a file; an empty value counts as absent."""
+    """One line of a file; an empty value counts as missing."""
 
     file: Path
     line: int
     values: Mapping[str, str]
 
     def text(self, column: str, default: str = "") -> str:
-        """The value as it stands."""
+        """The value as text."""
         return self.values.get(column) or default
 
     def whole(self, column: str, default: int | None = None) -> int:

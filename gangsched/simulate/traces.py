@@ -1,8 +1,8 @@
-"""Which nodes and which jobs: three formats of each are known by their columns (docs/simulate.md).
+"""Nodes and jobs in several formats, recognised by their columns (docs/simulate.md).
 
-Invariant: a file is read whole or refused with one sentence that names the line (`InputError`). What a trace leaves
-open is settled here and nowhere else: jobs above a node's GPUs become pods of whole nodes and a rest, a part of a GPU
-counts as a whole one.
+Invariant: a file is read as a whole or refused with one sentence that names the line (`InputError`). Gaps of a trace
+are filled only here: jobs larger than a node become pods of whole nodes and a rest, and a part of a GPU counts as a
+whole one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ QUANTITIES = {CPU: "cpu", MEMORY: "memory", GPU: "gpus"}
 
 
 def read_nodes(file: Path) -> list[Node]:
-    """The nodes of a file in our format or that of openb. Raises InputError."""
+    """Nodes of a file in gangsched's format or openb's. Raises InputError."""
     return _read(file, {frozenset({"gpus"}): _nodes, frozenset({"sn", "gpu"}): _openb_nodes})
 
 
 def read_jobs(file: Path, nodes: Sequence[Node]) -> list[Job]:
-    """The jobs of a file in our format or that of openb or Philly, to run on `nodes`. Raises InputError."""
+    """Jobs of a file in gangsched's, openb's or Philly's format, to run on `nodes`. Raises InputError."""
     per_node = max(map(gpus_of, nodes), default=0)
     return _read(
         file,
@@ -46,7 +46,7 @@ def read_jobs(file: Path, nodes: Sequence[Node]) -> list[Job]:
 
 @lru_cache(maxsize=65_536)
 def make_shape(requests: ResourceVector, products: tuple[str, ...] = ()) -> Shape:
-    """The one shape of pods that ask for this, on nodes with one of these GPU products if any is named."""
+    """Shape of pods with these requests, on nodes with one of these GPU products, if any are given."""
     required = None
     if products:
         required = (NodeSelectorTerm(labels=(Requirement(PRODUCT_LABEL, "In", products),)),)

@@ -1,7 +1,7 @@
-"""Jobs and nodes of a simulation, and the pods that a job becomes.
+"""Jobs and nodes of a simulation, and the pods of a job.
 
-Invariant: a job is one gang that needs all its pods at once and runs for a time that is known to the simulation, and to
-the scheduler only as far as `stated_s` says. Jobs name their pods' resources; what is not named is not asked for.
+Invariant: a job is one gang that needs all its pods at once. The simulation knows its run time; the scheduler knows
+only `stated_s`. Pods request only the resources that their job lists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GANG_MARK = "pod-group.scheduling.sigs.k8s.io/name"
 class Job:
     """`pods` are the shapes of its members; `submit_s` and `run_s` are seconds, from any epoch.
 
-    `stated_s` is the run time that its owner states, None for none.
+    `stated_s` is the run time that its owner declares, None for none.
     """
 
     name: str
@@ -39,23 +39,23 @@ class Job:
 
     @property
     def group(self) -> str:
-        """The id of the group that its pods make."""
+        """Id of the group of its pods."""
         return self.key if len(self.pods) > 1 else f"pod:{self.key}-0"
 
     @property
     def gpus(self) -> int:
-        """GPUs of all its pods."""
+        """Total number of GPUs of its pods."""
         return sum(gpus_of(shape) for shape in self.pods)
 
     @property
     def run_time_metadata(self) -> keys.GangMetadata:
-        """What its pods state: whole seconds, at least one."""
+        """Declaration on its pods: whole seconds, at least one."""
         if self.stated_s is None:
             return ()
         return ((keys.EXPECTED_RUNTIME, f"{max(1, math.ceil(self.stated_s))}s"),)
 
     def make_pods(self, scheduler_name: str) -> list[Pod]:
-        """Its pods as the API server would show them; a job of one pod is a plain pod."""
+        """Its pods as the API server would return them; a job of one pod is a plain pod."""
         gang: keys.GangMetadata = ()
         if len(self.pods) > 1:
             gang = tuple(sorted({GANG_MARK: self.name, keys.MIN[0]: str(len(self.pods))}.items()))
@@ -76,7 +76,7 @@ class Job:
 
 
 def gpus_of(asking: Shape | Node) -> int:
-    """GPUs that one pod of a shape asks for, or that a node offers."""
+    """Number of GPUs that one pod of a shape requests, or that a node offers."""
     vector = asking.requests if isinstance(asking, Shape) else asking.allocatable
     return dict(vector).get(GPU, 0)
 

@@ -1,6 +1,7 @@
-"""What each counter means that its owner counts as a plain integer: the HELP of /metrics, and the table in the manual.
+"""Meaning of each counter that its owner keeps as a plain integer: the HELP text of /metrics, and the table in the
+manual.
 
-Invariant: `Metrics.publish` shows a field under this name and no other, so that none is left unexplained.
+Invariant: `Metrics.publish` accepts only fields listed here, so that every counter is documented.
 """
 
 from __future__ import annotations

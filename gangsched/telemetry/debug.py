@@ -1,10 +1,10 @@
-"""Debug: /debug/gangs and /debug/gangs/{ns}/{name} show what the scheduler knows and last decided, as JSON.
+"""Debug: /debug/gangs and /debug/gangs/{ns}/{name} show the scheduler's state and last decisions as JSON.
 
-/debug/reservations shows for whom room is kept, in order.
-/debug/validate counts again what is kept of members, which stops the event loop for some 4 µs for each pod.
+/debug/reservations lists reservations, in order. /debug/validate recounts the state, which blocks the event loop for
+about 4 µs per pod.
 
-Invariant: the pages only read, from memory. They name pods of every namespace, so they have their own port, on the
-loopback address alone (`kubectl port-forward` reaches it there).
+Invariant: read-only, from memory. The pages name pods of every namespace, so they have a separate port on the loopback
+address only (reachable by `kubectl port-forward`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Validate = Callable[[], Sequence[str]]
 def debug_app(
     *, list_gangs: ListAll, list_reservations: ListAll, describe_gang: DescribeGang, validate: Validate
 ) -> web.Application:
-    """The pages; `describe_gang` takes a gang's id and returns None if it does not know it (404)."""
+    """The pages; `describe_gang` takes a gang's id and returns None for an unknown one (404)."""
 
     async def all_gangs(request: web.Request) -> web.Response:
         gangs = list_gangs()
@@ -67,7 +67,7 @@ def debug_app(
 async def serve_debug(
     port: int, *, list_gangs: ListAll, list_reservations: ListAll, describe_gang: DescribeGang, validate: Validate
 ) -> AsyncIterator[None]:
-    """Serve the pages while the block runs; port 0 serves nothing. Raises SettingsError if it is not available."""
+    """Serve the pages inside the block; port 0 disables them. Raises SettingsError if the port is not available."""
     app = debug_app(
         list_gangs=list_gangs, list_reservations=list_reservations, describe_gang=describe_gang, validate=validate
     )

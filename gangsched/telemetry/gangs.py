@@ -1,7 +1,7 @@
-"""The metrics of gangs: what waits and why, how long gangs wait, and what befalls them.
+"""Metrics of gangs: numbers and reasons of waiting gangs, waits, and incidents.
 
-Invariant: as in `metrics`. What waits is counted once for each scrape, and only where this instance leads: a standby
-decides nothing, and sums over replicas stay true.
+Invariant: as in `metrics`. Waiting gangs are counted once per scrape, and only by the leader, so that sums over
+replicas are right.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUND_BUCKETS = (1, 2, 3, 5, 10, 30, 100, 300, 1_000)
 
 
 class GangMetrics(Collector):
-    """`count` and `counts` are read when Prometheus asks; their owner replaces them."""
+    """`count` and `counts` are called at scrape time; their owner replaces them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.count: Callable[[], Pending] = Pending
@@ -47,7 +47,7 @@ class GangMetrics(Collector):
         self._rounds.observe(start.rounds)
 
     def collect(self) -> Iterator[Metric]:
-        """What waits now, and the counts."""
+        """Yield current waits and counts."""
         pending, counts = self.count(), self.counts
         gangs = GaugeMetricFamily("gangsched_pending_gangs", "Gangs that wait, by reason.", labels=["reason"])
         pods = GaugeMetricFamily(

@@ -1,7 +1,7 @@
 """Health: /livez, /readyz and /metrics on one port, for the kubelet and Prometheus.
 
-Invariant: an answer costs the loop little and never waits. The pages are plain HTTP with numbers and names of caches
-only, so that the port may be open to the cluster.
+Invariant: an answer is cheap and never waits. The pages are plain HTTP with numbers and names of caches only, so that
+the port may be open to the cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def health_app(
     waiting_for: Callable[[], Sequence[str]],
     role: Callable[[], str] | None = None,
 ) -> web.Application:
-    """The three pages. `waiting_for` names what is not read yet ("pods", "nodes"); empty means ready.
+    """The three pages. `waiting_for` lists what is not read yet ("pods", "nodes"); empty means ready.
 
     `role` is "leader" or "standby", None without leader election.
     """
@@ -52,7 +52,7 @@ def health_app(
 
 @asynccontextmanager
 async def serve_health_of_a_start(host: str, port: int, *, waiting_for: str) -> AsyncIterator[None]:
-    """/livez and /readyz of a process that only waits for `waiting_for` so far; else as `serve_health`."""
+    """/livez and /readyz of a process that is still starting; otherwise as `serve_health`."""
     answer = {"ready": False, "waitingFor": [waiting_for]}
 
     async def livez(request: web.Request) -> web.Response:
@@ -77,9 +77,9 @@ async def serve_health(
     waiting_for: Callable[[], Sequence[str]],
     role: Callable[[], str] | None = None,
 ) -> AsyncIterator[None]:
-    """Serve the pages while the block runs; port 0 serves nothing.
+    """Serve the pages inside the block; port 0 disables them.
 
-    Raises SettingsError when the port is not available.
+    Raises SettingsError if the port is not available.
     """
     app = health_app(metrics=metrics, heartbeat=heartbeat, waiting_for=waiting_for, role=role)
     async with serve(app, host, port, what="health and metrics", remedy=REMEDY):

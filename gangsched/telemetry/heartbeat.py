@@ -1,7 +1,7 @@
-"""Heartbeat: how late the event loop is.
+"""Heartbeat: the delay of the event loop.
 
-Invariant: a blocked loop cannot report itself; it shows as a beat that is late or missing. Not done here: anything
-about it. /livez answers 503 (`health`) and the kubelet restarts the daemon.
+Invariant: a blocked loop cannot report itself; it shows as a late or missing beat. /livez then answers 503 (`health`)
+and the kubelet restarts the daemon.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALIVE_BELOW_S = 5.0
 
 
 class Heartbeat:
-    """Beats every 100 ms and measures how late each beat is; `run` never returns."""
+    """Beats every 100 ms and measures the delay of each beat; `run` never returns."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Heartbeat:
 
     @property
     def late_s(self) -> float:
-        """How late the last beat was, or how overdue the next one is: whichever is more."""
+        """Delay of the last beat, or how overdue the next one is, whichever is more."""
         return max(self.lag_s, self._now() - self._due_s, 0.0)
 
     @property

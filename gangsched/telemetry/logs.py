@@ -1,8 +1,8 @@
 """Logs: one line per event on stderr, JSON for machines or coloured text for people.
 
-Invariant: our own structlog and the stdlib logging of libraries write the same form; libraries log from WARNING on. A
-tenant or a server may have written any text in an event: none begins a line or moves the cursor. Not decided here: what
-is worth a line (one per cycle that did something, one per changed verdict, never one per watch event).
+Invariant: structlog and the stdlib logging of libraries write the same format; libraries log from WARNING on. Events
+may include text of tenants or servers, which can neither start a line nor move the cursor. What deserves a line is
+decided elsewhere (one per cycle that did something, one per changed verdict, never one per watch event).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Metrics: every number that Prometheus may ask for, in a registry of our own.
+"""Metrics: every number for Prometheus, in a separate registry.
 
-Invariant: label values come from enums or a fixed list, so the number of series is bounded. Children are made once and
-kept, since `.labels()` costs four times as much as `.inc()`. Hot code counts in plain integers, which are read when
-scraped (`publish`).
+Invariant: label values come from enums or a fixed list, so the number of series is bounded. Children are created once
+and kept, since `.labels()` costs four times as much as `.inc()`. Hot code counts in plain integers, which are read at
+scrape time (`publish`).
 """
 
 from __future__ import annotations
@@ -78,23 +78,23 @@ class Metrics:
         GCCollector(registry=registry)
 
     def leadership(self, lease: str, leads: Callable[[], bool]) -> None:
-        """Show whether this instance leads, under the name that client-go gives that."""
+        """Export whether this instance leads, under client-go's metric name."""
         meaning = "1 if this instance holds the Lease `name` and plans, else 0; only with leader election."
         gauge = Gauge("leader_election_master_status", meaning, ["name"], registry=self.registry)
         gauge.labels(lease).set_function(lambda: float(leads()))
 
     def watch(self, part: str, heard_s: Callable[[], float | None], *, now: Callable[[], float]) -> None:
-        """Show for how many seconds nothing was heard of a resource.
+        """Export the seconds since a resource was last heard of.
 
-        `heard_s` is by the clock `now`; while it is None, nobody waits to hear of it, and there is no series.
+        `heard_s` returns a time of the clock `now`, or None if the resource is not followed: then there is no series.
         """
         self._watches.heard[part] = (heard_s, now)
 
     def publish(self, family: str, part: str, counts: DataclassInstance) -> None:
-        """Show each field of a dataclass of ever-growing integers as gangsched_<family>_<field>_total{part=…}.
+        """Export each field of a dataclass of monotonic counters as gangsched_<family>_<field>_total{part=…}.
 
         The dataclass is read at scrape time. Several parts share a family: `publish("reflector", "pods", counts)`.
-        Each field has its meaning in `counted`.
+        `counted` documents each field.
         """
         self._published.add(
             family, part, counts, {field.name: MEANINGS[family][field.name] for field in fields(counts)}
@@ -102,7 +102,7 @@ class Metrics:
 
 
 class Children(Generic[C]):
-    """A metric's children by label value, all made at the start so that each series begins at 0."""
+    """A metric's children by label value, all created at the start so that each series begins at 0."""
 
     def __init__(self, metric: C, values: Iterable[str]) -> None:
         """`metric` has one label; `values` are all its values."""

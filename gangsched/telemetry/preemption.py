@@ -1,6 +1,6 @@
-"""The metrics of preemption (semantics V23).
+"""Metrics of preemption (semantics V23).
 
-Invariant: as in `metrics`; they are counted by the state, and added here when it is asked.
+Invariant: as in `metrics`; the state counts them, and `add` publishes the counts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PreemptionMetrics:
         self.nominations = Gauge("gangsched_preemption_nominations", now, registry=registry)
 
     def add(self, counts: NominationCounts) -> None:
-        """What happened since the last time."""
+        """Add the counts since the last call."""
         for result, number in counts.attempts.items():
             self._attempts[result].inc(number)
         for kind, number in counts.victims.items():

@@ -1,7 +1,7 @@
-"""What is measured of reservations, of who passes them, and of how long groups wait (semantics H15).
+"""Metrics of reservations, of backfill, and of waits (semantics H15).
 
-Invariant: it is told of each plan by the loop, and measures what a plan proposes. Labels are enums or fixed lists: no
-name of a group, a node or a resource that somebody made up becomes one.
+Invariant: the loop passes every plan, and the metrics are those of the proposal. Labels are enums or fixed lists: no
+name of a group, a node or a custom resource.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Begun:
 
 
 class ReservationMetrics:
-    """`planned` is told of every plan; with reservations off only waits are measured."""
+    """`planned` receives every plan; with reservations disabled only waits are measured."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
@@ -98,7 +98,7 @@ class ReservationMetrics:
     def planned(
         self, plan: Plan, groups: Sequence[Group], snapshot: Snapshot, *, wall_s: float, policy: GpuPolicy | None = None
     ) -> None:
-        """A plan of these groups was made on this snapshot at wall second `wall_s`."""
+        """Record a plan of these groups on this snapshot at wall second `wall_s`."""
         policy = policy or GpuPolicy()
         started = {verdict.group: verdict for verdict in plan.verdicts if verdict.binds}
         if started:

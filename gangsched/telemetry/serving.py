@@ -1,7 +1,7 @@
-"""Serving: a small web application on one address while a block runs.
+"""Serving: a small web application on one address.
 
-Invariant: a port that is not available is a SettingsError that names the setting to change; port 0 serves nothing. Not
-known here: the pages (`health`, `debug`).
+Invariant: an unavailable port is a SettingsError that names the setting to change; port 0 disables the server. `health`
+and `debug` have the pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gangsched.settings import SettingsError
 
 @asynccontextmanager
 async def serve(app: web.Application, host: str, port: int, *, what: str, remedy: str) -> AsyncIterator[None]:
-    """Serve `app` while the block runs; `what` and `remedy` are for the error message."""
+    """Serve `app` inside the block; `what` and `remedy` are for the error message."""
     if port == 0:
         yield
         return

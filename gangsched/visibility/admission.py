@@ -1,8 +1,8 @@
-"""Admission: how many requests are let in, of all users and of each, and how many are under way at once.
+"""Admission: rate and concurrency of requests, in total and per user.
 
-Invariant: what one user has does not depend on what others ask, and no user has more than a part of what there is for
-all, so that one of them cannot keep the others out (decision 0044). All service accounts of a namespace are one user,
-since whoever may edit a namespace may have as many as they like.
+Invariant: a user's quota does not depend on other users' requests, and is only a part of the total, so that no user
+locks out the others (decision 0044). All service accounts of a namespace count as one user, since an editor of the
+namespace can create any number of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ USERS = 1_000
 
 
 class RequestRate(NamedTuple):
-    """So many a second, and a burst."""
+    """A sustained rate per second, and a burst."""
 
     per_s: float
     burst: float
@@ -43,7 +43,7 @@ class Bucket:
         self._left, self._at_s = burst, now_s
 
     def take(self, now_s: float) -> float:
-        """Take one; 0, or the seconds after which there is one."""
+        """Take a token; return 0, or the seconds until one is available."""
         self._left = min(self._burst, self._left + (now_s - self._at_s) * self._per_s)
         self._at_s = now_s
         if self._left < 1:
@@ -53,7 +53,7 @@ class Bucket:
 
 
 class Buckets:
-    """A bucket for each user; of more than `USERS` the one that asked least recently is forgotten."""
+    """A bucket per user; above `USERS` the least recently used one is dropped."""
 
     def __init__(self, rate: RequestRate) -> None:
         self._rate = rate
@@ -69,7 +69,7 @@ class Buckets:
 
 
 class Places:
-    """At most so many at once, and so many of one user."""
+    """Concurrent requests, limited in total and per user."""
 
     def __init__(self, size: tuple[int, int], what: str) -> None:
         self._most, self._of_user = size
@@ -78,7 +78,7 @@ class Places:
 
     @contextmanager
     def place(self, user: str) -> Iterator[None]:
-        """A place for the length of the block. Raises RequestRefused (429) where there is none."""
+        """A place for the duration of the block. Raises RequestRefused (429) if there is none."""
         payer = payer_of(user)
         if self._taken[payer] >= self._of_user or self._taken.total() >= self._most:
             raise RequestRefused(429, f"Too many {self._what} at once, please try again later.", retry_after_s=1)
@@ -92,7 +92,7 @@ class Places:
 
 
 class Admission:
-    """`admit` and `admit_document` count requests; the places are for as long as one lasts."""
+    """`admit` and `admit_document` limit the rate; the places limit concurrent requests."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -105,17 +105,17 @@ class Admission:
         self.draining = Places(DRAINING, "bodies")
 
     def admit(self, user: str) -> None:
-        """Let a request of `user` in, or raise Refused (429)."""
+        """Admit a request of `user`, or raise RequestRefused (429)."""
         now_s = self._clock()
         _refuse(self.users.take(payer_of(user), now_s) or self._all.take(now_s))
 
     def admit_document(self, user: str) -> None:
-        """The same for a document of discovery, which costs little and without which no client finds anything."""
+        """The same for a discovery document, which is cheap and without which no client works."""
         _refuse(self.readers.take(payer_of(user), self._clock()))
 
 
 def payer_of(user: str) -> str:
-    """Whose part of what there is a user's request takes."""
+    """The user whose quota a request counts against."""
     if user.startswith(SERVICE_ACCOUNT):
         return user.rpartition(":")[0]
     return user

@@ -1,8 +1,8 @@
-"""The web application: who asks, whether they may, and the answer.
+"""The web application: authentication, authorization, and the answer.
 
-Invariant: every request passes the same gate, in this order: the front proxy's certificate (401), the number of
-requests (429), what its head tells of a body (400, 413, 415), a SubjectAccessReview (403). Nothing is told to whom the
-gate stops, also not whether something exists. A request that its client gives up is cancelled, wherever it is.
+Invariant: every request passes the same checks, in this order: the front proxy's certificate (401), the request rate
+(429), headers about the body (400, 413, 415), a SubjectAccessReview (403). A refused user learns nothing, not even
+whether an object exists. A request abandoned by its client is cancelled.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LIST_KINDS = {Form.WHOLE: ("GangList", API_VERSION), Form.METADATA: ("PartialObj
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """What the application is made of."""
+    """Parts of the application."""
 
     store: GangStore
     watches: Watches
@@ -75,7 +75,7 @@ class Parts:
 
 
 def application(parts: Parts) -> web.Application:
-    """All paths in one handler: every one passes the gate, known or not."""
+    """All paths in one handler, so that every path, known or not, passes the checks."""
     handler = _Handler(parts)
     app = web.Application(middlewares=[_refusals(parts.admission, parts.complaints)])
     app.router.add_route("*", "/{rest:.*}", handler.handle)
@@ -126,7 +126,7 @@ class _Handler:
         self._parts = parts
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One request."""
+        """Handle one request."""
         user = self._user(request)
         request[USER] = user.name
         with self._parts.admission.connected.place(user.name):

@@ -1,7 +1,7 @@
-"""Bodies of requests: which are refused unread, how the others are read, and how a connection ends that is not read on.
+"""Request bodies: which are refused unread, how others are read, and how the connection ends otherwise.
 
-Invariant: nothing is inflated, since a megabyte may hold a gigabyte. What the head of a request tells is judged before
-a byte of its body is waited for (decision 0044).
+Invariant: nothing is decompressed, since a megabyte may contain a gigabyte. Headers are checked before any byte of the
+body is awaited (decision 0044).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOO_LARGE = f"Request entity too large: limit is {BODY_BYTES}"
 
 
 def judge_head(request: web.Request) -> None:
-    """Raise Refused (400, 413, 415) for a body that is not to be read."""
+    """Raise RequestRefused (400, 413, 415) for a body that must not be read."""
     if hdrs.CONTENT_ENCODING in request.headers:
         raise RequestRefused(415, "the body of the request is encoded - Content-Encoding is not supported")
     if request.method in {"GET", "HEAD"} and request.body_exists:
@@ -33,7 +33,7 @@ def judge_head(request: web.Request) -> None:
 
 
 async def read_body(request: web.Request, within_s: float | None = None) -> bytes:
-    """The whole body. Raises RequestRefused (408, 413)."""
+    """Read the whole body. Raises RequestRefused (408, 413)."""
     found, within_s = bytearray(), within_s or READ_WITHIN_S
     try:
         async with asyncio.timeout(within_s):
@@ -49,9 +49,9 @@ async def read_body(request: web.Request, within_s: float | None = None) -> byte
 async def settle(
     request: web.Request, response: web.Response, place: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    """Let the connection of a refused request stay if no more of its body comes, else see to it that it ends.
+    """Keep the connection of a refused request if its body is complete, otherwise close it.
 
-    The rest of a body is waited for in a `place`, which raises Refused where there is none.
+    The rest of a body is awaited in a `place`, which raises RequestRefused if there is none.
     """
     is_short = (request.content_length or 0) <= BODY_BYTES
     if response.status not in {401, 408, 413} and is_short and not request.content.is_eof():
@@ -63,7 +63,7 @@ async def settle(
 
 
 def end_unread(transport: asyncio.Transport | None) -> None:
-    """Read nothing more, and end soon, whether or not the peer has taken the answer by then."""
+    """Stop reading, and close the connection soon, whether or not the peer has received the answer."""
     if transport is not None:
         transport.pause_reading()
         asyncio.get_running_loop().call_later(END_WITHIN_S, transport.abort)

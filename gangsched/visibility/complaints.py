@@ -1,7 +1,7 @@
-"""What goes wrong with requests, in the log: a bounded line, and not one for each.
+"""Rate-limited logging of request errors.
 
-Invariant: users choose how often and with how long a text something goes wrong, so of each event one is written in a
-while, with how many there were meanwhile.
+Invariant: users control the number and length of these errors, so each kind is logged once per interval, in a bounded
+line with a count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FRAMES, CHARACTERS = 4, 1_000
 
 
 class Complaints:
-    """`error` logs an error that a request caused; it is the log of aiohttp's protocol as well."""
+    """Logs errors caused by requests; also the logger of aiohttp's protocol."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class Complaints:
         self._written: dict[str, tuple[float, int]] = {}
 
     def error(self, event: str, error: BaseException | None) -> None:
-        """Log it, unless the same event was logged a moment ago."""
+        """Log it, unless the same event was logged within the interval."""
         now_s = self._clock()
         at_s, others = self._written.get(event, (float("-inf"), 0))
         if now_s < at_s + EVERY_S:
@@ -41,4 +41,4 @@ class Complaints:
         self.error(f"visibility: {message.partition(' from ')[0]}", exc_info)
 
     def debug(self, message: str, *_: object, **__: object) -> None:
-        """Nothing."""
+        """Ignored."""

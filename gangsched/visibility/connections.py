@@ -1,7 +1,7 @@
-"""Connections: how many are taken and how fast, and who is let through to HTTP.
+"""Connections: their number and rate, and which may send HTTP.
 
-Invariant: new ones are bounded in number and rate, since a handshake costs the event loop a millisecond. Who shows no
-client certificate is a stranger: 401 and the end, without a look at what was sent (decision 0044).
+Invariant: new connections are limited in number and rate, since a handshake blocks the event loop for a millisecond. A
+client without a certificate gets 401 without its request being parsed (decision 0044).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ UNAUTHORIZED = _refusal()
 
 
 class Doorkeeper(asyncio.Protocol):
-    """Hands a connection with a client certificate to HTTP, and answers any other without parsing it."""
+    """Passes a connection with a client certificate to HTTP, and answers others without parsing."""
 
     def __init__(
         self, http: Callable[[], asyncio.Protocol], strangers: dict[asyncio.Transport, None], known: Callable[[], None]
@@ -78,20 +78,20 @@ class Doorkeeper(asyncio.Protocol):
         asyncio.get_running_loop().call_later(STRANGERS_FOR_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """A stranger's request, whatever it is."""
+        """Data of a client without a certificate; ignored."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(UNAUTHORIZED)
             end_unread(self._transport)
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """The connection was closed."""
         if self._transport is not None:
             self._strangers.pop(self._transport, None)
 
 
 class Connections:
-    """`accept` takes them, with `tls` once there is a certificate."""
+    """Accepts connections by `accept`, with `tls` once there is a certificate."""
 
     def __init__(self, runner: web.AppRunner, warn: Callable[[str], None]) -> None:
         self._runner, self._warn = runner, warn
@@ -100,13 +100,13 @@ class Connections:
         self._proxies: dict[str, Bucket] = {}
 
     def end_all(self) -> None:
-        """The authority of clients is another one: who was let in by the old one comes again."""
+        """Close all connections after the client authority changed; clients reconnect with the new one."""
         server = self._runner.server
         for connection in server.connections if server is not None else ():
             connection.force_close()
 
     async def accept(self, listener: socket.socket) -> None:
-        """Take connections, at a rate; the others wait in the kernel."""
+        """Accept connections at a limited rate; others wait in the kernel."""
         loop = asyncio.get_running_loop()
         bucket = Bucket(*HANDSHAKES, loop.time())
         greeting: dict[asyncio.Task[None], None] = {}
@@ -160,9 +160,9 @@ class Connections:
 
 
 def tls_context(serving: Serving, authority: str) -> ssl.SSLContext:
-    """A server's context that asks for a client certificate of `authority` and takes connections without one, too.
+    """A server context that requests a client certificate of `authority` but also accepts connections without one.
 
-    Raises SSLError or ValueError for what is no certificate.
+    Raises SSLError or ValueError for an invalid certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

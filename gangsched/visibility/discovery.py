@@ -1,4 +1,4 @@
-"""Discovery: which resources there are, in the old form and in the aggregated one (apidiscovery.k8s.io/v2)."""
+"""Discovery of resources, in the old and the aggregated form (apidiscovery.k8s.io/v2)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def resources() -> Json:
 
 
 def aggregated(accept: str) -> tuple[str, bytes] | None:
-    """The content type and, encoded, /apis in the aggregated form, if that is what is wanted most."""
+    """Content type and body of /apis in the aggregated form, if the client prefers it; otherwise None."""
     for part in accept.split(","):
         stated = {each.strip() for each in part.split(";")[1:]}
         if "as=APIGroupDiscoveryList" in stated and "g=apidiscovery.k8s.io" in stated:

@@ -1,7 +1,6 @@
-"""The port of the API of gangs.
+"""The port of the gangs API.
 
-Invariant: it can be opened long before there is a server, which takes time to import; who connects meanwhile waits in
-the kernel.
+Invariant: it can be opened long before the server, which takes time to import; early clients wait in the kernel.
 """
 
 from __future__ import annotations

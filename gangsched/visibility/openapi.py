@@ -1,4 +1,4 @@
-"""OpenAPI v3, for `kubectl explain`, and the little of v2 that the API server merges into its own."""
+"""OpenAPI v3 for `kubectl explain`, and the part of v2 that the API server merges into its own."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 def text(description: str, **more: object) -> Json:
-    """A string."""
+    """Schema of a string."""
     return {"type": "string", "description": description, **more}
 
 
 def number(description: str) -> Json:
-    """An integer."""
+    """Schema of an integer."""
     return {"type": "integer", "format": "int64", "description": description}
 
 
 def flag(description: str) -> Json:
-    """A boolean."""
+    """Schema of a boolean."""
     return {"type": "boolean", "description": description}
 
 
 def texts(description: str) -> Json:
-    """A list of strings."""
+    """Schema of a list of strings."""
     return {"type": "array", "description": description, "items": {"type": "string"}}
 
 
 def record(description: str, **fields: Json) -> Json:
-    """An object."""
+    """Schema of an object."""
     return {"type": "object", "description": description, "properties": fields}
 
 
@@ -151,7 +151,7 @@ REVIEW_STATUS = record(
 
 
 def kind(name: str, description: str, **fields: Json) -> Json:
-    """The schema of a kind of ours."""
+    """Schema of one of this API's kinds."""
     return {
         "type": "object",
         "description": description,
@@ -196,7 +196,7 @@ SCHEMAS: Json = {
 
 @lru_cache(maxsize=1)
 def v3() -> Json:
-    """The document of our group and version."""
+    """Document of this group and version."""
     base = f"/apis/{API_VERSION}"
     one = f"{base}/namespaces/{{namespace}}/gangs/{{name}}"
     paths = {
@@ -215,14 +215,14 @@ def v3() -> Json:
 
 @lru_cache(maxsize=1)
 def v3_index() -> Json:
-    """/openapi/v3: where the document is; the hash changes with it."""
+    """/openapi/v3: location of the document; the hash changes with it."""
     digest = hashlib.sha256(json.dumps(v3(), sort_keys=True).encode()).hexdigest()[:32].upper()
     return {"paths": {f"apis/{API_VERSION}": {"serverRelativeURL": f"/openapi/v3/apis/{API_VERSION}?hash={digest}"}}}
 
 
 @lru_cache(maxsize=1)
 def v2() -> Json:
-    """/openapi/v2: without definitions, which clients read in v3; the API server asks for a document all the same."""
+    """/openapi/v2 without definitions, which clients read in v3; the API server requires a document."""
     info = {"title": "gangsched visibility", "version": __version__}
     return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
 

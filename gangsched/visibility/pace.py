@@ -1,8 +1,7 @@
-"""Pace: how much of the event loop the API may take, in slices, so that the scheduler is not slowed.
+"""Pace: limits the share of the event loop that the gangs API uses, in slices.
 
-Invariant: no slice is much longer than `SLICE_S`. Of a longer time one pace takes at most its share of the loop,
-however many ask; a burst of `BURST_S` is free. Forks for reviews have one of their own, so that no list waits for what
-they took.
+Invariant: a slice takes about `SLICE_S` at most. One pace uses at most its share of the loop, however many requests
+there are; a burst of `BURST_S` is free. Forks for reviews have a separate pace, so that lists do not wait for them.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ BURST_S = 0.5
 
 
 class Pace:
-    """Work calls `step` between its parts; `spent_s` is all that it took.
+    """Work calls `step` between its parts; `spent_s` is its total CPU time.
 
-    It is counted in CPU time: on a busy machine waiting for a core is not the work's doing, and must not slow it twice.
+    CPU time, because on a busy machine waiting for a core must not slow the work twice.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class Pace:
 
     @asynccontextmanager
     async def work(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """A piece of work on the loop; gives the `step` that it calls between its parts."""
+        """A piece of work on the loop; yields the `step` to call between its parts."""
         began_s = self._work_clock()
 
         async def step() -> None:

@@ -1,4 +1,4 @@
-"""What the server needs of the rest of the daemon: types only."""
+"""Interfaces of the server to the rest of the daemon: types only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ApiAnswer:
 
 
 class Calls(Protocol):
-    """Requests to the API server with the rights of the daemon; never raises for what the server or network did."""
+    """Requests to the API server with the daemon's permissions; never raises for server or network errors."""
 
     async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         """Send one request; PATCH bodies are JSON merge patches."""
@@ -36,7 +36,7 @@ class Calls(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Monotonic seconds, and seconds since the epoch."""
+    """Monotonic seconds and epoch seconds."""
 
     now_s: Callable[[], float]
     wall_s: Callable[[], float]

@@ -1,6 +1,6 @@
-"""Requests: a path and its query, read as the API server reads them.
+"""Requests: paths and queries, parsed as in the API server.
 
-Invariant: what is not understood is refused, never guessed; names are whatever a path segment can hold.
+Invariant: anything unknown is refused, never guessed; names may contain whatever a path segment can.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_WATCH_S = 1_800
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A resource of ours: `namespace` is "" for all of them, `name` for a collection."""
+    """A resource of this API: `namespace` is "" for all of them, `name` for a collection."""
 
     resource: str
     namespace: str = ""
@@ -31,7 +31,7 @@ class Target:
 
 
 def target_of(raw_path: str) -> Target | None:
-    """What a percent-encoded path names below our group and version; None if it is none of our resources."""
+    """Target of a percent-encoded path below this group and version; None if it is not a resource of this API."""
     prefix = f"/apis/{API_VERSION}/"
     if not raw_path.startswith(prefix):
         return None
@@ -48,7 +48,7 @@ def target_of(raw_path: str) -> Target | None:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """metav1.ListOptions, as far as they mean something here; `after` is the last key of the page before."""
+    """metav1.ListOptions, as far as they apply here; `after` is the last key of the previous page."""
 
     limit: int = 0
     after: Key | None = None
@@ -62,7 +62,7 @@ class ListOptions:
 
 
 def list_options(query: Mapping[str, str]) -> ListOptions:
-    """Raises RequestRefused (400, 410)."""
+    """Parse the query. Raises RequestRefused (400, 410)."""
     if query.get("labelSelector"):
         raise RequestRefused(400, "gangs have no labels: a labelSelector selects nothing here")
     fields = _fields(query.get("fieldSelector", ""))
@@ -84,7 +84,7 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
 
 
 def token_of(after: Key, version: int) -> str:
-    """The `continue` of a page that ends with this key."""
+    """`continue` token of a page that ends with this key."""
     return base64.urlsafe_b64encode(json.dumps([*after, version]).encode()).decode().rstrip("=")
 
 

@@ -1,6 +1,6 @@
-"""The server: TLS on one port, and what has to be read again now and then.
+"""The server: TLS on one port, and periodic reloads.
 
-Invariant: it takes connections once it has a certificate.
+Invariant: it accepts connections once it has a certificate.
 """
 
 from __future__ import annotations
@@ -82,17 +82,19 @@ class Server:
 
     @property
     def is_open(self) -> bool:
-        """Whether connections are taken: there is a certificate."""
+        """Whether connections are accepted: there is a certificate."""
         return self._connections.tls is not None
 
     @property
     def awaits_leader(self) -> bool:
-        """Whether a standby has no certificate because no leader has made the first one (`Identity.awaits_leader`)."""
+        """Whether a standby has no certificate because no leader has created the first one
+        (`Identity.awaits_leader`).
+        """
         return self._identity.awaits_leader
 
     @asynccontextmanager
     async def serving(self, listener: socket.socket) -> AsyncIterator[None]:
-        """Serve while the block runs who connects to `listener`."""
+        """Serve clients of `listener` inside the block."""
         await self._runner.setup()
         parts = (self._look(), self._watches.run(), self._connections.accept(listener))
         tasks = [asyncio.create_task(part, name="visibility") for part in parts]

@@ -1,4 +1,4 @@
-"""Refusals as every API server words them: metav1.Status with its code and reason."""
+"""Refusals as in every API server: metav1.Status with code and reason."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RequestRefused(Exception):  # noqa: N818  (an answer, not a bug)
 
 
 def invalid(kind: str, name: str, complaints: list[tuple[str, str]]) -> RequestRefused:
-    """422: what is wrong, by field, as far as there is room for it."""
+    """422: the invalid fields and why, as far as they fit."""
     complaints = [
         (field, text if len(text) <= WORDS else f"{text[:WORDS]}…") for field, text in complaints[:COMPLAINTS]
     ]

@@ -1,1 +1,1 @@
-"""Who asks the API of gangs, what they may see, and by which certificate the API server knows us."""
+"""Authentication and authorization of requests to the gangs API, and its serving certificate."""

@@ -1,7 +1,7 @@
-"""Whether a user may: a SubjectAccessReview for each request, remembered for ten seconds.
+"""Authorization: a SubjectAccessReview per request, cached for ten seconds.
 
-Invariant: what cannot be asked is refused. Members of system:masters are not asked about, as in every extension API
-server (k8s.io/apiserver, options.NewDelegatingAuthorizationOptions): the API server itself comes as one.
+Invariant: if the review fails, the request is refused. Members of system:masters are not reviewed, as in every
+extension API server (k8s.io/apiserver, options.NewDelegatingAuthorizationOptions): the API server itself is one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AT_ONCE = 32
 
 
 class Attributes(NamedTuple):
-    """What is asked for: a resource, or with an empty one the `path` of a document."""
+    """The access requested: to a resource or, if that is empty, to the `path` of a document."""
 
     verb: str
     resource: str = ""
@@ -40,7 +40,7 @@ Key: TypeAlias = tuple[User, Attributes]
 
 
 class Authorizer:
-    """`check` raises Refused, `allows` tells."""
+    """`check` raises RequestRefused, `allows` returns a boolean."""
 
     def __init__(self, calls: Calls, now_s: Callable[[], float]) -> None:
         self._calls, self._now_s = calls, now_s
@@ -49,12 +49,12 @@ class Authorizer:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def check(self, user: User, asked: Attributes) -> None:
-        """Raise Refused (403) unless the user may; 500 if that cannot be found out."""
+        """Raise RequestRefused (403) unless the user may; 500 if that cannot be determined."""
         if not await self.allows(user, asked):
             raise RequestRefused(403, _forbidden(user, asked), details=_details(asked))
 
     async def allows(self, user: User, asked: Attributes) -> bool:
-        """Whether the user may. Raises RequestRefused (500) if that cannot be found out."""
+        """Whether the user may. Raises RequestRefused (500) if that cannot be determined."""
         if MASTERS in user.groups:
             return True
         key = (user, asked)

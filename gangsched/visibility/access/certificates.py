@@ -1,7 +1,7 @@
-"""The serving certificate: an authority made for one certificate, and forgotten once it has signed it.
+"""The serving certificate, signed by an authority whose key is discarded after one signature.
 
-Invariant: the private key of the authority is never written anywhere, so whoever reads the Secret can serve in our
-place and can vouch for nothing else. Keys are P-256.
+Invariant: the authority's private key is never stored, so whoever reads the Secret can impersonate this server but
+cannot sign anything else. Keys are P-256.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "gangsched-visibility"
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Certificates and key, PEM; `authority` may hold the one before as well."""
+    """Certificates and key, PEM; `authority` may also contain the previous one."""
 
     authority: str
     certificate: str
@@ -56,7 +56,7 @@ def make_serving(names: list[str], now: datetime, before: str = "") -> Serving:
 
 
 def lasts(serving: Serving, names: list[str], now: datetime) -> bool:
-    """Whether it is sound, for these names, and not to be renewed yet."""
+    """Whether the certificate is valid for these names and not due for renewal."""
     try:
         found = x509.load_pem_x509_certificate(serving.certificate.encode())
         key = serialization.load_pem_private_key(serving.key.encode(), None)
@@ -80,7 +80,7 @@ def _signed(authority: x509.Certificate, certificate: x509.Certificate, now: dat
 
 
 def newest_authority(authorities: str, now: datetime) -> str:
-    """The first of these certificates, if it is still valid; to be trusted beside a new one."""
+    """The first of these certificates, if still valid; trusted in addition to a new one."""
     try:
         first = x509.load_pem_x509_certificates(authorities.encode())[0]
     except (ValueError, IndexError):

@@ -1,10 +1,9 @@
-"""Who asks: the user whom the API server's front proxy names in headers, and only it.
+"""Authentication: the user named in headers by the API server's front proxy.
 
-Invariant: the headers count only on a connection with a client certificate of the front proxy's authority and, where
-names are allowed, with one of them. Whose these are is said by the ConfigMap
-kube-system/extension-apiserver-authentication, which the API server itself writes; until it has been read nobody is
-known. As in k8s.io/apiserver's authentication/request/headerrequest, a user that is known is in the group
-system:authenticated.
+Invariant: the headers count only on a connection with a client certificate of the front proxy's authority and, if names
+are configured, with one of them. Both come from the ConfigMap kube-system/extension-apiserver-authentication, which the
+API server writes; until it was read, every request is refused. As in k8s.io/apiserver's
+authentication/request/headerrequest, an authenticated user is in the group system:authenticated.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ AUTHENTICATED, UNAUTHENTICATED, ANONYMOUS = "system:authenticated", "system:unau
 
 
 class Headers(Protocol):
-    """Case-insensitive headers, several of a name."""
+    """Case-insensitive headers; a name may occur several times."""
 
     def getall(self, key: str, default: list[str]) -> list[str]:
         """All values of a name."""
@@ -32,7 +31,7 @@ class Headers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks, as user.Info has it."""
+    """The authenticated user, as user.Info."""
 
     name: str
     uid: str = ""
@@ -42,7 +41,9 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """Whom to believe: the authority's certificates (PEM), the common names (none: any), and the headers' names."""
+    """What identifies the front proxy: its authority's certificates (PEM), common names (none:
+    any), and header names.
+    """
 
     authority: str = ""
     names: frozenset[str] = frozenset()
@@ -53,7 +54,7 @@ class FrontProxy:
 
     @classmethod
     def of(cls, config_map: Mapping[str, Any]) -> FrontProxy:
-        """What the ConfigMap says; a value that is no list of texts counts as absent, and lets nobody in."""
+        """Parse the ConfigMap; a value that is not a list of texts counts as missing, and admits no one."""
         data = config_map.get("data")
         data = data if isinstance(data, Mapping) else {}
 
@@ -77,7 +78,9 @@ class FrontProxy:
         )
 
     def user(self, certificate: Mapping[str, Any] | None, headers: Headers) -> User | None:
-        """The user of a request; `certificate` is the peer's, verified already, as `ssl` shows it. None: nobody."""
+        """The user of a request, None if unauthenticated; `certificate` is the peer's, already verified, in the form of
+        `ssl`.
+        """
         if not self.authority or not certificate:
             return None
         if self.names and not self.names & common_names(certificate):

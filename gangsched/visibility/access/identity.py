@@ -1,8 +1,8 @@
-"""With what the server shows itself: the Secret that all replicas share, and the caBundle of the APIService.
+"""The server's identity: the Secret shared by all replicas, and the caBundle of the APIService.
 
-Invariant: only the leader writes, through the fence of its lease; a standby waits for what the leader made. The Secret
-is made by the manifests, empty, so that no right to create any is needed. With certificate and key from files nothing
-is written: whoever issues them (cert-manager) fills in the caBundle.
+Invariant: only the leader writes, through the write gate of its lease; a standby waits for the leader's Secret. The
+manifests create the Secret, empty, so that no permission to create Secrets is needed. With certificate and key from
+files nothing is written: their issuer (cert-manager) fills in the caBundle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KEYS = ("ca.crt", "tls.crt", "tls.key")
 
 
 class Identity:
-    """`look` brings all up to date and returns what to serve with."""
+    """Keeps the Secret and the caBundle up to date."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Identity:
         self._names = [f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}.svc.cluster.local"]
 
     async def look(self) -> Serving | None:
-        """What to serve with now; None if there is nothing yet."""
+        """Update both; return the current certificate, None if there is none yet."""
         self.awaits_leader = False
         if self._directory is not None:
             return self._read(self._directory)

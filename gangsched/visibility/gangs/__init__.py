@@ -1,1 +1,1 @@
-"""Gangs as objects of the API: versions and changes, watches, and the tables that kubectl prints."""
+"""Gangs as API objects: versions, watches, and the tables that kubectl prints."""

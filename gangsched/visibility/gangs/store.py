@@ -1,8 +1,8 @@
-"""The gangs as objects of the API: rendered when asked for, at most once a second, with resource versions and changes.
+"""Gangs as API objects: rendered on demand, at most once a second, with resource versions and changes.
 
-Invariant: a version is the millisecond of a change with the number of this replica in its low bits, so it grows over
-restarts and is known from those of another replica, which counts changes of its own. That others move in the queue, or
-that time passes, is no change.
+Invariant: a version is the millisecond of a change with this replica's number in the low bits, so it increases across
+restarts and differs between replicas, each of which counts its own changes. A new queue position, or elapsed time, is
+not a change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One gang: `body` is the whole object, `metadata` a part of it, both JSON; `cells` are those of its table row."""
+    """One gang: `body` is the whole object, `metadata` a part of it, both JSON; `cells` are its table row."""
 
     key: Key
     version: int
@@ -59,9 +59,9 @@ class WatchEvent:
 
 
 class GangStore:
-    """`entry` is one gang, `entries` are many; `changes_after` is what a watch shows.
+    """`entry` returns one gang, `entries` many; `changes_after` the changes for a watch.
 
-    Who reads many holds `reading`, so that `version` afterwards is one at which all that it read is known.
+    Hold `reading` while reading many, so that `version` afterwards covers everything that was read.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class GangStore:
 
     @property
     def version(self) -> int:
-        """That of the latest change."""
+        """Version of the latest change."""
         return self._version
 
     def knows(self, version: int) -> bool:
-        """Whether all changes after this version are known here."""
+        """Whether all changes after this version are known."""
         is_ours = version & ((1 << REPLICA_BITS) - 1) == self._replica
         return is_ours and self._floor <= version <= self._version
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def entry(self, key: Key, step: Step) -> Entry | None:
-        """One gang, None if there is none; it is not kept, so that whoever lists sees it as news."""
+        """One gang, None if it does not exist; not recorded, so that a later list reports it as changed."""
         await self._count_positions(step)
         found = self._describe(key)
         if found is None:
@@ -101,7 +101,7 @@ class GangStore:
         return self._made(key, self._entries.get(key), found)
 
     async def keys(self, namespace: str, step: Step) -> list[Key]:
-        """The gangs of a namespace, "" for all, by namespace and name."""
+        """Gangs of a namespace, "" for all, by namespace and name."""
         found = visible_gangs(self._state)
         await step()
         if namespace:
@@ -113,7 +113,7 @@ class GangStore:
         return found
 
     async def entries(self, keys: list[Key], step: Step) -> AsyncIterator[Entry]:
-        """These gangs, as far as they are still there."""
+        """Yield these gangs, as far as they still exist."""
         await self._count_positions(step)
         for key in keys:
             entry = self._look(key)
@@ -122,7 +122,7 @@ class GangStore:
             await step()
 
     async def observe(self, step: Step) -> None:
-        """Look at all gangs, and wake those who wait for changes."""
+        """Check all gangs for changes, and wake watches."""
         before = self._version
         async with self.reading:
             async for _ in self.entries(await self.keys("", step), step):
@@ -132,7 +132,7 @@ class GangStore:
                 self.changed.notify_all()
 
     def changes_after(self, version: int, namespace: str) -> list[WatchEvent] | None:
-        """The changes of a namespace ("": of all) after a version, in order; None if some are forgotten."""
+        """Changes in a namespace ("": all) after a version, in order; None if some were dropped."""
         if version < self._floor:
             return None
         found: list[WatchEvent] = []

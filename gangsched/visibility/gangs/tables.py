@@ -1,7 +1,7 @@
-"""What kubectl prints: metav1.Table, and metadata alone (PartialObjectMetadata).
+"""Output for kubectl: metav1.Table and metadata only (PartialObjectMetadata).
 
-Invariant: as the API server does it (k8s.io/apiserver, endpoints/handlers/response.go). Cells of tables are made here,
-so that `kubectl get gangs` needs to know nothing of gangs.
+Invariant: as in the API server (k8s.io/apiserver, endpoints/handlers/response.go). Table cells are computed here, so
+that `kubectl get gangs` needs no knowledge of gangs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TABLE_VERSION = "meta.k8s.io/v1"
 
 
 class Form(StrEnum):
-    """How objects are shown."""
+    """Representation of objects."""
 
     WHOLE = ""
     TABLE = "Table"
@@ -45,7 +45,7 @@ DEFINITIONS = [
 
 
 def form_of(accept: str) -> Form:
-    """The first form in an Accept header that we have. Raises RequestRefused (406) where there is none."""
+    """The first supported form in an Accept header. Raises RequestRefused (406) if there is none."""
     if not accept.strip():
         return Form.WHOLE
     for part in accept.split(","):
@@ -62,7 +62,7 @@ def form_of(accept: str) -> Form:
 
 
 def row(entry: Entry, include: str, wall_s: float) -> bytes:
-    """One row; `include` is what of the object stands in it: Metadata, Object or None."""
+    """One row; `include` selects the part of the object in it: Metadata, Object or None."""
     *cells, created, message = entry.cells
     shown = [*cells, age(str(created), wall_s) if created else "<unknown>", message]
     found: Json = {"cells": shown}
@@ -74,7 +74,7 @@ def row(entry: Entry, include: str, wall_s: float) -> bytes:
 
 
 def metadata_of(entry: Entry) -> bytes:
-    """The object's metadata alone."""
+    """Metadata of the object."""
     return b'{"kind":"PartialObjectMetadata","apiVersion":"%s","metadata":%s}' % (
         TABLE_VERSION.encode(),
         entry.metadata,
@@ -95,7 +95,7 @@ def table(rows: Iterable[bytes], list_meta: Json, *, with_columns: bool = True) 
 
 
 def age(created: str, wall_s: float) -> str:
-    """How long ago, as kubectl words it (k8s.io/apimachinery, util/duration.HumanDuration)."""
+    """Age in kubectl's format (k8s.io/apimachinery, util/duration.HumanDuration)."""
     try:
         seconds = int(wall_s - datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp())
     except ValueError:

@@ -1,8 +1,8 @@
-"""Watches: the changes of gangs as a stream of events.
+"""Watches: changes of gangs as a stream of events.
 
-Invariant: while somebody watches, one task looks at all gangs once a second, however many watch. A reader that falls
-behind what is remembered is told so (410) and lists again; one that takes nothing for half a minute is cut off. Whether
-the user may still watch is asked each minute.
+Invariant: while there are watches, one task checks all gangs once a second, however many watches there are. A reader
+that falls behind the kept changes gets 410 and must list again; one that reads nothing for half a minute is
+disconnected. The user's permission is checked again every minute.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INITIAL_END = "k8s.io/initial-events-end"
 
 
 class Watches:
-    """`serve` streams one watch; `run` looks at the gangs while there is any."""
+    """`serve` streams one watch; `run` checks the gangs while there is any."""
 
     def __init__(self, store: GangStore, pace: Pace, clocks: Clocks) -> None:
         self._store, self._pace, self._clocks = store, pace, clocks
@@ -37,7 +37,7 @@ class Watches:
         self._wanted = asyncio.Event()
 
     async def run(self) -> None:
-        """Look for changes while somebody watches; never returns."""
+        """Check for changes while there are watches; never returns."""
         while True:
             await self._wanted.wait()
             async with self._pace.work() as step:
@@ -52,7 +52,9 @@ class Watches:
         include: str,
         still_may: Callable[[], Awaitable[None]],
     ) -> web.StreamResponse:
-        """Stream until the time is over or `still_may` raises. Raises RequestRefused (410) before anything is sent."""
+        """Stream until the time-out or until `still_may` raises. Raises RequestRefused (410) before
+        anything is sent.
+        """
         is_from_now = options.version == 0 or options.initial_events
         if not is_from_now and not self._store.knows(options.version):
             raise RequestRefused(410, f"too old resource version: {options.version} (this replica does not know it)")
@@ -115,7 +117,7 @@ class Watches:
                 await store.changed.wait_for(lambda: store.version > seen)
 
     async def send(self, response: web.StreamResponse, line: bytes) -> None:
-        """Send one line; a reader that takes nothing is cut off."""
+        """Send one line; a reader that does not read is disconnected."""
         try:
             async with asyncio.timeout(SEND_WITHIN_S):
                 await response.write(line)
@@ -142,11 +144,11 @@ class _Shown:
         self._has_columns = False
 
     def event(self, kind: str, entry: Entry) -> bytes:
-        """A change of one gang."""
+        """Event for a change of one gang."""
         return self._line(kind, self._object(entry))
 
     def bookmark(self, version: int, annotations: Json) -> bytes:
-        """A bookmark at a version."""
+        """Bookmark at a version."""
         meta = {"resourceVersion": str(version), **({"annotations": annotations} if annotations else {})}
         if self._form is Form.TABLE:
             body = msgspec.json.encode({"kind": "PartialObjectMetadata", "apiVersion": TABLE_VERSION, "metadata": meta})
@@ -156,7 +158,7 @@ class _Shown:
         return self._line("BOOKMARK", msgspec.json.encode({"kind": kind[0], "apiVersion": kind[1], "metadata": meta}))
 
     def refused(self, refused: RequestRefused) -> bytes:
-        """The end of a watch that fell behind, or whose user may watch no more."""
+        """End of a watch that fell behind, or whose user lost the permission."""
         return self._line("ERROR", msgspec.json.encode(refused.body()))
 
     def _object(self, entry: Entry) -> bytes:

@@ -1,1 +1,1 @@
-"""PlacementReviews: what is asked, what a plan answers, and what would help."""
+"""PlacementReviews: the request, the answer of a plan, and suggestions."""

@@ -1,4 +1,4 @@
-"""The answer to a review: made in a process of its own, line by line, and put together here."""
+"""The answer to a review: computed in a separate process, line by line, and assembled here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERROR_CHARACTERS = 500
 def lines(
     reviewer: Reviewer, wanted: Wanted, review: Review, policy: GpuPolicy, *, sees_nodes: bool
 ) -> Iterator[bytes]:
-    """Status, then suggestions as they are found, then an empty object; or why there is no status."""
+    """Yield the status, then suggestions as they are found, then an empty object; or why there is no status."""
     try:
         about = reviewer.hypothetical(wanted)
         tried = reviewer.attempt(about.group)
@@ -42,7 +42,7 @@ def lines(
 async def answer(
     processes: Processes, reviewer: Reviewer, wanted: Wanted, review: Review, policy: GpuPolicy, *, sees_nodes: bool
 ) -> Json:
-    """The status. Raises RequestRefused (503, 504); suggestions that are not found in time are left out."""
+    """Return the status. Raises RequestRefused (503, 504); suggestions that take too long are left out."""
     status: Json | None = None
     is_whole = False
     work = processes.lines(lambda: lines(reviewer, wanted, review, policy, sees_nodes=sees_nodes))

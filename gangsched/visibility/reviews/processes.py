@@ -1,8 +1,8 @@
-"""Reviews in processes of their own: a fork has the snapshot of the moment, plans on it, and is gone.
+"""Reviews in separate processes: a fork plans on the current snapshot and exits.
 
-Invariant: no plan of a review runs in the daemon's process, whatever it costs; of the loop it takes the fork alone. A
-process ends with who waits for it, after `CPU_S` of a processor, or after `WITHIN_S`; it gives way to the daemon
-(nice), is the first to go where memory is short, and holds nothing open of the daemon's but its pipe (decision 0044).
+Invariant: no review is planned in the daemon's process; the event loop only forks. A process ends with its request,
+after `CPU_S` of CPU time, or after `WITHIN_S`; it has a lower priority than the daemon (nice), is killed first if
+memory is short, and keeps none of the daemon's file descriptors but its pipe (decision 0044).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Lines = Callable[[], Iterable[bytes]]
 
 
 class Processes:
-    """`lines` gives what work in a process gives, as it comes."""
+    """`lines` yields the output of work in a process."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def lines(self, work: Lines) -> AsyncGenerator[bytes, None]:
-        """The lines of `work`, in a process. Raises TimeoutError; ends early where the process was killed."""
+        """Yield the lines of `work`, run in a process. Raises TimeoutError; ends early if the process was killed."""
         async with self._slots, self._pace.work() as step:
             pid, pipe = _fork(work)
             reader = _PipeReader(pipe)
@@ -62,7 +62,7 @@ class _PipeReader:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[asyncio.StreamReader]:
-        """A stream of it."""
+        """A stream of the pipe."""
         assert self._pipe is not None
         stream = asyncio.StreamReader(LINE_BYTES)
         source, self._pipe = os.fdopen(self._pipe, "rb", 0), None
@@ -75,7 +75,7 @@ class _PipeReader:
             transport.close()
 
     def close(self) -> None:
-        """If it was not opened."""
+        """Close the pipe if it was not opened."""
         if self._pipe is not None:
             os.close(self._pipe)
 

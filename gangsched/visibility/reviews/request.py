@@ -1,6 +1,6 @@
-"""PlacementReview: what is asked, read and judged before anything is planned.
+"""PlacementReview: the request, parsed and validated before anything is planned.
 
-Invariant: a bad request is refused with the field that is wrong (400, 422); sizes are bounded by what a plan may cost.
+Invariant: an invalid request is refused with the field at fault (400, 422); sizes are limited by the cost of a plan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TERMS = 200
 
 
 class GangSettings(msgspec.Struct, rename="camel"):
-    """What the gang is to be, where its pods do not say."""
+    """Settings of the gang that its pods do not declare."""
 
     name: str = ""
     min: int | None = None
@@ -48,7 +48,7 @@ class ReviewSpec(msgspec.Struct, rename="camel"):
 
 
 class Review(msgspec.Struct, rename="camel"):
-    """A PlacementReview as it comes."""
+    """A PlacementReview as received."""
 
     api_version: str = ""
     kind: str = ""
@@ -57,7 +57,7 @@ class Review(msgspec.Struct, rename="camel"):
 
 
 def read_review(body: bytes) -> Review:
-    """Raises RequestRefused (400, 422)."""
+    """Parse the body. Raises RequestRefused (400, 422)."""
     if _depth(body) > DEPTH:
         raise RequestRefused(400, f"the body is no {KIND}: it has more than {DEPTH} levels")
     try:
@@ -74,7 +74,7 @@ def read_review(body: bytes) -> Review:
 
 
 def mode_of(gang: GangSettings) -> Mode | None:
-    """The mode that is asked for."""
+    """The requested mode."""
     return Mode(gang.mode) if gang.mode is not None else None
 
 

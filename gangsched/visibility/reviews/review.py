@@ -1,7 +1,7 @@
-"""PlacementReview: would these pods start now? The same `plan` on the present snapshot, and nothing is written.
+"""PlacementReview: would these pods start now? The same `plan` on the current snapshot; nothing is written.
 
-Invariant: the state is exactly as before. The answer is that of the moment: what other gangs do next is not known. But
-for `wanted`, all of it runs in a process of its own (`processes`).
+Invariant: the state is unchanged. The answer is for this moment, whatever other gangs do next. Everything but `wanted`
+runs in a separate process (`processes`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class MakePod(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
-    """What decides beside the state: the administrator's settings."""
+    """The administrator's settings that affect decisions."""
 
     limits: Limits
     policy: GpuPolicy
@@ -53,7 +53,7 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A plan of one group: its verdict, and the snapshot that it was made on."""
+    """A plan of one group: its verdict, and its snapshot."""
 
     group: Group
     verdict: Verdict
@@ -61,13 +61,13 @@ class Tried:
 
     @property
     def placements(self) -> Sequence[Placement]:
-        """Where the pods would be, at once or after what is preempted has gone; none if it does not start."""
+        """Nodes of the pods, at once or after a preemption; empty if the group does not start."""
         made = self.verdict.preemption
         return self.verdict.binds or (made.placements if isinstance(made, Preemption) else ())
 
 
 class Reviewer:
-    """What a review is answered with; `answering` puts it together."""
+    """Answers reviews; `answering` assembles the answer."""
 
     def __init__(
         self, state: SchedulingState, calls: Calls, clocks: Clocks, make_pod: MakePod, planning: Planning
@@ -76,7 +76,7 @@ class Reviewer:
         self._make_pod, self._planning = make_pod, planning
 
     async def wanted(self, namespace: str, review: Review, *, is_master: bool = False) -> Wanted:
-        """The gang that is asked about. Raises RequestRefused (403, 422, 503)."""
+        """The gang in question. Raises RequestRefused (403, 422, 503)."""
         priorities = await Priorities.read(self._calls, namespace, is_master=is_master)
         pods: list[Pod] = []
         for number, each in enumerate(review.spec.pod_sets):
@@ -87,15 +87,15 @@ class Reviewer:
         return Wanted(gang_id, tuple(pods), review.spec.gang.min, mode_of(review.spec.gang))
 
     def hypothetical(self, wanted: Wanted) -> Hypothetical:
-        """The group that it would be."""
+        """The group that the gang would form."""
         planning = self._planning
         return hypothetical(wanted, planning.defaults, planning.policy, created_s=int(self._clocks.wall_s()))
 
     def attempt(self, group: Group, change: Callable[[Snapshot], Snapshot] | None = None) -> Tried:
-        """Plan a group that does not exist, on the present snapshot or a changed one.
+        """Plan a hypothetical group, on the current snapshot or a changed one.
 
-        One that takes more work than a plan may do is planned again as the loop would do it. Raises RequestRefused
-        (503) if so many groups come before it that one plan does not reach it, or if `MOST_PLANS` do not decide it.
+        A group that takes more work than one plan may do is planned again, as in the loop. Raises RequestRefused (503)
+        if so many groups come before it that one plan does not reach it, or if `MOST_PLANS` do not decide it.
         """
         now_s, wall_s = self._clocks.now_s(), self._clocks.wall_s()
         given = self._state.glance_input(group, now_s, wall_s)
@@ -140,7 +140,7 @@ class Reviewer:
         return found
 
     def advice(self, wanted: Wanted, about: Hypothetical) -> list[str]:
-        """What is to be changed whether it fits or not."""
+        """Changes to make whether it fits or not."""
         names = sorted({pod.scheduler_name for pod in wanted.pods} - self._state.names)
         ours = " or ".join(sorted(self._state.names))
         told = [f'schedulerName "{name}" is not served here: set {ours}' for name in names]
@@ -188,14 +188,14 @@ def _priority(priorities: Priorities, gang: GangSettings, of: PodSet, number: in
 
 
 def kind_of(node: Node, policy: GpuPolicy) -> str:
-    """A node in words: what accelerators it offers, and their product."""
+    """Description of a node: its accelerators and their product."""
     offered = [f"{amount}× {name}" for name, amount in node.allocatable if amount and policy.is_accelerator(name)]
     product = node.labels.get(PRODUCT_LABEL, "")
     return " ".join([", ".join(offered), *([product] if product else [])]) if offered else "no accelerators"
 
 
 def with_pods(group: Group, change: Callable[[Pod], Pod]) -> Group:
-    """The same group with other pods."""
+    """The same group with `change` applied to its pods."""
     (gang,) = group.gangs
     return replace(group, gangs=(replace(gang, pending=tuple(map(change, gang.pending))),))
 
@@ -229,7 +229,7 @@ def _without_nodes(tried: Tried, text: str) -> str:
 
 
 def without_value(taint: Taint) -> Taint:
-    """The same key and effect."""
+    """The same key and effect, without the value."""
     return msgspec.structs.replace(taint, value="")
 
 

@@ -1,7 +1,7 @@
-"""What a user may ask with a review: at which priority, and about pods of which namespaces.
+"""What a user may ask with a review: priorities, and namespaces of other pods.
 
-Invariant: a review tells no more than the user could find out with pods of their own. A priority is one that they may
-use, and pods of other namespaces count only where they may list them.
+Invariant: a review reveals no more than the user could find out by creating pods. A priority must be one that they may
+use, and pods of other namespaces count only if they may list them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Priorities:
 
     @classmethod
     async def read(cls, calls: Calls, namespace: str, *, is_master: bool) -> Priorities:
-        """As they are now. Raises RequestRefused (503)."""
+        """Read the current ones. Raises RequestRefused (503)."""
         classes = await calls("GET", PRIORITY_CLASSES)
         quotas = await calls("GET", f"/api/v1/namespaces/{namespace}/resourcequotas")
         if not classes.is_ok or not quotas.is_ok:
@@ -41,7 +41,7 @@ class Priorities:
         return cls(classes.body.get("items") or (), quotas.body.get("items") or (), namespace, is_master=is_master)
 
     def of_number(self, priority: int) -> int:
-        """The same number. Raises RequestRefused (403) for one above all that may be used."""
+        """The same number, validated. Raises RequestRefused (403) above all permitted priorities."""
         usable = [each.get("value", 0) for name, each in self._classes.items() if self._may_use(name)]
         highest = max(usable, default=0)
         if priority > max(highest, 0) and not self._is_master:
@@ -85,7 +85,7 @@ def _selects(expression: Json, name: str) -> bool:
 
 
 async def check_namespaces(authorizer: Authorizer, user: User, namespace: str, pods: Iterable[Pod]) -> None:
-    """Raise Refused (403, 422) for terms about pods that the user may not list."""
+    """Raise RequestRefused (403, 422) for terms about pods that the user may not list."""
     terms = [term for shape in {pod.shape for pod in pods} for term in _terms(shape)]
     if any(term.namespace_selector is not None for term in terms):
         await authorizer.check(user, _list_pods(""))

@@ -1,6 +1,6 @@
-"""What would help a gang that does not fit: the smallest change of each kind, each one tried by a plan of its own.
+"""Suggestions for a gang that does not fit: the smallest change of each kind, each verified by a plan.
 
-Invariant: nothing is suggested that was not planned and found to start. Names of nodes are not told.
+Invariant: only changes with which a plan starts the gang are suggested. Node names are not revealed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
 
 def suggestions(reviewer: Reviewer, tried: Tried, policy: GpuPolicy, *, sees_nodes: bool) -> Iterator[str]:
-    """Sentences, the smallest change of each kind; values of taints only for those who see nodes."""
+    """Yield sentences, the smallest change of each kind; taint values only for users who may see nodes."""
     for look in (
         partial(_freeing, reviewer, tried, policy),
         partial(_tolerating, reviewer, tried, sees_nodes=sees_nodes),
