@@ -103,11 +103,16 @@ class Journal:
                 evicted_gang.preempted = VICTIM_MESSAGE
             ref = ObjectRef("v1", "Pod", victim.namespace, victim.name, victim.uid)
             yield RecordEvent(ref, EventReason.PREEMPTED, preempting.preempted_pod(victim, by), action=ACTION)
-        of_gang = [uid for uid, each in record.victims.items() if each.gang == victim.gang]
         gang = self._registry.gangs.get(victim.gang)
-        if gang is None or any(record.fates[uid] is Fate.ORDERED for uid in of_gang):
+        if gang is None:
             return
-        evicted = sum(record.fates[uid] is Fate.EVICTED for uid in of_gang)
+        # Evictions are answered about as they were ordered, so of thousands the last one tells at once.
+        of_gang = (record.fates[uid] for uid, each in reversed(record.victims.items()) if each.gang == victim.gang)
+        if any(fate is Fate.ORDERED for fate in of_gang):
+            return
+        evicted = sum(
+            record.fates[uid] is Fate.EVICTED for uid in record.victims if record.victims[uid].gang == gang.id
+        )
         bound, ref_of_gang = self._bound.get((record.id, victim.gang), evicted), gang_ref(gang)
         if not evicted or ref_of_gang is None:
             return

@@ -75,7 +75,8 @@ class NominationRecord:
     were leaving anyway when it was decided (V4). `unwritten` counts orders to nominate that are not answered,
     `inherited` are victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; it
     ends when the group is refused after that. `told` is what is told of it, `waiting` are the members that waited when
-    it was looked at, and `due_s` is when it must be looked at even if nothing changes.
+    it was looked at, and `due_s` is when it must be looked at even if nothing changes. `ends_s` is when the last victim
+    is stuck, as of `counted_s`.
     """
 
     id: str
@@ -96,6 +97,8 @@ class NominationRecord:
     told: Refusal | None = None
     waiting: frozenset[str] = frozenset()
     due_s: float = inf
+    ends_s: float = inf
+    counted_s: float = -inf
 
     @property
     def lowest_priority(self) -> int:

@@ -31,7 +31,7 @@ from gangsched.model.reasons import Reason
 from gangsched.state.cluster import Cluster
 from gangsched.state.groups import GroupRecord, Registry
 from gangsched.state.member_store import MemberStore
-from gangsched.state.preemption import last_look, nominees
+from gangsched.state.preemption import awaited, last_look, nominees
 from gangsched.state.preemption.back_off import BackOff
 from gangsched.state.preemption.journal import Journal
 from gangsched.state.preemption.next_looks import NextLooks
@@ -213,17 +213,22 @@ class Nominations:
         return tuple(self.journal.delayed(group, record.victims[answer.uid], answer.message))
 
     def look(self, now_s: float, wall_s: float) -> list[Action]:
-        """Check nominations affected by changes or whose time has come; `wall_s` is in epoch seconds."""
+        """Check nominations affected by changes or whose time has come; `wall_s` is in epoch seconds.
+
+        Where only pods on some nodes changed, no other nodes of a nomination are checked.
+        """
         self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()
         self._promised.follow()
-        stale, self._stale = self._stale | self._promised.stale(), set()
-        stale |= self._next_looks.take_due(now_s)
-        found = (self._of_group.get(group_id) for group_id in stale)
+        whole, self._stale = self._stale | self._next_looks.take_due(now_s), set()
+        nodes = {**self._promised.stale(), **{group_id: set[str]() for group_id in whole}}
+        found = (self._of_group.get(group_id) for group_id in nodes)
         records = sorted((record for record in found if record is not None), key=_age)
         # One after the other, since each step asks what all have come to in the one before it.
-        actions = [action for record in records for action in self._follow(record, now_s)]
-        return actions + [action for record in records for action in self._look_at(record, now_s)]
+        actions = [action for record in records if not nodes[record.group] for action in self._follow(record, now_s)]
+        if changed := set[str]().union(*nodes.values()):
+            self._promised.room().keeps(changed)  # all at once: each node by itself takes as long as all of them
+        return actions + [action for record in records for action in self._look_at(record, nodes[record.group], now_s)]
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
         """A verdict on the group was committed: a nomination begins, continues or ends."""
@@ -251,22 +256,24 @@ class Nominations:
             self._lose(record, CHANGED)
         return self._nominee(record, group, now_s)
 
-    def _look_at(self, record: NominationRecord, now_s: float) -> list[Action]:
-        """See whether it can go on, and when to look again."""
+    def _look_at(self, record: NominationRecord, nodes: Set[str], now_s: float) -> list[Action]:
+        """See whether it can go on, and when to look again; at these nodes only, if any are named."""
         self.looks += 1
         group = self._registry.groups.get(record.group)
         if group is None or self._of_group.get(record.group) is not record:
             return []
-        ends_s = self.deadline_s(record)
-        if now_s >= ends_s:
+        again_s = record.counted_s + awaited.RECOUNT_S
+        if not awaited.counted_recently(record, now_s):
+            record.counted_s, record.ends_s, again_s = now_s, self.deadline_s(record), math.inf
+            self._tell_anew(record, group, now_s)
+        if now_s >= record.ends_s:
             record.expired = record.expired or not record.lost
             self._lose(record, "the victims have not ended in time")
-        self._give_way(record)
-        self._tell_anew(record, group, now_s)
+        self._give_way(record, nodes)
         vacant = (
             nominee.vacant_s + nominees.VACANT_S for nominee in record.nominees.values() if nominee.vacant_s is not None
         )
-        self._next_looks.look_at(record, math.inf if record.lost else min((ends_s, *vacant)))
+        self._next_looks.look_at(record, math.inf if record.lost else min((record.ends_s, again_s, *vacant)))
         if not record.lost and self._promised.has_room(record):
             self._queue.activate(record.group)
         if not record.inherited:
@@ -275,10 +282,10 @@ class Nominations:
         record.unwritten += 1
         return [PreparePreemption(record.id, (), _refs(inherited))]
 
-    def _give_way(self, record: NominationRecord) -> None:
+    def _give_way(self, record: NominationRecord, nodes: Set[str]) -> None:
         """Where the room of all promises is not enough any more, one after the other is lost."""
-        while not record.lost:
-            places, room = self._promised.unplaced(record), self._promised.room()
+        while not record.lost and not (nodes and self._promised.room().keeps(nodes)):
+            places, room = self._promised.unplaced(record, nodes), self._promised.room()
             cause = room.obstacle(record, places)
             if not cause:
                 return
@@ -410,25 +417,16 @@ class Nominations:
         return wall_s - self._offset_s
 
     def deadline_s(self, record: NominationRecord) -> float:
-        """Monotonic second at which the last victim counts as stuck (V12); a grace period may be a year."""
-        members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
-        ends = (member.pod.deletion_s for member in members if member is not None and member.pod.deletion_s)
-        last_s = max(record.deadline_s, max(ends, default=0) + STUCK_S - self._offset_s)
-        latest_s = record.deadline_s + self._max_wait_s
-        return min(last_s, latest_s) if record.stage is Stage.EVICTING else latest_s
+        """Monotonic second at which the last victim counts as stuck (V12)."""
+        return awaited.ends_s(record, self._members, max_wait_s=self._max_wait_s, offset_s=self._offset_s)
 
     def _count_from(self, record: NominationRecord, now_s: float) -> None:
         """Victims have their time from now on: to write to thousands, and to evict them, may take longer."""
         record.deadline_s = max(record.deadline_s, now_s + record.decision.grace_s + STUCK_S)
 
     def _told(self, record: NominationRecord) -> Refusal:
-        members = (self._members.get(uid) for uid in (*record.victims, *record.awaited))
-        left = [member for member in members if member is not None and member.node]
-        gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})
-        placements = [nominee.placement for nominee in record.nominees.values()] or record.decision.placements
         until_s = int(self.deadline_s(record) + self._offset_s)
-        wall_s = int(self._promised.wall_s)
-        return preempting.nominated(placements, pods=len(left), gangs=gangs, deadline_s=until_s, wall_s=wall_s)
+        return awaited.told(record, self._members, until_s=until_s, wall_s=int(self._promised.wall_s))
 
     def _tell_anew(self, record: NominationRecord, group: GroupRecord, now_s: float) -> None:
         """The group is told how many it still waits for."""

@@ -114,13 +114,16 @@ class Promised:
         """Whether the node has the room now that the record was promised there, as a plan counts it."""
         snapshot = self._cluster.snapshot()
         index, needs = snapshot.table.index.get(node), Counter[str]()
+        mine = self._nominees_on[record.group].get(node, ())
+        if index is None or not all(_is_free(nominee.pod, index, snapshot) for nominee in mine[:1]):
+            return False  # of the dozen nominations on a node nearly all wait for the first victim to go
         for other in self._resting[node].values():
             for uid, nominee in other.nominees.items():
                 if nominee.node == node and (other is record or nominee.pod.priority >= record.lowest_priority):
                     needs.update(dict(nominee.pod.shape.requests))
                     if other is not record and (shown := self._in_use.get(f"{other.group} {uid}")) is not None:
                         needs.subtract(dict(shown.freed))
-        return index is not None and all(
+        return all(
             amount <= int(snapshot.free[snapshot.resources[name], index]) if name in snapshot.resources else not amount
             for name, amount in needs.items()
         )
@@ -173,23 +176,27 @@ class Promised:
         changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
         self._share_out(self._resting.keys() & set(map(snapshot.table.names.__getitem__, changed)))
 
-    def stale(self) -> set[str]:
-        """Groups whose nominations depend on something that changed since the last call."""
+    def stale(self) -> dict[str, set[str]]:
+        """By group, the nodes that its nomination depends on and that changed since the last call.
+
+        An empty set means that any node may matter. Groups whose nominations depend on no change are left out.
+        """
         snapshot, seen = self._cluster.snapshot(), self._seen
         moved, self._moved, self._seen = self._moved, set(), snapshot
         if seen is snapshot and not moved:
-            return set()
-        if seen is None or seen.table is not snapshot.table:
-            return set(self._kept)
+            return {}
+        if seen is None or seen.table is not snapshot.table or snapshot.pods_by_node.term_owners:
+            return {group: set() for group in self._kept}
         changed = np.flatnonzero(seen.pods_by_node.versions != snapshot.pods_by_node.versions).tolist()
         moved.update(map(snapshot.table.names.__getitem__, changed))
         before, after = _of_others(seen), _of_others(snapshot)
         if before is not after:
             moved.update(node for node, _, _ in {*_by_node(before)} ^ {*_by_node(after)})
-        stale = {group for node in moved & self._resting.keys() for group in self._resting[node]}
-        if snapshot.pods_by_node.term_owners:
-            return set(self._kept)
-        return stale | self._around
+        stale: defaultdict[str, set[str]] = defaultdict(set)
+        for node in moved & self._resting.keys():
+            for group in self._resting[node]:
+                stale[group].add(node)
+        return {**stale, **{group: set() for group in self._around}}
 
     def room(self) -> Room:
         """Room of all promises together, on the current snapshot."""
@@ -200,9 +207,11 @@ class Promised:
             self._room = snapshot, room
         return room
 
-    def unplaced(self, record: NominationRecord) -> list[Placement]:
-        """Members without room of their own yet."""
-        return [each for each in record.placements if not self._members.node_of(each.pod.uid)]
+    def unplaced(self, record: NominationRecord, nodes: Set[str] = frozenset()) -> list[Placement]:
+        """Members without room of their own yet; only those on `nodes`, if any are given."""
+        there = [nominee for node in nodes for nominee in self._nominees_on[record.group].get(node, ())]
+        placements = [each.placement for each in there if each.vacant_s is None] if nodes else record.placements
+        return [each for each in placements if not self._members.node_of(each.pod.uid)]
 
     def is_stuck(self, pod: Pod) -> bool:
         """Whether a pod should have terminated long ago."""
@@ -254,6 +263,12 @@ class Promised:
                 continue
             if not self.was_evicted(claim, uid) and self.heir(claim, uid) is None:
                 yield member.pod, member.node
+
+
+def _is_free(pod: Pod, index: int, snapshot: Snapshot) -> bool:
+    """Whether a node has room for a pod, whoever else was promised it."""
+    rows = ((snapshot.resources.get(name), amount) for name, amount in pod.shape.requests)
+    return all(amount <= int(snapshot.free[row, index]) if row is not None else not amount for row, amount in rows)
 
 
 def _of_others(snapshot: Snapshot) -> Mapping[str, Nomination]:

@@ -7,7 +7,8 @@ about are filled in; nothing outside it changes. Stuck pods stay (V4).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
 from itertools import chain
 from typing import Protocol
 
@@ -56,6 +57,7 @@ class Room:
         self._claims = claims
         self._filled: set[str] = set()
         self._filled_for: Sequence[Placement] = ()
+        self._keeping: dict[str, bool] = {}  # nodes on which all promises can be kept, or not
         self._others: dict[str, list[Nomination]] = {}  # what other schedulers promised (F1)
         for each in snapshot.nominated.by_group.get("", {}).values():
             self._others.setdefault(each.node, []).append(each)
@@ -64,6 +66,21 @@ class Room:
         """Why a member does not fit on its node, "" if all do."""
         self._fill(places)
         return next((self._why(each) for each in places if not self._fits(claim, each)), "")
+
+    def keeps(self, nodes: Set[str]) -> bool:
+        """Whether everybody who was promised room on these nodes fits there, room being all that matters to them.
+
+        Asked once for a node, however many nominations rest on it.
+        """
+        new = nodes - self._keeping.keys()
+        if new:
+            places = [each for node in new for each in self._claims.places_on(node)]
+            self._fill([place for _, place in places])
+            for node in new:
+                self._keeping[node] = node in self._ledger.table.index
+            for claim, place in places:
+                self._keeping[place.node] = self._keeping[place.node] and self._fits(claim, place)
+        return all(self._keeping[node] for node in nodes)
 
     def admits(self, places: Sequence[Placement]) -> str:
         """Why Filter rejects one of these on its node now, placed one after the other; "" if none."""
@@ -106,6 +123,8 @@ class Room:
 
         Filters check the members of `claim` again, since spread and affinity may require that others are gone.
         """
+        if self._overfill(pods):
+            return False
         if self._filled_for is not places:  # asked for one victim after the other, of which there may be thousands
             self._fill(places)
             self._filled_for = places
@@ -114,9 +133,28 @@ class Room:
         self._ledger.move(pods, 1)
         there = chain.from_iterable(self._claims.places_on(node) for node in {node for _, node in pods})
         if all(self._fits(*each) for each in there) and not self.admits(places):
+            self._keeping.clear()
             return True
         self._ledger.rollback(checkpoint)
         return False
+
+    def _overfill(self, pods: Sequence[Placed]) -> bool:
+        """Whether somebody loses room by sums alone if these pods stay; False if that takes a closer look.
+
+        Nothing is moved to find that out: of thousands of victims, nearly all are needed.
+        """
+        back: dict[str, Counter[str]] = {}
+        for pod, node in pods:
+            back.setdefault(node, Counter()).update(dict(pod.shape.requests))
+        free, resources, index = self._ledger.free, self._ledger.resources, self._ledger.table.index
+        return any(
+            int(free[resources[name], index[node]]) < amounts[name]
+            for node, amounts in back.items()
+            if node in self._filled and node not in self._others
+            for _, place in self._claims.places_on(node)
+            for name, _ in place.pod.shape.requests
+            if name in resources
+        )
 
     def _fill(self, places: Sequence[Placement]) -> None:
         """Bring the nodes of these places up to date, and all others if somebody there looks at other nodes."""
@@ -131,6 +169,7 @@ class Room:
         self._ledger.move(((each.pod, node) for node in new for each in self._others.get(node, ())), 1)
 
     def _take_out(self, claim: RoomClaim) -> None:
+        self._keeping.clear()
         self._move(
             [place for node in self._filled for each, place in self._claims.places_on(node) if each is claim], -1
         )

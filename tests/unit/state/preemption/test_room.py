@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import permutations
 
 import pytest
 
 from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Placement
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
 from gangsched.model.objects import Node, Phase, Pod
 from gangsched.model.preemption import UnitKind
 from gangsched.model.protocol import Evict, PreparePreemption
-from tests.builders import members, node, pod, running, shape
+from gangsched.state.preemption.room import Placed, Room
+from tests.builders import members, node, pod, running, shape, snapshot
 from tests.unit.state.preemption.decided import DecidedWorld
 
 SEVERAL = 3
@@ -223,3 +227,89 @@ def test_room_that_comes_free_for_others_is_no_news_to_those_that_wait() -> None
     assert not [group for group in looked_at if "late" in group]
     world.advance(10.0)
     assert "high-0" in world.bound()
+
+
+# --- sums and a closer look ------------------------------------------------------------------------------------------
+
+GPUS = 4
+
+
+@dataclass(eq=False)
+class Claimed:
+    """Who is promised room, and on which nodes."""
+
+    serial: int
+    places: list[Placement]
+    lowest_priority: int = 1000
+
+
+@dataclass
+class FakeClaims:
+    """Claims, and the pods that leave for them by node."""
+
+    claims: list[Claimed] = field(default_factory=list)
+    victims: dict[str, list[Placed]] = field(default_factory=dict)
+
+    def nodes(self) -> list[str]:
+        """Every node."""
+        return list(self.victims)
+
+    def places_on(self, node: str) -> Iterator[tuple[Claimed, Placement]]:
+        """The places there."""
+        return ((claim, each) for claim in self.claims for each in claim.places if each.node == node)
+
+    def leaving(self, node: str) -> list[Placed]:
+        """The victims there."""
+        return self.victims.get(node, [])
+
+    def returning(self, _claim: object) -> list[Placed]:
+        """Nobody comes back."""
+        return []
+
+
+def promised(seed: int) -> tuple[FakeClaims, Room, Room]:
+    """Nodes with pods that leave and places for which they do, not always enough; and two equal rooms."""
+    rng = random.Random(seed)
+    names = [f"n{n}" for n in range(rng.randint(1, 4))]
+    claims = FakeClaims(victims={name: [] for name in names})
+    there = []
+    for name in names:
+        for n in range(rng.randint(0, GPUS)):
+            low = running(pod(f"low-{name}-{n}", gpus=1, priority=0), name)
+            there.append((low, name))
+            if rng.random() < 0.7:
+                claims.victims[name].append((low, name))
+    for n in range(rng.randint(1, 2 * len(names))):
+        place = Placement(pod(f"high-{n}", gpus=rng.choice((1, 2, 3)), priority=1000), rng.choice(names))
+        claims.claims.append(Claimed(n, [place]))
+    picture = snapshot([node(name, GPUS) for name in names], there)
+    return claims, Room(picture, claims), Room(picture, claims)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_node_keeps_its_promises_where_no_claim_meets_an_obstacle(seed: int) -> None:
+    """V10: one look at a node does for all nominations there."""
+    print(f"seed {seed}")
+    claims, room, other = promised(seed)
+    for name in claims.victims:
+        there = [claim for claim in claims.claims if claim.places[0].node == name]
+        assert room.keeps({name}) == all(not other.obstacle(claim, claim.places) for claim in there)
+        assert not room.keeps({name, "gone"})
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_sums_spare_exactly_those_that_a_closer_look_spares(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V13: whoever is refused by sums would be refused by moving it back; what was known of a node is not stale."""
+    print(f"seed {seed}")
+    claims, room, other = promised(seed)
+    quick = []
+    for claim in claims.claims:
+        for each in claims.victims[claim.places[0].node]:
+            if not room.keeps({each[1]}) or room.obstacle(claim, claim.places):
+                continue
+            quick.append((claim, each, room.spares(claim, claim.places, [each])))
+    monkeypatch.setattr(Room, "_overfill", lambda self, pods: False)
+    for claim, each, spared in quick:
+        assert other.spares(claim, claim.places, [each]) == spared
+    for name in claims.victims:
+        assert room.keeps({name}) == other.keeps({name})

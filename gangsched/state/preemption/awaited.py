@@ -1,0 +1,40 @@
+"""What a nomination waits for: until when, and what its group is told of it (semantics V12, V20)."""
+
+from __future__ import annotations
+
+from gangsched.core.messages import preempting
+from gangsched.model.gang import Refusal
+from gangsched.model.preemption import STUCK_S
+from gangsched.state.member_store import MemberStore
+from gangsched.state.preemption.nomination import NominationRecord, Stage
+
+MANY = 100
+RECOUNT_S = 1.0
+"""How often more than `MANY` victims are counted anew: they go one by one, and each brings a look at the nomination."""
+
+
+def counted_recently(record: NominationRecord, now_s: float) -> bool:
+    """Whether what was found of so many victims at the last count will do."""
+    return len(record.victims) + len(record.awaited) > MANY and now_s < record.counted_s + RECOUNT_S
+
+
+def ends_s(record: NominationRecord, members: MemberStore, *, max_wait_s: float, offset_s: float) -> float:
+    """The monotonic second at which the last victim is stuck; `offset_s` more are seconds since the epoch.
+
+    `max_wait_s` bounds it, for a grace period may be a year.
+    """
+    latest_s = record.deadline_s + max_wait_s
+    if record.stage is not Stage.EVICTING:
+        return latest_s
+    known = (members.get(uid) for uid in (*record.victims, *record.awaited))
+    ends = (member.pod.deletion_s for member in known if member is not None and member.pod.deletion_s)
+    return min(max(record.deadline_s, max(ends, default=0) + STUCK_S - offset_s), latest_s)
+
+
+def told(record: NominationRecord, members: MemberStore, *, until_s: int, wall_s: int) -> Refusal:
+    """Where its members are nominated, and how many pods they wait for; both times are seconds since the epoch."""
+    known = (members.get(uid) for uid in (*record.victims, *record.awaited))
+    left = [member for member in known if member is not None and member.node]
+    gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})
+    placements = [nominee.placement for nominee in record.nominees.values()] or record.decision.placements
+    return preempting.nominated(placements, pods=len(left), gangs=gangs, deadline_s=until_s, wall_s=wall_s)
