@@ -1,8 +1,13 @@
 """PostFilter: break a deadlock of holds by letting lower-ranked groups yield (semantics D1).
 
 Invariant: the order of `queue_sort.group_key` is total and a group yields only to one before it, so the first holding
-group never yields and every deadlock ends with a permitted group. Holds are released only if a group is permitted by
-it.
+group never yields. Holds are released only if a group is permitted by it.
+
+Every deadlock ends. While nothing changes from outside, let h1 … hn be the holds of the groups in queue order. A plan
+without a Permit only adds holds, or moves them from a lower-ranked group to a higher-ranked one, so the vector (h1 …
+hn) grows lexicographically. It is bounded, so after finitely many plans a group is permitted or nothing changes. Then
+the first group does not fit even with all unbound room: it times out (T2), and the argument continues with one group
+less. Each Permit is final.
 """
 
 from __future__ import annotations

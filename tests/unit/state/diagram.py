@@ -1,4 +1,4 @@
-"""The states of a member as docs/semantics/binding.md shows them; `python -m tests.unit.state.diagram` writes them."""
+"""The states of a member in docs/reference/member-states.md; `python -m tests.unit.state.diagram` writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gangsched.state.members import SEEN, TABLE, TAKES_ROOM, Change, State
 
-PAGE = Path(__file__).parents[3] / "docs" / "semantics" / "binding.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "member-states.md"
 BEGIN, END = "<!-- states: made by `python -m tests.unit.state.diagram` -->", "<!-- end of states -->"
 
 

@@ -1,4 +1,4 @@
-"""The table of a member's states: what is a row, what is not, and that it is what docs/semantics/binding.md shows."""
+"""The table of a member's states: which rows it has, and that docs/reference/member-states.md shows it."""
 
 from __future__ import annotations
 
@@ -125,6 +125,6 @@ def test_what_is_seen_of_a_pod(one: Pod, change: Change) -> None:
 
 
 def test_the_page_shows_this_table() -> None:
-    """docs/semantics/binding.md; `python -m tests.unit.state.diagram` writes it anew."""
+    """docs/reference/member-states.md; `python -m tests.unit.state.diagram` writes it."""
     page = PAGE.read_text()
     assert with_diagram(page) == page
