@@ -83,6 +83,7 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
         "match policy": keys.MATCH_POLICY,
         "topology": keys.TOPOLOGY,
         "preferred topology": keys.PREFERRED_TOPOLOGY,
+        "slices": keys.SLICES,
         "GPU product": keys.GPU_PRODUCT,
         "shared GPUs": keys.ALLOW_SHARED_GPUS,
         "preemption delay": keys.PREEMPTION_DELAY,

@@ -8,11 +8,12 @@ as written becomes a `Problem` (E4). The order of pods does not matter. Whether 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gangsched.api import keys
 from gangsched.api.problem import Problem, bad_value, quoted
+from gangsched.api.slice_layers import format_slices, parse_slices
 from gangsched.api.values import (
     BadValue,
     parse_allow_shared,
@@ -139,6 +140,7 @@ _SHARED_GPUS: Final = _Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_
 _GPU_PRODUCT: Final = _Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
 _TOPOLOGY: Final = _Value("topology", keys.TOPOLOGY, parse_topology, show=",".join)
 _PREFERRED_TOPOLOGY: Final = _Value("preferred topology", keys.PREFERRED_TOPOLOGY, parse_level)
+_SLICES: Final = _Value("slices", keys.SLICES, parse_slices, show=format_slices)
 _PREEMPTION_DELAY: Final = _Value(
     "preemption delay", keys.PREEMPTION_DELAY, parse_delay, show=lambda seconds: f"{seconds:g}s"
 )
@@ -156,20 +158,27 @@ def gang_spec(
     min_member = reader.value(_MIN, spec=pod_group.min_member if pod_group else None)
     timeout_s = pod_group.schedule_timeout_s if pod_group else None
     missing = needs_pod_group and pod_group is None
-    return GangSpec(  # in the order in which `sources` names the values
+    # in the order in which `sources` names the values
+    total, mode = reader.total(min_member), reader.value_or(_MODE, Mode.STRICT)
+    spec = GangSpec(
         id=gang,
         min_member=min_member,
-        total=reader.total(min_member),
-        mode=reader.value_or(_MODE, Mode.STRICT),
+        total=total,
+        mode=mode,
         wait_time_s=reader.wait_time(defaults, timeout_s),
         group=(group := reader.value_or(_GROUP, (gang,))),
         match_policy=reader.value_or(_MATCH_POLICY, defaults.match_policy),
         min_resources=reader.min_resources(),
         constraints=_constraints(reader, pod_group),
         preemption_delay_s=reader.preemption_delay(defaults),
-        waiting_for=_waiting_for(gang, min_member, missing=missing) or reader.unreadable(_TOPOLOGY),
+        waiting_for=_waiting_for(gang, min_member, missing=missing),
         pod_group_missing=missing,
         group_problem=None if gang in group else _group_problem(gang, group, reader.sources[_GROUP.name]),
+    )
+    return replace(
+        spec,
+        mode=reader.strict(spec),
+        waiting_for=spec.waiting_for or reader.misplaced(spec),
         sources=tuple(reader.sources.items()),
         problems=tuple(reader.problems),
     )
@@ -189,7 +198,8 @@ def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementCo
     # What different dialects require holds together: a gang that asked for one rack must not start in two.
     native = pod_group.topology if pod_group is not None else ()
     topology = tuple(sorted({*(reader.value(_TOPOLOGY, spec=native or None) or ()), *native}))
-    return PlacementConstraints(bool(shared), bool(product), topology, reader.value(_PREFERRED_TOPOLOGY) or "")
+    preferred, slices = reader.value(_PREFERRED_TOPOLOGY) or "", reader.value(_SLICES) or ()
+    return PlacementConstraints(bool(shared), bool(product), topology, preferred, slices)
 
 
 def _waiting_for(gang: str, min_member: int | None, *, missing: bool) -> str | None:
@@ -280,16 +290,30 @@ class _SpecReader:
         assert value is not None
         return value
 
-    def unreadable(self, asked: _Value[T]) -> str | None:
-        """Return why a gang must wait that asks for a value in a text that cannot be read, None if every text can.
+    def misplaced(self, spec: GangSpec) -> str | None:
+        """Return why a gang must wait whose required topology or slices cannot be kept as stated, None if they can.
 
-        For values that say where a gang may start: a default in their place would start it in two racks for a typing
-        error, which is worse than a wait.
+        These say where a gang may start: a default in their place would start it in two racks for a typing error,
+        which is worse than a wait.
         """
-        bad = self._bad.get(asked.name)
-        if bad is None:
-            return None
-        return f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or remove it"
+        for name in (_TOPOLOGY.name, _SLICES.name):
+            if (bad := self._bad.get(name)) is not None:
+                return f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or remove it"
+        largest = spec.constraints.slices[0].size if spec.constraints.slices else 0
+        if largest > spec.total:
+            stated = f"slices of {largest} pods ({self.sources[_SLICES.name]})"
+            return f"{stated} are larger than gang {_cut(spec.id)} of {spec.total}: correct them, or {keys.TOTAL[0]}"
+        return None
+
+    def strict(self, spec: GangSpec) -> Mode:
+        """The mode: slices are placed whole, which a gang cannot be that takes one node after the other."""
+        if not spec.constraints.slices or spec.mode is Mode.STRICT:
+            return spec.mode
+        used, source = f"{Mode.STRICT} (slices)", self.sources[_MODE.name]
+        text = f"mode {spec.mode} ({source}) does not go with slices, which are placed whole; {used} is used instead."
+        self.problems.append(Problem(keys.MODE[0], quoted(spec.mode.value), used, text))
+        self.sources[_MODE.name] = _SLICES.name
+        return Mode.STRICT
 
     def total(self, min_member: int | None) -> int:
         """What a round expects: never below the minimum (I3)."""

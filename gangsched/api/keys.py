@@ -7,6 +7,7 @@ values *mean*.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
@@ -35,6 +36,10 @@ LONGEST_VALUE: Final = 4096
 """In bytes. A longer text is a bad value; of it only so much is kept as shows that (semantics I3)."""
 SHORT: Final = 128
 """In characters; longer texts are too many bytes for a cache of thousands."""
+
+
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_ENDING: Final = re.compile(r"-([0-9]{1,9})$")
 
 
 class GangKey(NamedTuple):
@@ -74,7 +79,19 @@ ALLOW_SHARED_GPUS: Final = ("gangsched.dev/allow-shared-gpus",)
 GPU_PRODUCT: Final = ("gangsched.dev/gpu-product",)
 TOPOLOGY: Final = ("gangsched.dev/topology",)
 PREFERRED_TOPOLOGY: Final = ("gangsched.dev/preferred-topology",)
+SLICES: Final = ("gangsched.dev/slices",)
 """Our own: what a gang asks of the GPU policy (docs/placement.md)."""
+
+INDEXES: Final = (
+    "batch.kubernetes.io/job-completion-index",
+    "training.kubeflow.org/replica-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "apps.kubernetes.io/pod-index",
+    "grove.io/podclique-pod-index",
+    "kueue.x-k8s.io/pod-group-pod-index",
+    K + "network-topology-index",
+)
+"""Labels or annotations that number the members of a gang, in order of precedence (semantics I3)."""
 
 PREEMPTION_DELAY: Final = ("gangsched.dev/preemption-delay", "kai.scheduler/preemption-delay")
 """How long a group gives an autoscaler before it preempts (semantics V28); plain pods may state it as well."""
@@ -98,6 +115,7 @@ VALUE_KEYS: Final = frozenset(
         *GPU_PRODUCT,
         *TOPOLOGY,
         *PREFERRED_TOPOLOGY,
+        *SLICES,
         *PREEMPTION_DELAY,
     )
 )
@@ -153,6 +171,16 @@ def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
     """Value annotations of a PodGroup (I3), sorted by key; its labels and identity keys are ignored."""
     stated = annotations.items()
     return tuple(sorted((key, text[: LONGEST_VALUE + 1]) for key, text in stated if key in _POD_GROUP_KEYS))
+
+
+def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name: str) -> int:
+    """The number of a member within its gang, that of its name where no key states one; -1 without any."""
+    for key in INDEXES:
+        text = labels.get(key) or annotations.get(key)
+        if text is not None and _NUMBER.fullmatch(text):
+            return int(text)
+    ending = _ENDING.search(name)
+    return int(ending[1]) if ending is not None else -1
 
 
 def is_too_long(text: str) -> bool:

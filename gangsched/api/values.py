@@ -35,7 +35,7 @@ _UNIT_NS: Final = {
     "h": 3600 * 10**9,
 }
 _LONGEST_DURATION: Final = 128
-_LABEL_KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+LABEL_KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PERMIT: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,10})")
 _GANG_ID: Final = re.compile(r"[^/\s]+/[^/\s]+")
 
@@ -135,7 +135,7 @@ def parse_gpu_product(text: str) -> bool:
 def parse_topology(text: str) -> tuple[str, ...] | None:
     """Labels for each of which one domain must contain the gang, sorted; None for an empty text."""
     labels = tuple(sorted({key.strip() for key in text.split(",")})) if text.strip() else ()
-    if not all(map(_LABEL_KEY.fullmatch, labels)):
+    if not all(map(LABEL_KEY.fullmatch, labels)):
         raise BadValue("is not the key of a label" if len(labels) == 1 else "is not a list of keys of labels")
     if len(labels) > MAX_LEVELS:
         raise BadValue(f"lists more than {MAX_LEVELS} labels")
@@ -144,7 +144,7 @@ def parse_topology(text: str) -> tuple[str, ...] | None:
 
 def parse_level(text: str) -> str | None:
     """A node label; None for an empty text."""
-    if text and not _LABEL_KEY.fullmatch(text):
+    if text and not LABEL_KEY.fullmatch(text):
         raise BadValue("is not the key of a label")
     return text or None
 

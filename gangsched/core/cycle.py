@@ -27,6 +27,7 @@ from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
+from gangsched.core.search.lacks import takes_when_empty
 from gangsched.core.work import Work
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
@@ -273,6 +274,9 @@ def _gang_failed(group: Group, gangs: list[Gang], trial: rounds.Trial, ledger: L
     """What a Strict round that was rolled back says."""
     assert trial.culprit is not None
     gang, pod, refusal = trial.culprit
+    if trial.lacks:
+        takes = takes_when_empty(gang, replace(group, avoid=frozenset()), totals)
+        return placing.slices_failed(gang, trial.lacks, needed=missing(gang, 0), note=trial.note, takes=takes)
     short = diagnosis.shortage(pod.shape, group, ledger, totals)
     needed = sum(missing(each, 0) for each in gangs)
     placed = len(trial.placements)

@@ -160,11 +160,11 @@ class Ledger:
     @contextmanager
     def within(self, scope: Scope) -> Iterator[None]:
         """Limit attempts to `scope` inside the context."""
-        self.scope = scope
+        before, self.scope = self.scope, scope
         try:
             yield
         finally:
-            self.scope = Scope()
+            self.scope = before
 
     @contextmanager
     def unrecorded(self) -> Iterator[None]:

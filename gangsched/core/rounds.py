@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import inf
 
 import numpy as np
 
@@ -22,8 +23,10 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE
 from gangsched.core.scopes import usable
 from gangsched.core.search.domains import pinned
-from gangsched.core.search.find import Found, find
+from gangsched.core.search.find import STEPS, Found, find, find_slices
+from gangsched.core.search.lacks import slices_lack
 from gangsched.core.search.preferred import scopes
+from gangsched.core.search.slices import Slice, alone, is_sliced, units
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
 from gangsched.model.objects import Pod
@@ -40,7 +43,7 @@ class Trial:
     """Result of a pass over some gangs; `placed` is by gang id, `failed` in the order tried.
 
     `culprit` is the first failure with which a Strict gang cannot reach its minimum: gang, pod and reason; `note` says
-    what required domains lack.
+    what required domains lack, and `lacks` what slices lack, "" for a group without.
     """
 
     placed: dict[str, list[Placement]] = field(default_factory=dict)
@@ -48,6 +51,7 @@ class Trial:
     attempted: int = 0
     note: str = ""
     culprit: tuple[Gang, Pod, Refusal] | None = None
+    lacks: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -110,6 +114,9 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
     """One pass over the members, then a search if it failed; also returns how many found a node. A refusal is rolled
     back.
     """
+    if is_sliced(gangs):
+        trial = _in_slices(group, gangs, ledger)
+        return trial, len(trial.placements)
     checkpoint = ledger.checkpoint()
     if ledger.progress is not None:
         ledger.progress.resume([pod for gang in gangs for pod in gang.pending], ledger)
@@ -132,11 +139,18 @@ def attempt(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Trial,
 def place_alone(pods: Sequence[Pod], group: Group, ledger: Ledger) -> Trial:
     """Place pods that no gang rule holds back: each one that fits is placed, the others are refused singly (P3)."""
     trial = Trial()
+    of_slices = {pod.uid for gang in group.gangs if gang.constraints.slices for pod in (*gang.retry, *gang.pending)}
     with ledger.within(pinned(group, ledger) or EVERYWHERE):
         if ledger.progress is not None:
             ledger.progress.resume(pods, ledger)
-        for run in _runs(pods, ledger):
+        for run in _runs([pod for pod in pods if pod.uid not in of_slices] if of_slices else pods, ledger):
             trial.attempt("", run, group, ledger)
+        if of_slices:
+            waiting = {pod.uid for pod in pods}
+            for gang in group.gangs:
+                own = [pod for pod in (*gang.retry, *gang.pending) if pod.uid in waiting]
+                if gang.constraints.slices:
+                    _join(gang, own, "", trial, group, ledger)
     return trial
 
 
@@ -229,11 +243,59 @@ def _completed(found: Found, group: Group, gangs: Sequence[Gang], ledger: Ledger
         placed = {placement.pod.uid for placement in found[gang.id]}
         trial.attempted += len(placed)
         try:
-            for run in _runs([pod for pod in gang.pending if pod.uid not in placed], ledger):
+            rest = [pod for pod in gang.pending if pod.uid not in placed]
+            if gang.constraints.slices:
+                _join(gang, rest, gang.id, trial, group, ledger)
+                continue
+            for run in _runs(rest, ledger):
                 trial.attempt(gang.id, run, group, ledger)
         except OutOfWork:
             break  # members above the minimum are placed when the gang has started
     return trial
+
+
+def _in_slices(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
+    """One pass over gangs of which some have slices, by search alone; a refusal leaves no trace (L6)."""
+    progress, scope = ledger.progress, ledger.scope
+    most = STEPS if progress is None or scope.whole else inf
+    with ledger.unrecorded():
+        in_vain = scope.refuted or (progress is not None and progress.searched)
+        found = None if in_vain else find_slices(group, gangs, ledger, place_run, everything=scope.whole, most=most)
+        if progress is not None:
+            progress.searched = found is None
+        if found is not None:
+            return _completed(found, group, gangs, ledger)
+        first = next(gang for gang in gangs if gang.constraints.slices)
+        trial = Trial({gang.id: [] for gang in gangs}, attempted=sum(len(gang.pending) for gang in gangs))
+        gang, lacks = slices_lack(group, gangs, ledger) if scope.last else (first, "")
+        trial.lacks, trial.failed = lacks, _refused(gang.pending[:1], group, ledger)
+        trial.culprit = (gang, *trial.failed[0])
+        return trial
+
+
+def _join(gang: Gang, pods: Sequence[Pod], name: str, trial: Trial, group: Group, ledger: Ledger) -> None:
+    """Place members of a gang with slices: in the domain of their slice if it has one, else whole slices (L8)."""
+    for unit in units(gang, pods, ledger.table):
+        with ledger.within(unit.within(ledger.scope, ledger.table)):
+            if unit.whole is None:
+                for run in _runs(unit.alone, ledger):
+                    trial.attempt(name, run, group, ledger)
+                continue
+            with ledger.unrecorded():
+                own = alone(gang, unit.whole)
+                found = find_slices(group, (own,), ledger, place_run)
+            trial.attempted += len(unit.pods)
+            if found is not None:
+                trial.placed.setdefault(name, []).extend(found[gang.id])
+            else:
+                trial.failed += _slice_refused(own, unit.whole, group, ledger)
+
+
+def _slice_refused(gang: Gang, slice_: Slice, group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:
+    """Why a slice found no place."""
+    _, lacks = slices_lack(group, (gang,), ledger)
+    refusal = Refusal(Reason.UNSCHEDULABLE, "", lacks)
+    return [(pod, refusal) for pod in slice_.pods]
 
 
 def _refused(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[tuple[Pod, Refusal]]:

@@ -25,6 +25,11 @@ class Scope:
     note: str = ""
     refuted: bool = False
 
+    def narrowed(self, inside: Bools, name: str) -> Scope:
+        """The part of the scope that is `inside`, for all pods; `name` says which part it is."""
+        accelerated, others = (inside if each is None else inside & each for each in (self.accelerated, self.others))
+        return Scope(accelerated, others, f"node(s) are outside {name}")
+
     def of(self, *, accelerated: bool) -> Bools | None:
         """Nodes for pods with accelerators, or for others."""
         return self.accelerated if accelerated else self.others

@@ -98,6 +98,14 @@ def is_finer(one: str, other: str, table: NodeTable) -> bool:
     return bool(pairs == np.unique(fine.codes[both]).size and pairs > np.unique(coarse.codes[both]).size)
 
 
+def lies_within(one: str, other: str, table: NodeTable) -> bool:
+    """Whether all nodes of each domain of `one` are in one domain of `other`, or all of them in none."""
+    fine, coarse = table.label_column(one), table.label_column(other)
+    inside = fine.codes >= 0
+    pairs = fine.codes[inside].astype(np.int64) * (len(coarse.values) + 1) + coarse.codes[inside]
+    return bool(np.unique(pairs).size == np.unique(fine.codes[inside]).size)
+
+
 def by_refinement(keys: Sequence[str], table: NodeTable) -> tuple[str, ...]:
     """Labels that any node has, finer levels first; unrelated or equal levels stay in the given order (L2)."""
     held = [key for key in dict.fromkeys(keys) if table.label_column(key).values]

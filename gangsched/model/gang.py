@@ -83,6 +83,9 @@ class Gang:
 
     `run_time_s` is the longest run time of a member, `math.inf` if unknown (H1). `min_overrides` names the pod
     annotation that overrides the PodGroup's minimum.
+
+    Slices: members are told apart by `Pod.index` if they are `indexed`; `standing` are the index and the node of each
+    member that has a node.
     """
 
     id: str
@@ -115,6 +118,8 @@ class Gang:
     run_time_s: float = math.inf
     min_overrides: str = ""
     preemption_delay_s: float = 0.0
+    indexed: bool = False
+    standing: tuple[tuple[int, str], ...] = ()
 
     @property
     def free_running(self) -> bool:

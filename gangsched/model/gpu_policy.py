@@ -7,6 +7,7 @@ together as long as that costs no room.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gangsched.model import resources
 
@@ -36,19 +37,28 @@ class GpuPolicy:
         return name in self.accelerators or resources.is_accelerator(name)
 
 
+class SliceLayer(NamedTuple):
+    """Each `size` consecutive members are in one domain of the node label `topology` (L6)."""
+
+    size: int
+    topology: str
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementConstraints:
     """A gang's constraints beyond its pods' specs.
 
     `allow_shared`: members may use GPUs shared between pods. `same_product`: all members with accelerators must get one
     GPU product. `topology`: for each of these node labels, all members must be in one domain. `preferred`: in one
-    domain of this label, if every member can still be placed; "" for none.
+    domain of this label, if every member can still be placed; "" for none. `slices` are layers, the coarsest
+    first; each size divides the one before.
     """
 
     allow_shared: bool = False
     same_product: bool = False
     topology: tuple[str, ...] = ()
     preferred: str = ""
+    slices: tuple[SliceLayer, ...] = ()
 
 
 NO_CONSTRAINTS = PlacementConstraints()

@@ -143,7 +143,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     period ends; 0 without one. `run_time_metadata` is what it states of its run time, as (key, value) pairs. `grace_s`
     is terminationGracePeriodSeconds. A `mirror` pod is a kubelet's own; a pod that `never_preempts` says
     preemptionPolicy Never (V2, V5). A pod is a `disruption_target` while it carries that condition with our message
-    (V24).
+    (V24). `index` is its number within its gang, -1 without one.
     """
 
     uid: str
@@ -177,6 +177,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     mirror: bool = False
     never_preempts: bool = False
     disruption_target: bool = False
+    index: int = -1
 
     @property
     def key(self) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from gangsched.core.queue_sort import group_key
 from gangsched.core.reserve import Ledger
+from gangsched.core.search.domains import keeps_together
 from gangsched.model.gang import Group, Placement
 from gangsched.model.objects import PermitStamp
 from gangsched.model.plan import Need, Verdict
@@ -62,12 +63,19 @@ class Committer:
         self._rank = rank
         self._yielded: set[str] = set()
 
-    def still_fits(self, verdict: Verdict, newest: Ledger) -> bool:
+    def still_fits(self, verdict: Verdict, newest: Ledger, planned_on: Snapshot) -> bool:
         """Check that every placement is still allowed, has room and no conflict (B2).
 
-        `newest` is the current state including earlier commits; it takes the placements, or stays unchanged.
+        `newest` is the current state including earlier commits; it takes the placements, or stays unchanged. If a node
+        changed since `planned_on`, its labels may have: then required domains and slices are checked, too.
         """
         placements = (*verdict.binds, *verdict.holds)
+        if newest.table is not planned_on.table:
+            placed = [(each.pod, each.node) for each in placements]
+            gangs = self._registry.groups[verdict.group].gangs
+            group = Group(id=verdict.group, gangs=tuple(self._registry.view(gang) for gang in gangs))
+            if not keeps_together(group, placed, newest.table):
+                return False
         newest.respect_nominations(min((each.pod.priority for each in placements), default=0), but=verdict.group)
         checkpoint = newest.checkpoint()
         for placement in placements:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TypeAlias
 
+from gangsched.api.slice_layers import format_slices
 from gangsched.api.timestamps import format_timestamp
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Phase
@@ -142,6 +143,7 @@ def _spec(record: GangRecord) -> Json | None:
         "GPU product": "same" if spec.constraints.same_product else "any",
         "topology": ",".join(spec.constraints.topology),
         "preferred topology": spec.constraints.preferred,
+        "slices": format_slices(spec.constraints.slices),
         "preemption delay": spec.preemption_delay_s,
     }
     return {name: {"value": values.get(name), "source": source} for name, source in spec.sources}

@@ -6,15 +6,18 @@ Invariant: the view is immutable and derived from the record alone; each member 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
+from gangsched.api import keys
 from gangsched.api.gang_spec import GangSpec
+from gangsched.api.problem import Problem, quoted
 from gangsched.core.queue_sort import in_member_order
 from gangsched.model.gang import Gang, Placement, Refusal
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.objects import Phase, PodGroup
+from gangsched.model.objects import Phase, Pod, PodGroup
 from gangsched.model.reasons import Reason
-from gangsched.state.gangs import GangRecord, newest
+from gangsched.state.gangs import WAITING, GangRecord, newest
 from gangsched.state.members import STARTED, Member, State
 
 UNBOUND = frozenset(
@@ -27,7 +30,7 @@ GOING = (State.TERMINATING, State.WITHDRAWN, State.DELETED)
 def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
     """Current view of the gang (semantics I1, P1); `policy` names the resources by which members are sized (Q5).
 
-    Also updates the gang's roster.
+    Also updates the gang's roster and the problem of its members' indexes.
     """
     record.roster.observe(record.members.values())
     by_state: defaultdict[State, list[Member]] = defaultdict(list)
@@ -60,7 +63,41 @@ def gang_view(record: GangRecord, policy: GpuPolicy) -> Gang:
         run_time_s=record.counted_s,
         preemption_delay_s=record.delay_s,
     )
-    return gang if record.plain or record.spec is None else _declared(gang, record.spec, record.pod_group)
+    if record.plain or record.spec is None:
+        return gang
+    gang = _declared(gang, record.spec, record.pod_group)
+    if not gang.constraints.slices:
+        record.index_problem = None
+        return gang
+    members = [member for state in (*WAITING, *STARTED) for member in by_state.get(state, ())]
+    record.index_problem = _index_problem([member.pod for member in members])
+    there = [member for state in (*STARTED, State.KEPT, State.HELD) for member in by_state.get(state, ())]
+    return replace(
+        gang,
+        indexed=record.index_problem is None and all(member.pod.index >= 0 for member in members),
+        standing=tuple(sorted((member.pod.index, member.node) for member in there)),
+    )
+
+
+def _index_problem(pods: Sequence[Pod]) -> Problem | None:
+    """Why slices cannot be made by index although members have some, as a Master and a Worker may have the same (L6).
+
+    Where no member has any, nothing was asked for.
+    """
+    by_index: dict[int, Pod] = {}
+    for pod in sorted(pods, key=lambda each: each.key):
+        other = by_index.setdefault(pod.index, pod)
+        if other is not pod and pod.index >= 0:
+            return _unnumbered(f"Pods {other.key} and {pod.key} have the same index", str(pod.index), pod)
+    if -1 in by_index and len(by_index) > 1:
+        return _unnumbered(f"Pod {by_index[-1].key} has no index", "", by_index[-1])
+    return None
+
+
+def _unnumbered(why: str, value: str, pod: Pod) -> Problem:
+    used = "the order of members"
+    text = f"{why}, so that slices cannot be made by index; {used} is used instead."
+    return Problem(keys.SLICES[0], quoted(value), used, text, pod.key)
 
 
 def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:

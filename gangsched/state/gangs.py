@@ -52,6 +52,8 @@ class GangRecord:
     ours: bool = False
     preempted: str = ""
     preemptions: int = 0
+    #: Why slices are not made by index, though members have some.
+    index_problem: Problem | None = None
     _reported: Reported | None = None
 
     @property
@@ -110,7 +112,8 @@ class GangRecord:
     @property
     def problems(self) -> tuple[Problem, ...]:
         """Invalid values on its pods and its PodGroup (semantics E4)."""
-        return (*(self.spec.problems if self.spec is not None else ()), *self.run_time.problems)
+        of_indexes = () if self.index_problem is None else (self.index_problem,)
+        return (*(self.spec.problems if self.spec is not None else ()), *self.run_time.problems, *of_indexes)
 
     @property
     def stated_run_time(self) -> str | None:

@@ -63,7 +63,8 @@ def with_minimum(group: Group, min_member: int) -> Group:
 
 def _with(gang: Gang, wanted: Wanted) -> Gang:
     minimum = wanted.min_member if wanted.min_member is not None else gang.min_member
-    return replace(gang, min_member=minimum, mode=wanted.mode or gang.mode)
+    mode = gang.mode if gang.constraints.slices else wanted.mode or gang.mode  # slices are placed whole
+    return replace(gang, min_member=minimum, mode=mode)
 
 
 def _pod_group(wanted: Wanted, created_s: int) -> PodGroup:

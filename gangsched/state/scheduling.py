@@ -361,7 +361,7 @@ class SchedulingState:
         for verdict in plan.verdicts:
             group = self.registry.groups.get(verdict.group)
             changed = group is None or group.generation != verdict.generation
-            if group is None or changed or not (newest is None or self._committer.still_fits(verdict, newest)):
+            if group is None or changed or not (newest is None or self._committer.still_fits(verdict, newest, told_on)):
                 newest = newest if newest is not None else Ledger(self.cluster.snapshot())
             else:
                 actions += self._committer.commit(group, verdict, told_on, now_s)

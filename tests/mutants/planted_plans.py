@@ -133,3 +133,23 @@ def a_nomination_of_equal_priority_is_passed_over(respect: Any) -> Any:
 @bug("I3", "api.keys:is_too_long", "unit/api/test_gang_spec.py")
 def a_long_value_is_read_like_any_other(_: Any) -> Any:
     return lambda text: False
+
+
+@bug("P3", "core.search.slices:Unit.within", "unit/core/search/test_slices.py")
+def a_slice_is_split_on_healing(_: Any) -> Any:
+    return lambda unit, scope, table: scope
+
+
+@bug("B2", "core.search.slices:together", "unit/core/search/test_slices.py")
+def labels_that_changed_are_not_asked_again(_: Any) -> Any:
+    return lambda gang, placed, table: True
+
+
+@bug("R2", "core.search.slices:needed", "unit/core/search/test_slices.py")
+def a_minimum_is_rounded_down_to_whole_slices(needed: Any) -> Any:
+    def down(found: Any, lack: int) -> Any:
+        made = needed(found, lack)
+        made.number = min(made.number, lack // max(1, len(made.of[0].pods))) if made.of else made.number
+        return made
+
+    return down

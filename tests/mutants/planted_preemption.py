@@ -55,8 +55,8 @@ def nominated_members_take_no_room_on_the_ledger(nominated: Any) -> Any:
 
 @bug("V2", "core.preemption.preemptor:preemptor_of", f"{CORE}/test_plan_preemptions.py")
 def one_member_lends_its_priority_to_all(preemptor_of: Any) -> Any:
-    def lent(group: Any, verdict: Any) -> Any:
-        found = preemptor_of(group, verdict)
+    def lent(group: Any, *given: Any) -> Any:
+        found = preemptor_of(group, *given)
         if found is None:
             return None
         return replace(found, right=max(pod.priority for gang in found.group.gangs for pod in gang.pending))

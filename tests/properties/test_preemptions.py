@@ -87,7 +87,7 @@ def test_attempts_leave_the_ledger_as_it_was() -> None:
         drawn = case(seed)
         cluster, snapshot = drawn.cluster, drawn.cluster.snapshot()
         (verdict,) = plan(snapshot, [drawn.group], now_s=0.0).verdicts
-        preemptor = preemptor_of(drawn.group, verdict) if not verdict.binds else None
+        preemptor = preemptor_of(drawn.group, verdict, snapshot.table) if not verdict.binds else None
         if preemptor is None:
             continue
         ledger, given = Ledger(snapshot), cluster.given()

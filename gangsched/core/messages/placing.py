@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from gangsched.api.slice_layers import format_slices
 from gangsched.core.diagnosis import Amounts, Shortage
 from gangsched.core.filter import pre_filter, refusals, static_fit
 from gangsched.core.reserve import Ledger
@@ -106,6 +107,41 @@ def gang_failed(
     if never := _never(first, short):
         return Refusal(refused.reason, f"{_needs_room(gang, needed)}, and {never}", now, never=True)
     return Refusal(refused.reason, f"{text}, which asks for {_asks(pod.shape)}", f"{now} {_free(short.scarcest)}")
+
+
+def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tuple[int, str] | None) -> Refusal:
+    """Why a gang with slices does not start (M2); `takes` is what the largest domain takes of one when it is empty."""
+    text = _needs_room(gang, needed)
+    if takes is not None:
+        number, name = takes
+        text += f", and can never fit: the largest domain, {name}, takes {number} of a slice when it is empty"
+    return Refusal(Reason.UNSCHEDULABLE, text, f"{note}; {lacks}" if note else lacks, never=takes is not None)
+
+
+def no_domain_for_slice(size: int, key: str, *, best: str, takes: int) -> str:
+    """No domain takes even one slice."""
+    return f"no domain of {key} has room for a slice of {counted(size, 'pod')}: the best, {best}, takes {takes}"
+
+
+def too_few_slices(size: int, key: str, *, room: int, needed: int) -> str:
+    """Some slices find a place, and too few."""
+    return f"domains of {key} have room for {room} of {needed} slices of {counted(size, 'pod')}"
+
+
+def slices_fragmented(gang: Gang) -> str:
+    """Sums leave room, and no choice of domains and nodes does."""
+    keys = ", ".join(dict.fromkeys(layer.topology for layer in gang.constraints.slices))
+    return f"domains of {keys} are too fragmented for its slices"
+
+
+def slice_kept(domain: str, *, room: int, needed: int) -> str:
+    """Members must join the rest of their slice, where there is too little room."""
+    return f"{domain}, where the other members of its slice are, has room for {room} of {counted(needed, 'pod')}"
+
+
+def no_node_has(key: str) -> str:
+    """No node has the label that says in which domain it is."""
+    return f"no node has the label {key}"
 
 
 def no_room_for_all(
@@ -245,6 +281,8 @@ def permitted(placed: int) -> Refusal:
 def _needs_room(gang: Gang, needed: int) -> str:
     keys = gang.constraints.topology
     place = f" in one domain of {','.join(keys)}" if keys else ""
+    if gang.constraints.slices:
+        place += f" in slices of {format_slices(gang.constraints.slices)}"
     return f"gang {gang.id} needs room for {counted(needed, 'more pod')}{place}"
 
 

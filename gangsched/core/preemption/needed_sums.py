@@ -18,6 +18,7 @@ from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import closed
+from gangsched.core.search.slices import is_sliced
 from gangsched.core.work import Work
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints
@@ -98,6 +99,7 @@ class NeededSums:
             totals.append(Total(names.index(name), amount - held, usable, kept=False))
         is_kept = ledger.kept is not None and ledger.kept.standing(preemptor.group) is not None
         exact = len(asks) == 1 and not is_kept and ledger.only_room_counts(preemptor.pods)
+        exact = exact and not is_sliced(preemptor.group.gangs)
         kept = totals if len(asks) > 1 or limits else []
         return cls(names, asks, tuple(kept), exact, ledger.work)
 

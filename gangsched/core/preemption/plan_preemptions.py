@@ -112,7 +112,7 @@ class PlanPreemptions:
         starting = not any(gang.satisfied for gang in group.gangs)
         if starting and not waits and not holders and self._is_lowest(group.priority):
             return {group.id: _in_vain(verdict, self._nothing_lower(group, verdict), group)}
-        preemptor = preemptor_of(group, verdict)
+        preemptor = preemptor_of(group, verdict, self.ledger.table)
         if preemptor is None:
             return {group.id: verdict}
         if group.id in self.given.nominated:
@@ -148,7 +148,7 @@ class PlanPreemptions:
     def _nothing_lower(self, group: Group, verdict: Verdict) -> NotHelpful:
         """That nothing of lower priority runs, of which something may wait to start (V27)."""
         found = NotHelpful(why=Obstacle.NOTHING_LOWER)
-        preemptor = preemptor_of(group, verdict) if self._may_come(group.priority) else None
+        preemptor = preemptor_of(group, verdict, self.ledger.table) if self._may_come(group.priority) else None
         return found if preemptor is None or preemptor.never else self._held_back(preemptor, found)
 
     def _held_back(self, preemptor: Preemptor, found: NotHelpful) -> NotHelpful:
@@ -257,7 +257,7 @@ class PlanPreemptions:
     def _that_may(self, kind: Hashable, verdict: Verdict, groups: Sequence[Group]) -> Iterator[Preemptor]:
         """The preemptors of these groups up to the first that may not preempt or is of another kind."""
         for group in groups:
-            preemptor = preemptor_of(group, verdict)
+            preemptor = preemptor_of(group, verdict, self.ledger.table)
             if preemptor is None or group.id in self.given.nominated or group.id in self.given.overdue:
                 return
             if self._excused(group, preemptor, ()) is not None or self._kind(preemptor) != kind:

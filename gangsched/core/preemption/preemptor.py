@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gangsched.core.permit import missing
+from gangsched.core.search import slices
 from gangsched.model.gang import Gang, Group, Mode, Placement
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.model.reasons import Reason
+from gangsched.model.snapshot import NodeTable
 
 FOR_ROOM = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 
@@ -60,12 +62,12 @@ def refused_for_room(verdict: Verdict) -> bool:
     return verdict.reason in FOR_ROOM and bool(verdict.needs) and not (verdict.binds or verdict.releases)
 
 
-def preemptor_of(group: Group, verdict: Verdict) -> Preemptor | None:
+def preemptor_of(group: Group, verdict: Verdict, table: NodeTable) -> Preemptor | None:
     """The needed members of a group refused for room; None if it needs none.
 
     Placements that the verdict holds count as held (V16).
     """
-    gangs = tuple(_reduced(gang, group, verdict.holds) for gang in group.gangs)
+    gangs = tuple(_reduced(gang, group, verdict.holds, table) for gang in group.gangs)
     pods = [pod for gang in gangs for pod in gang.pending]
     if not pods:
         return None
@@ -74,13 +76,17 @@ def preemptor_of(group: Group, verdict: Verdict) -> Preemptor | None:
     return Preemptor(replace(group, gangs=gangs), right, never)
 
 
-def _reduced(gang: Gang, group: Group, holds: Sequence[Placement]) -> Gang:
-    """The gang with the members pending that it needs, the first in placing order."""
+def _reduced(gang: Gang, group: Group, holds: Sequence[Placement], table: NodeTable) -> Gang:
+    """The gang with the members pending that it needs, the first in placing order or the first whole slices."""
     own = {pod.uid for pod in gang.pending}
     held = (*gang.held, *(placement for placement in holds if placement.pod.uid in own))
     taken = {placement.pod.uid for placement in held}
     waiting = [pod for pod in (*gang.retry, *gang.pending) if pod.uid not in taken]
-    needed = tuple(waiting[: _lack(replace(gang, held=held), group)])
+    lack = _lack(replace(gang, held=held), group)
+    if gang.constraints.slices:
+        waiting = slices.needed(slices.units(gang, waiting, table), lack).waiting
+        lack = len(waiting)
+    needed = tuple(waiting[:lack])
     reduced = replace(
         gang,
         pending=needed,

@@ -5,9 +5,12 @@ Invariant: sums only refute; what they refute, no packing finds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,11 +21,18 @@ from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.region import problem
-from gangsched.core.topology import TopologyLevel
+from gangsched.core.search.slices import NeededUnits, Slice, is_sliced, needed, units
+from gangsched.core.topology import TopologyLevel, by_refinement, level, lies_within
 from gangsched.model.gang import Gang, Group
+from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.snapshot import Bools, Ints
+from gangsched.model.snapshot import Bools, Ints, NodeTable
 
+Pins: TypeAlias = tuple[tuple[str, int], ...]
+
+NO_LIMIT = 2**31
+MAX_NODES = 6_000
+"""Nodes in which slices are packed: more are more than the work of one plan, and the next one would begin again."""
 MAX_SHAPES = 64
 """Items of one group beyond which sums are not made, for each must be summed up by domain."""
 
@@ -31,51 +41,93 @@ MAX_SHAPES = 64
 class Item:
     """The pending members of one gang (by index in the group) that have one shape, in placing order.
 
-    `pinned` members can only go where their volumes exist or are being provisioned; they are separate items.
+    `pinned` members can only go where their volumes exist or are being provisioned; they are separate items. Members
+    count for need number `need`, or belong to slices of layer `home`; `pins` are the domains that they must be in, by
+    label and code.
     """
 
     gang: int
     shape: Shape
     pods: tuple[Pod, ...]
-    pinned: bool = False
+    pinned: bool
+    need: int
+    home: int = -1
+    pins: Pins = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slices:
+    """Slices as kinds of a packing, behind the items: `at_hand[kind]` are those that may open anywhere.
+
+    `layers` are labels, the coarsest first. Of need number n `wanted[n]` pods or slices must be placed; the first needs
+    are the gangs. `kind_of` are the kinds of slices by their `id`, `item_of` the items of pods by uid.
+    """
+
+    layers: tuple[str, ...]
+    nested: bool
+    units: tuple[NeededUnits | None, ...]
+    pieces: tuple[Piece, ...]
+    at_hand: tuple[tuple[Slice, ...], ...]
+    wanted: tuple[int, ...]
+    kind_of: Mapping[int, int]
+    item_of: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """`items` on the nodes that are open to the group; each gang needs `needs[gang]` of them in total."""
+    """`items` on the nodes that are open to the group; each gang needs `needs[gang]` pods in total."""
 
     group: Group
     gangs: Sequence[Gang]
     ledger: Ledger
     items: tuple[Item, ...]
     needs: tuple[int, ...]
+    slices: Slices | None = None
 
     @classmethod
     def of(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
         """Pending members that the gangs need."""
+        if is_sliced(gangs):
+            return _sliced(group, gangs, ledger, [missing(gang, 0) for gang in gangs])
         return cls.of_all(group, gangs, ledger).minimum()
 
     @classmethod
     def of_all(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
         """All pending members of the gangs."""
-        return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), tuple(len(gang.pending) for gang in gangs))
+        needs = tuple(len(gang.pending) for gang in gangs)
+        if is_sliced(gangs):
+            return _sliced(group, gangs, ledger, needs)
+        return cls(group, gangs, ledger, tuple(_items(gangs, ledger)), needs)
 
     def minimum(self) -> Demand:
         """The demand reduced to needed members; itself if all are needed."""
         needs = tuple(missing(gang, 0) for gang in self.gangs)
-        return self if needs == self.needs else replace(self, needs=needs)
+        if needs == self.needs:
+            return self
+        return replace(self, needs=needs) if self.slices is None else Demand.of(self.group, self.gangs, self.ledger)
 
     @cached_property
     def is_exact(self) -> bool:
         """Whether packing decides: only room and the node itself matter."""
+        if self.slices is not None and not self.slices.nested:
+            return False
         return not any(item.shape.unsupported for item in self.items) and all(
             self.ledger.only_room_counts(item.pods) for item in self.items
         )
 
+    @property
+    def is_searched(self) -> bool:
+        """Whether an exact search says more than sums do."""
+        return self.slices is not None or len(self.items) > 1
+
     @cached_property
     def room(self) -> Ints:
         """`room[item][n]`: number of pods of the item that fit on node `n`, without other items."""
-        return np.array([usable(item.shape, self.group, self.ledger) for item in self.items])
+        found = np.array([usable(item.shape, self.group, self.ledger) for item in self.items])
+        for number, item in enumerate(self.items):
+            for label, code in item.pins:
+                found[number] *= level((label,), self.ledger.table).codes == code
+        return found
 
     @cached_property
     def _names(self) -> list[str]:
@@ -103,6 +155,8 @@ class Demand:
         """The packing problem of the minimum on these nodes, within the scope."""
         work, room = self.ledger.work, self.room
         where = np.flatnonzero(self._anywhere) if nodes is None else nodes
+        if self.slices is not None:
+            where = where[self._useful(MAX_NODES if nodes is None else len(self.ledger.table))[where]]
         size = where.size * (12 + len(self.items) + len(self._names)) // 8
         work.charge(150 + size + len(self.items) * len(self.ledger.table) // 200)
         room = room[:, where]
@@ -110,9 +164,17 @@ class Demand:
             inside = None if scope is None else scope.of(accelerated=self.ledger.accelerated(item.shape))
             if inside is not None:
                 room[number] *= inside[where]
-        counts = [min(len(item.pods), self.needs[item.gang]) for item in self.items]
-        kinds = [Piece(item.gang, asks) for item, asks in zip(self.items, self._asks, strict=True)]
-        return problem(kinds, tuple(counts), self.needs, where, self._free[:, where], room)
+        wanted = self.needs if self.slices is None else self.slices.wanted
+        counts = [min(len(item.pods), wanted[item.need]) if item.home < 0 else 0 for item in self.items]
+        kinds = [Piece(item.need, asks, item.home) for item, asks in zip(self.items, self._asks, strict=True)]
+        blocks = []
+        if self.slices is not None:
+            work.charge(where.size * len(self.slices.layers) // 8)
+            levels = (level((label,), self.ledger.table) for label in self.slices.layers)
+            blocks = [each.codes[where].astype(np.int64) for each in levels]
+            counts += map(len, self.slices.at_hand)
+            kinds += self.slices.pieces
+        return problem(kinds, tuple(counts), wanted, where, self._free[:, where], room, blocks)
 
     def judge(self, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
         """By domain: whether sums allow the minimum, and how many of the needed pods they allow.
@@ -166,6 +228,77 @@ class Demand:
                 found.append((np.where(nodes, self._free[r] // a, 0), asked))
         return found
 
+    # --- slices -----------------------------------------------------------------------------------------------------
+
+    def few(self) -> Ints | None:
+        """Nodes of so few domains as could hold the slices by sums, the last as tight as possible.
+
+        They mostly do, and are packed in a moment where all nodes of a large cluster are not. A slice that lacks
+        members gets a domain with room for those to come, if there is one. None if there is no choice, or where pods
+        without slices may go anywhere.
+        """
+        if self.slices is None or any(item.home < 0 and not item.pins for item in self.items):
+            return None
+        mask = np.zeros(len(self.ledger.table), dtype=np.bool_)
+        for number, item in enumerate(self.items):
+            if item.home < 0:
+                mask |= self.room[number] > 0
+        for first, inside, copies, order, count in self._copies:
+            number = int(np.searchsorted(np.cumsum(copies[order]), count))
+            if number >= len(order):
+                return None
+            enough = copies[order] >= count - int(copies[order[:number]].sum())
+            room = inside.sums(self.room[self.slices.item_of[first.pods[0].uid]])[order]
+            for_all = np.flatnonzero(enough & (room >= first.size))
+            last = for_all[-1] if for_all.size else number
+            mask |= np.isin(inside.codes, [*order[:number], order[last]])
+        return np.flatnonzero(mask & self._anywhere)
+
+    def _useful(self, most: int) -> Bools:
+        """The nodes of domains that could hold a slice by sums, `most` of them, those of domains with most room first.
+
+        All others are of no use, but to pods without slices.
+        """
+        found: Bools = np.zeros(len(self.ledger.table), dtype=np.bool_)
+        for number, item in enumerate(self.items):
+            if item.home < 0:
+                found |= self.room[number] > 0
+        for _, inside, _, order, _ in self._copies:
+            sizes = inside.sums(self._anywhere.astype(np.int64))[order]
+            found |= np.isin(inside.codes, order[np.cumsum(sizes) <= most])
+        return found
+
+    @cached_property
+    def _copies(self) -> list[tuple[Slice, TopologyLevel, Ints, Ints, int]]:
+        """Of each kind of slices that may open anywhere, what domains take by sums, and how many are needed.
+
+        That is the first one, its level, the copies by domain, and the domains that take any, those with most first.
+        """
+        assert self.slices is not None
+        self.ledger.work.charge(20 + len(self.items) * len(self.ledger.table) // 60)
+        found = []
+        for piece, slices in zip(self.slices.pieces, self.slices.at_hand, strict=True):
+            if slices:
+                count = min(len(slices), self.slices.wanted[piece.gang])
+                inside, copies = self._copies_of(slices[0], ())
+                order = np.argsort(-copies, kind="stable")
+                found.append((slices[0], inside, copies, order[copies[order] > 0], count))
+        return found
+
+    def _copies_of(self, slice_: Slice, outer: tuple[str, ...]) -> tuple[TopologyLevel, Ints]:
+        """By domain how many copies of a slice it takes by sums; of inner ones by domain inside the outer levels."""
+        assert self.slices is not None
+        inside = level((*outer, slice_.key), self.ledger.table)
+        most = np.full(inside.size, NO_LIMIT, dtype=np.int64)
+        for number, count in Counter(self.slices.item_of[pod.uid] for pod in slice_.own).items():
+            most = np.minimum(most, inside.sums(self.room[number]) // count)
+        kinds = {self.slices.kind_of[id(part)]: part for part in slice_.parts}
+        for number, count in Counter(self.slices.kind_of[id(part)] for part in slice_.parts).items():
+            finer, copies = self._copies_of(kinds[number], (*outer, slice_.key))
+            summed = np.bincount(finer.inside(inside), weights=copies, minlength=inside.size).astype(np.int64)
+            most = np.minimum(most, summed // count)
+        return inside, most
+
     @cached_property
     def _anywhere(self) -> Bools:
         found: Bools = np.any(self.room, axis=0)
@@ -194,5 +327,105 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
                 own = pods.setdefault((pod.shape, bool(pod.claims) and storage.pinned(pod)), [])
                 last = None if pod.claims else pod.shape
             own.append(pod)
-        items += [Item(index, shape, tuple(members), pinned) for (shape, pinned), members in pods.items()]
+        items += [Item(index, shape, tuple(members), pinned, index) for (shape, pinned), members in pods.items()]
     return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))
+
+
+def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
+    """The demand of gangs of which some have slices, each of which lacks so many members."""
+    table = ledger.table
+    layers, is_nested = _layers([gang.constraints.slices for gang in gangs], table)
+    made = _Kinds(ledger, layers, [0] * len(gangs))
+    units_of: list[NeededUnits | None] = []
+    for g, (gang, lack) in enumerate(zip(gangs, lacks, strict=True)):
+        ledger.work.charge(20 + len(gang.pending))
+        if not gang.constraints.slices:
+            units_of.append(None)
+            made.wanted[g] = lack
+            made.add_pods(g, g, gang.pending)
+            continue
+        found = needed(units(gang, gang.pending, table), lack)
+        units_of.append(found)
+        made.wanted[g] = found.number
+        made.tops += [(g, g, each, ()) for each in found.of]
+        for unit, number in found.fixed:
+            made.wanted.append(number if unit.whole is None else 1)
+            if unit.whole is None:
+                made.add_pods(g, len(made.wanted) - 1, unit.alone, pins=unit.pins)
+            else:
+                made.tops.append((g, len(made.wanted) - 1, unit.whole, unit.pins))
+    needs = tuple(lack if own is None else own.pods for own, lack in zip(units_of, lacks, strict=True))
+    items, slices = made.finished(tuple(units_of), is_nested=is_nested)
+    return Demand(group, gangs, ledger, items, needs, slices)
+
+
+def _layers(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple[tuple[str, ...], bool]:
+    """The labels of all gangs' slices, the coarsest first, and whether each domain lies in one of the label before."""
+    different = list(dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers))
+    if len(different) == 1:
+        return different[0], True  # an inner slice is inside an outer one, wherever else its domain reaches
+    every = tuple(dict.fromkeys(label for labels in different for label in labels))
+    held = by_refinement(every, table)[::-1]
+    ordered = (*held, *(label for label in every if label not in held))
+    in_order = all([*labels] == [label for label in ordered if label in labels] for labels in different)
+    return ordered, in_order and all(lies_within(fine, coarse, table) for coarse, fine in pairwise(ordered))
+
+
+@dataclass(slots=True)
+class _Kinds:
+    """Collects pods and slices, equal ones as one kind."""
+
+    ledger: Ledger
+    layers: Sequence[str]
+    wanted: list[int]
+    tops: list[tuple[int, int, Slice, Pins]] = field(default_factory=list)
+    pods: dict[tuple[int, int, Shape, bool, int, Pins], list[Pod]] = field(default_factory=dict)
+
+    def add_pods(self, gang: int, need: int, pods: Iterable[Pod], *, home: int = -1, pins: Pins = ()) -> None:
+        """Pods that count for a need, or belong to slices of layer `home`."""
+        storage = self.ledger.occupancy.storage
+        for pod in pods:
+            pinned = bool(pod.claims) and storage.pinned(pod)
+            self.pods.setdefault((gang, need, pod.shape, pinned, home, pins), []).append(pod)
+
+    def finished(self, units_of: tuple[NeededUnits | None, ...], *, is_nested: bool) -> tuple[tuple[Item, ...], Slices]:
+        """The items, and the slices as kinds behind them."""
+        for gang, _, top, pins in self.tops:
+            open_slices = [top]
+            while open_slices:
+                each = open_slices.pop()
+                open_slices += each.parts
+                self.add_pods(gang, gang, each.own, home=self.layers.index(each.key), pins=pins)
+        found = (
+            Item(gang, shape, tuple(members), pinned, need, home, pins)
+            for (gang, need, shape, pinned, home, pins), members in self.pods.items()
+        )
+        items = sorted(found, key=lambda item: (size_key(item.shape, self.ledger.policy), not item.pinned))
+        item_of = {pod.uid: number for number, item in enumerate(items) for pod in item.pods}
+        kinds: dict[tuple[Piece, Pins], int] = {}
+        kind_of: dict[int, int] = {}
+        at_hand: dict[int, list[Slice]] = {}
+
+        def kind(slice_: Slice, need: int, home: int, pins: Pins) -> int:
+            layer = self.layers.index(slice_.key)
+            parts = Counter(item_of[pod.uid] for pod in slice_.own)
+            parts.update(kind(part, need, layer, pins) for part in slice_.parts)
+            piece = Piece(need if home < 0 else 0, home=home, layer=layer, parts=tuple(sorted(parts.items())))
+            number = kinds.setdefault((piece, pins), len(items) + len(kinds))
+            kind_of[id(slice_)] = number
+            return number
+
+        for _, need, top, pins in self.tops:
+            at_hand.setdefault(kind(top, need, -1, pins), []).append(top)
+        numbers = range(len(items), len(items) + len(kinds))
+        slices = Slices(
+            tuple(self.layers),
+            is_nested,
+            units_of,
+            tuple(piece for piece, _ in kinds),
+            tuple(tuple(at_hand.get(number, ())) for number in numbers),
+            tuple(self.wanted),
+            kind_of,
+            item_of,
+        )
+        return tuple(items), slices

@@ -7,7 +7,7 @@ scopes are tried first and given up once they would leave out a member.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,9 +18,11 @@ from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import is_refuted, packed
+from gangsched.core.search.slices import is_sliced, pinned_to, together
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
+from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 
@@ -103,10 +105,36 @@ def pinned(group: Group, ledger: Ledger) -> Scope | None:
     return domains.scope(common) if domains is not None and common is not None else None
 
 
+def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
+    """Whether the domains that a group requires hold these placements, by the labels of the table (B2).
+
+    Running members count only where they keep others: changed labels move nobody.
+    """
+    topology, _ = required_keys(group)
+    if topology and placed:
+        inside = level(topology, table)
+        there = [table.index.get(node, -1) for _, node in placed]
+        codes = inside.codes[there]
+        home = inside.common(member_nodes(group, table))
+        if min(there) < 0 or codes.min() < 0 or codes.min() != codes.max():
+            return False
+        if home is not None and codes[0] != home:
+            return False
+    nodes = {pod.uid: (pod, node) for pod, node in placed}
+    for gang in group.gangs:
+        own = [nodes[pod.uid] for pod in (*gang.pending, *gang.retry) if pod.uid in nodes]
+        if own and gang.constraints.slices and not together(gang, own, table):
+            return False
+    return True
+
+
 def regions(group: Group, ledger: Ledger) -> list[Scope]:
     """Domains that could hold the group, limited to those with members if there are any; all nodes
     if none is required.
     """
+    slices = pinned_to(group, ledger.table) if is_sliced(group.gangs) else None
+    if slices is not None:
+        return [Scope(slices, slices, name="their slices")]
     domains = Domains.required(group, ledger.table)
     if domains is None:
         return [EVERYWHERE]
@@ -151,7 +179,7 @@ class Required:
             holds_all, _ = domains.judge(self.present)
         ordered = domains.order(candidates, demand, first=holds_all)
         is_strict = demand.group.strict
-        is_searched = is_strict and len(demand.items) > 1 and demand.is_exact
+        is_searched = is_strict and demand.is_searched and demand.is_exact
         for number, n in enumerate(ordered):
             scope = domains.scope(n)
             # The first one is not searched before the usual order was tried there, which mostly does.

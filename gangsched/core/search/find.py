@@ -9,24 +9,29 @@ It does *not* look for the best placement, nor at shapes whose members see each 
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from math import inf
 from typing import TypeAlias
 
 import numpy as np
 
 from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import usable
 from gangsched.core.search.demand import Demand, Item
 from gangsched.core.search.domains import required_keys
 from gangsched.core.search.facts import packed
 from gangsched.core.search.packing import Packing
+from gangsched.core.search.slices import Slice
+from gangsched.core.topology import level
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, Placement
 from gangsched.model.objects import Pod
 
 WORK = 11_000
 """Units that one search may do, the other orders included (`core.work`); where less is left, the next plan searches."""
+FEW_STEPS = 200
+"""Choices beyond two for each node that the exact search looks at in few domains before it looks at all of them."""
 STEPS = 1_000
 """Choices that the exact search looks at before it gives up, outside required domains."""
 PODS = 256
@@ -113,14 +118,106 @@ def _reserved(demand: Demand, packing: Packing | None) -> Found | None:
     """The places of a packing, reserved."""
     if packing is None:
         return None
-    ledger = demand.ledger
+    ledger, slices = demand.ledger, demand.slices
     found: Found = {gang.id: [] for gang in demand.gangs}
-    members = [iter(item.pods) for item in demand.items]
+    pods = [deque(item.pods if item.home < 0 else ()) for item in demand.items]
+    at_hand = [deque(each) for each in slices.at_hand] if slices is not None else []
     for step, pattern in packing.chosen:
+        if step.layer >= 0:
+            assert slices is not None
+            for kind, count in zip(packing.problem.opening[step.layer], pattern, strict=True):
+                for _ in range(count):
+                    opened = at_hand[kind - len(pods)].popleft()
+                    for part in opened.parts:
+                        at_hand[slices.kind_of[id(part)] - len(pods)].append(part)
+                    for pod in opened.own:
+                        pods[slices.item_of[pod.uid]].append(pod)
+            continue
         name = ledger.table.names[step.node]
         for index, count in enumerate(pattern):
             if count:
-                pods = list(islice(members[index], count))
-                ledger.reserve(pods, np.array([step.node]), np.array([count]))
-                found[demand.gangs[demand.items[index].gang].id] += [Placement(pod, name) for pod in pods]
+                taken = [pods[index].popleft() for _ in range(count)]
+                ledger.reserve(taken, np.array([step.node]), np.array([count]))
+                found[demand.gangs[demand.items[index].gang].id] += [Placement(pod, name) for pod in taken]
     return found
+
+
+# --- slices ---------------------------------------------------------------------------------------------------------
+
+
+def find_slices(
+    group: Group,
+    gangs: Sequence[Gang],
+    ledger: Ledger,
+    place_run: PlaceRun,
+    *,
+    everything: bool = False,
+    most: float = STEPS,
+) -> Found | None:
+    """`find` for gangs of which some have slices: these are placed whole, `everything` or as many as are needed.
+
+    An exact search looks at `most` choices. Raises OutOfWork, after which the next plan goes on.
+    """
+    demand = (Demand.of_all if everything else Demand.of)(group, gangs, ledger)
+    if demand.is_hopeless:
+        return None
+    if demand.is_exact:
+        packing = None
+        if (few := demand.few()) is not None:
+            problem = demand.problem(few)
+            packing = packed(problem, ledger, FEW_STEPS + 2 * len(problem.steps))
+        return _reserved(demand, packing or _packing(demand, most))
+    checkpoint = ledger.checkpoint()
+    found = _one_by_one(demand, place_run)
+    if found is None:
+        ledger.rollback(checkpoint)
+    return found
+
+
+def _one_by_one(demand: Demand, place_run: PlaceRun) -> Found | None:
+    """Each slice in the tightest domain that takes it, one after the other; None if too few find a place."""
+    assert demand.slices is not None
+    ledger, table = demand.ledger, demand.ledger.table
+    found: Found = {gang.id: [] for gang in demand.gangs}
+    for gang, own, need in zip(demand.gangs, demand.slices.units, demand.needs, strict=True):
+        if own is None:
+            found[gang.id] = place_run(gang.pending, demand.group, ledger)[:need]
+            continue
+        number = 0
+        for unit, count in own.fixed:
+            with ledger.within(unit.within(ledger.scope, table)):
+                placed = (
+                    place_run(unit.alone[:count], demand.group, ledger)
+                    if unit.whole is None
+                    else _whole(unit.whole, demand.group, ledger, place_run)
+                )
+            found[gang.id] += placed
+            if len(placed) < count:
+                return None
+        for each in own.of:
+            if number < own.number and (placed := _whole(each, demand.group, ledger, place_run)):
+                found[gang.id] += placed
+                number += 1
+        if number < own.number:
+            return None
+    return found
+
+
+def _whole(slice_: Slice, group: Group, ledger: Ledger, place_run: PlaceRun) -> list[Placement]:
+    """The places of all members of a slice, reserved; none if no domain takes them."""
+    inside, scope = level((slice_.key,), ledger.table), ledger.scope
+    counts = Counter(pod.shape for pod in slice_.pods)
+    rooms = {shape: inside.sums(usable(shape, group, ledger)) for shape in counts}
+    could = np.logical_and.reduce([rooms[shape] >= count for shape, count in counts.items()])
+    domains = np.flatnonzero(could)
+    least = sum(rooms.values(), np.zeros(inside.size, dtype=np.int64))
+    for domain in domains[np.argsort(least[domains], kind="stable")].tolist():
+        checkpoint = ledger.checkpoint()
+        with ledger.within(scope.narrowed(inside.mask(domain), inside.name(domain))):
+            placed = place_run(slice_.own, group, ledger) if slice_.own else []
+            for part in slice_.parts:
+                placed += _whole(part, group, ledger, place_run)
+        if len(placed) == len(slice_.pods):
+            return placed
+        ledger.rollback(checkpoint)
+    return []

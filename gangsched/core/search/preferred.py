@@ -50,7 +50,7 @@ def _preferred(present: Demand, required: Required | None, begun: int) -> Iterat
             if number and work.used - begun > PREFERENCE_WORK:
                 break
             yield replace(domains.scope(n), whole=True)
-            if len(present.items) == 1 and present.is_exact:
+            if not present.is_searched and present.is_exact:
                 break  # sums are exact then: what did not do is more than room
     if (union := _fewest(group, present)) is not None:
         yield union

@@ -18,6 +18,7 @@ from gangsched.api.keys import (
     RUN_TIME_KEYS,
     GangMetadata,
     is_timed_out,
+    member_index,
     pod_gang_metadata,
     run_time_metadata,
 )
@@ -129,6 +130,7 @@ def _pod(
         mirror=MIRROR in annotations,
         never_preempts=spec.preemption_policy == NEVER,
         disruption_target=is_target,
+        index=member_index(labels, annotations, meta.name) if gang_metadata or native_group else -1,
     )
 
 

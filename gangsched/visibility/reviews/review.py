@@ -81,6 +81,8 @@ class Reviewer:
         pods: list[Pod] = []
         for number, each in enumerate(review.spec.pod_sets):
             pods += self._pods(namespace, each, number, _priority(priorities, review.spec.gang, each, number))
+        if len(review.spec.pod_sets) > 1:  # each set has a member 0: slices are made in the order of members
+            pods = [msgspec.structs.replace(pod, index=-1) for pod in pods]
         gang_id = f"{namespace}/{review.spec.gang.name or UNNAMED}"
         while gang_id in self._state.registry.gangs:
             gang_id += "-review"
@@ -167,7 +169,9 @@ class Reviewer:
             raise invalid(KIND, "", [(f"spec.podSets[{number}].template", str(error))]) from None
         changes: Json = {"native_group": "", "never_preempts": pod.never_preempts or priority[1]}
         return [
-            msgspec.structs.replace(pod, name=f"{_set_name(of, number)}-{index}", uid=f"{number}:{index}", **changes)
+            msgspec.structs.replace(
+                pod, name=f"{_set_name(of, number)}-{index}", uid=f"{number}:{index}", index=index, **changes
+            )
             for index in range(of.count)
         ]
 

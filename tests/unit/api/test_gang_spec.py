@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults, GangRef, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
+from gangsched.api.slice_layers import parse_slices
 from gangsched.api.values import (
     BadValue,
     parse_allow_shared,
@@ -139,6 +140,7 @@ def test_defaults_of_a_bare_gang() -> None:
         ("GPU product", "none"),
         ("topology", "none"),
         ("preferred topology", "none"),
+        ("slices", "none"),
         ("preemption delay", "default"),
     )
     assert spec.problems == ()
@@ -368,6 +370,7 @@ PARSERS = {
     keys.GPU_PRODUCT: parse_gpu_product,
     keys.TOPOLOGY: parse_topology,
     keys.PREFERRED_TOPOLOGY: parse_level,
+    keys.SLICES: parse_slices,
     keys.PREEMPTION_DELAY: parse_delay,
 }
 
@@ -392,11 +395,13 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     assert list(spec.group) == sorted(set(spec.group))
     assert ("ns/g" in spec.group) == (spec.group_problem is None)
     marks = [each.gang_metadata for each in pods] + ([group.gang_metadata] if group else [])
-    texts = [dict(each).get(keys.TOPOLOGY[0]) for each in marks]
-    unreadable = any(is_bad(keys.TOPOLOGY[0], text) for text in texts if text is not None)
+    texts = [(key, dict(each).get(key)) for each in marks for key in (keys.TOPOLOGY[0], keys.SLICES[0])]
+    unreadable = any(is_bad(key, text) for key, text in texts if text is not None)
+    layers = spec.constraints.slices
     waits = spec.min_member is None or spec.pod_group_missing or unreadable
-    assert (spec.waiting_for is not None) == waits
-    assert len(spec.sources) == 12
+    assert (spec.waiting_for is not None) == (waits or bool(layers and layers[0].size > spec.total))
+    assert not layers or spec.mode is Mode.STRICT
+    assert len(spec.sources) == 13
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 

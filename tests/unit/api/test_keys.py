@@ -17,6 +17,7 @@ from gangsched.api.keys import (
     VALUE_KEYS,
     is_timed_out,
     is_too_long,
+    member_index,
     pod_gang_metadata,
     pod_group_metadata,
 )
@@ -45,6 +46,17 @@ def test_value_counts_in_either_place_and_the_annotation_wins(key: str) -> None:
     assert pod_gang_metadata({key: "1"}, {key: "2"}) == ((key, "2"),)
     assert pod_gang_metadata({key: "1"}, {key: ""}) == ((key, "1"),)
     assert pod_gang_metadata({}, {key: ""}) == ((key, ""),)
+
+
+def test_index_of_a_member() -> None:
+    """I3: the first key that states a number, as label or annotation; else the number that the name ends in."""
+    job, replica = "batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index"
+    assert member_index({}, {job: "7"}, "g-1-x2z9k") == 7
+    assert member_index({replica: "3", job: "4"}, {}, "g-1") == 4
+    assert member_index({replica: "3"}, {job: "-4"}, "g-1") == 3
+    assert member_index({}, {}, "worker-12") == 12
+    assert member_index({}, {}, "job-x2z9k") == -1
+    assert member_index({}, {}, f"worker-{'9' * 30}") == -1
 
 
 def test_empty_identity_is_no_mark() -> None:

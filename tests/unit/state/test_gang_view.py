@@ -94,3 +94,40 @@ def test_a_native_podgroup_with_another_priority_than_its_pods_waits() -> None:
     assert "spec.priority 1000 of PodGroup ns/g differs from that of its pods, 10" in world.condition(low)[1]
     world.update(low, priority=1000)
     assert set(world.settle().bound()) == {"g-0"}
+
+
+SLICES = ((keys.SLICES[0], '[{"size": 2, "topology": "rack"}]'),)
+
+
+def test_members_with_slices_are_told_apart_by_index() -> None:
+    """L6, E4: as long as each has one of its own; else by their order, which is told; those that run keep theirs."""
+    world = World()
+    world.say(Applied(node("a", labels={"rack": "r"})))
+    world.declare(pod_group("g", 2, gang_metadata=SLICES))
+    pods = members("g", 4, pod_group=True)
+    numbered = [msgspec.structs.replace(each, index=index) for index, each in enumerate(pods)]
+    world.create(*numbered[:3])
+    world.settle()
+    record = world.state.registry.gangs["ns/g"]
+    view = world.state.registry.view("ns/g")
+    assert (view.indexed, view.standing, record.problems) == (True, ((0, "a"), (1, "a"), (2, "a")), ())
+    world.create(msgspec.structs.replace(pods[3], index=2))
+    world.settle()
+    assert not world.state.registry.view("ns/g").indexed
+    assert [problem.text for problem in record.problems] == [
+        "Pods ns/g-2 and ns/g-3 have the same index, so that slices cannot be made by index; "
+        "the order of members is used instead."
+    ]
+
+
+def test_members_without_any_index_ask_for_none() -> None:
+    """L6: slices are then made in the order of members, without a word; one without among others is told."""
+    world = World()
+    world.declare(pod_group("g", 2, gang_metadata=SLICES))
+    world.create(*members("g", 2, pod_group=True))
+    world.settle()
+    record = world.state.registry.gangs["ns/g"]
+    assert (world.state.registry.view("ns/g").indexed, record.problems) == (False, ())
+    world.create(*members("g", 1, first=2, pod_group=True, index=2))
+    world.settle()
+    assert "Pod ns/g-0 has no index" in record.problems[0].text

@@ -40,7 +40,7 @@ def test_room_kept_from_the_group_is_no_room_for_it() -> None:
     ledger, given, wants = Ledger(cluster.snapshot()), cluster.given(), high(number=2, gpus=2)
     ledger.kept = SecondNodeKept()
     verdict = decide(wants, ledger, Ledger(cluster.snapshot(), empty=True), now_s=0.0)
-    preemptor = preemptor_of(wants, verdict)
+    preemptor = preemptor_of(wants, verdict, ledger.table)
     assert preemptor is not None
     columns = RunningColumns.of(given.running(), given.settings, WALL_S, ledger)
     found = Attempt(preemptor, columns, ledger, given.settings, ()).make_room()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gangsched.api import keys
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
 from gangsched.kube.read.shapes import ShapeTable
@@ -86,6 +87,20 @@ async def test_a_gang_that_fits() -> None:
     assert {"kind": "8× nvidia.com/gpu A100", "count": 1} in status["nodes"]
     assert sum(each["count"] for each in status["assignments"]) == 3
     assert "assignments" not in await asked.review(body(pod_set(1)), sees_nodes=False)
+
+
+async def test_slices_of_a_template() -> None:
+    """L6: the annotation of the template counts as on pods; pods of several sets have no index, and no problem."""
+    racks = [node(f"n{number}", 3, labels={"rack": f"r{number}"}) for number in range(2)]
+    asked = Asked(World(*racks).settle())
+    of_two = pod_set(4)
+    of_two["template"]["metadata"] = {"annotations": {keys.SLICES[0]: '[{"size": 2, "topology": "rack"}]'}}
+    status = await asked.review(body(of_two))
+    assert sorted(each["count"] for each in status["assignments"]) == [2, 2]
+    several = await asked.review(body({**of_two, "count": 3}, {**of_two, "name": "driver", "count": 1}))
+    assert (several["fits"], several["problems"]) == (True, [])
+    refused = await asked.review(body({**of_two, "count": 6}))
+    assert "have room for 2 of 3 slices of 2 pods" in refused["message"]
 
 
 async def test_the_culprit_and_the_smallest_changes() -> None:

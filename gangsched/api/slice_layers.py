@@ -1,0 +1,62 @@
+"""The grammar of slices: layers of so many consecutive members that must be in one domain (semantics I3).
+
+Invariant: a text is a list of layers, each of which divides the one before, or raises `BadValue`. Whether a gang is
+large enough for them is not known here (see `gang_spec`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from gangsched.api.problem import quoted
+from gangsched.api.values import INT32_MAX, LABEL_KEY, BadValue
+from gangsched.model.gpu_policy import SliceLayer
+
+MAX_SLICE_LAYERS: Final = 3
+"""Layers of slices, each inside those of the one before."""
+
+
+def parse_slices(text: str) -> tuple[SliceLayer, ...] | None:
+    """The layers of a JSON list of {"size": 4, "topology": "a label"}, coarsest first; None for an empty list or text.
+
+    The size of each divides that of the one before, so that no small slice lies in two large ones.
+    """
+    if not text.strip():
+        return None
+    try:
+        stated = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        stated = None
+    if not isinstance(stated, list) or not all(isinstance(each, dict) for each in stated):
+        raise BadValue('is not a JSON list like [{"size": 4, "topology": "topology.kubernetes.io/rack"}]')
+    if len(stated) > MAX_SLICE_LAYERS:
+        raise BadValue(f"lists more than {MAX_SLICE_LAYERS} layers of slices")
+    layers = tuple(map(_slice_layer, stated))
+    for outer, inner in pairwise(layers):
+        if outer.size % inner.size or outer.size == inner.size:
+            raise BadValue(f"has slices of {inner.size} after those of {outer.size}, which they must divide")
+    if len({layer.topology for layer in layers}) < len(layers):
+        raise BadValue("names the same label in two layers")
+    return layers or None
+
+
+def _slice_layer(stated: Mapping[str, object]) -> SliceLayer:
+    if "preferred" in stated:
+        raise BadValue('has a "preferred" level of slices, which gangsched does not support: state it as "topology"')
+    if unknown := sorted(stated.keys() - {"size", "topology"}):
+        raise BadValue(f"has the unknown field {quoted(unknown[0])}")
+    size, topology = stated.get("size"), stated.get("topology")
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= INT32_MAX:
+        raise BadValue('has a layer whose "size" is not a number of pods from 1 on')
+    if not isinstance(topology, str) or not LABEL_KEY.fullmatch(topology):
+        raise BadValue('has a layer whose "topology" is not the key of a label')
+    return SliceLayer(size, topology)
+
+
+def format_slices(layers: Iterable[SliceLayer]) -> str:
+    """`16, each in one domain of zone, and of 4, each in one domain of rack`."""
+    return ", and of ".join(f"{layer.size}, each in one domain of {layer.topology}" for layer in layers)

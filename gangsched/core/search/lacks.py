@@ -1,0 +1,84 @@
+"""What slices lack that find no place (M2): by sums, for the message of a gang that was refused.
+
+Invariant: it reads and never reserves. What sums do not show is told as fragmentation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from gangsched.core.messages import placing
+from gangsched.core.permit import missing
+from gangsched.core.reserve import Ledger
+from gangsched.core.scopes import usable
+from gangsched.core.search.slices import Slice, Unit, needed, units
+from gangsched.core.topology import level
+from gangsched.model.gang import Gang, Group
+from gangsched.model.snapshot import Ints
+
+
+def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Gang, str]:
+    """The first gang whose slices find no place, and what they lack."""
+    sliced = [gang for gang in gangs if gang.constraints.slices]
+    for gang in sliced:
+        found = needed(units(gang, gang.pending, ledger.table), missing(gang, 0))
+        whole = [unit.whole for unit, _ in found.fixed if unit.whole is not None]
+        texts = [_of_unit(unit, number, group, ledger) for unit, number in found.fixed if unit.whole is None]
+        texts += [_of_slices(found.of, found.number, group, ledger)] if found.of else []
+        texts += [_of_slices([each], 1, group, ledger) for each in whole]
+        if text := next(filter(None, texts), ""):
+            return gang, text
+    return sliced[0], placing.slices_fragmented(sliced[0])
+
+
+def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:
+    """How many pods of a slice the largest domain takes on empty nodes, and its name; None if it takes a whole one."""
+    found = [unit.whole for unit in units(gang, gang.pending, totals.table) if unit.whole is not None]
+    for each in found[:1]:
+        holds, whole = _by_domain(each, group, totals)
+        if whole.size and not whole.any():
+            best = int(np.argmax(holds))
+            return int(holds[best]), level((each.key,), totals.table).name(best)
+    return None
+
+
+def _of_unit(unit: Unit, number: int, group: Group, ledger: Ledger) -> str:
+    """What members lack whose slice runs."""
+    mask = unit.mask(ledger.table)
+    room = 0
+    for shape, count in Counter(pod.shape for pod in unit.alone).items():
+        room += min(count, int(usable(shape, group, ledger)[mask].sum()))
+    key, code = unit.pins[-1]
+    if room >= number:
+        return ""
+    return placing.slice_kept(level((key,), ledger.table).name(code), room=room, needed=number)
+
+
+def _of_slices(slices: Sequence[Slice], number: int, group: Group, ledger: Ledger) -> str:
+    first, size = slices[0], len(slices[0].pods)
+    inside = level((first.key,), ledger.table)
+    if not inside.size:
+        return placing.no_node_has(first.key)
+    holds, whole = _by_domain(first, group, ledger)
+    if not whole.any():
+        best = int(np.argmax(holds))
+        return placing.no_domain_for_slice(size, first.key, best=inside.name(best), takes=int(holds[best]))
+    kinds = {frozenset(Counter(pod.shape for pod in each.pods).items()) for each in slices}
+    if len(kinds) == 1 and whole.sum() < number:
+        return placing.too_few_slices(size, first.key, room=int(whole.sum()), needed=number)
+    return _of_slices(first.parts, number * len(first.parts), group, ledger) if first.parts else ""
+
+
+def _by_domain(slice_: Slice, group: Group, ledger: Ledger) -> tuple[Ints, Ints]:
+    """By domain of its level how many pods of one slice it takes, and how many such slices, by sums."""
+    inside = level((slice_.key,), ledger.table)
+    holds = np.zeros(inside.size, dtype=np.int64)
+    whole = np.full(inside.size, np.iinfo(np.int64).max // 4, dtype=np.int64)
+    for shape, count in Counter(pod.shape for pod in slice_.pods).items():
+        room = inside.sums(usable(shape, group, ledger))
+        holds += np.minimum(room, count)
+        whole = np.minimum(whole, room // count)
+    return holds, whole

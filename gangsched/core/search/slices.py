@@ -1,0 +1,252 @@
+"""Slices: which members of a gang stay together, and where those that run keep the others (L6, L8).
+
+Invariant: every waiting member is in exactly one unit. Slice i of a layer of size k has the members of index i·k to
+i·k + k - 1, as far as they are there. Members without indexes of their own fill slices in placing order, beginning with
+those of which some run already.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count, islice
+from typing import TypeAlias
+
+import numpy as np
+
+from gangsched.core.scope import Scope
+from gangsched.core.topology import level
+from gangsched.model.gang import Gang, Group
+from gangsched.model.gpu_policy import SliceLayer
+from gangsched.model.objects import Pod
+from gangsched.model.snapshot import Bools, NodeTable
+
+Numbered: TypeAlias = list[tuple[int, Pod]]
+Standing: TypeAlias = list[tuple[int, int]]
+"""The index of a member and of its node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Members that must be in one domain of `key`: pods, or smaller slices as `parts`; `size` when all are there."""
+
+    key: str
+    size: int
+    own: tuple[Pod, ...] = ()
+    parts: tuple[Slice, ...] = ()
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All members of the slice that wait."""
+        return (*self.own, *(pod for part in self.parts for pod in part.pods))
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A slice that is placed whole, or pods of a slice of which some run already, each placed by itself.
+
+    `pins` are the domains, by label and code, in which running members keep them.
+    """
+
+    pins: tuple[tuple[str, int], ...] = ()
+    whole: Slice | None = None
+    alone: tuple[Pod, ...] = ()
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The members that wait."""
+        return self.alone if self.whole is None else self.whole.pods
+
+    def mask(self, table: NodeTable) -> Bools:
+        """`mask[n]`: its running members allow node `n`."""
+        found = table.everywhere()
+        for key, code in self.pins:
+            found = found & level((key,), table).mask(code)
+        return found
+
+    def within(self, scope: Scope, table: NodeTable) -> Scope:
+        """The part of a scope in which its running members keep it."""
+        if not self.pins:
+            return scope
+        key, code = self.pins[-1]
+        return scope.narrowed(self.mask(table), level((key,), table).name(code))
+
+
+def is_sliced(gangs: Sequence[Gang]) -> bool:
+    """Whether any of the gangs has slices."""
+    return any(gang.constraints.slices for gang in gangs)
+
+
+def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
+    """What these waiting members of a gang with slices are placed as: those of which some run first, then by index."""
+    layers = gang.constraints.slices
+    there = [(index, table.index[node]) for index, node in gang.standing if node in table.index]
+    if gang.indexed:
+        numbered = sorted(((pod.index, pod) for pod in pods), key=lambda each: each[0])
+    else:
+        there = list(_slots([node for _, node in there], layers, table))
+        numbered = list(zip(_open_slots(there, layers[-1].size, len(pods)), pods, strict=True))
+        numbered.sort(key=lambda each: each[0])
+    found = list(_units(numbered, there, layers, table, ()))
+    return [*(unit for unit in found if unit.pins), *(unit for unit in found if not unit.pins)]
+
+
+def pinned_to(group: Group, table: NodeTable) -> Bools | None:
+    """The nodes to which running members of their slices keep all members that wait; None if any may go elsewhere."""
+    found = ~table.everywhere()
+    for gang in group.gangs:
+        waiting = (*gang.retry, *gang.pending)
+        if not waiting:
+            continue
+        of_gang = units(gang, waiting, table) if gang.constraints.slices else [Unit()]
+        if not all(unit.pins for unit in of_gang):
+            return None
+        for unit in of_gang:
+            found |= unit.mask(table)
+    return found
+
+
+@dataclass(slots=True)
+class NeededUnits:
+    """The units of a gang that make up its minimum.
+
+    `fixed` are needed, of their pods so many; of the slices `of` which all have one size `number` are needed.
+    """
+
+    fixed: list[tuple[Unit, int]] = field(default_factory=list)
+    of: list[Slice] = field(default_factory=list)
+    number: int = 0
+
+    @property
+    def pods(self) -> int:
+        """How many members that are at least."""
+        size = len(self.of[0].pods) if self.of else 0
+        return sum(number for _, number in self.fixed) + self.number * size
+
+    @property
+    def waiting(self) -> list[Pod]:
+        """Members that are enough, the first where there is a choice."""
+        fixed = [pod for unit, number in self.fixed for pod in unit.pods[:number]]
+        return fixed + [pod for each in self.of[: self.number] for pod in each.pods]
+
+
+def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
+    """The units with which a gang gets `lack` members more: whole slices, those of which some run first.
+
+    A slice of which members have not been created yet is whole with those that are there. It is needed only where the
+    others are too few; of several the largest.
+    """
+    made = NeededUnits()
+    for unit in found:
+        if unit.pins and lack > 0:
+            made.fixed.append((unit, min(lack, len(unit.alone)) if unit.whole is None else len(unit.pods)))
+            lack -= len(unit.pods)
+    new = [unit for unit in found if not unit.pins and unit.whole is not None]
+    size = max((len(unit.pods) for unit in new), default=1)
+    full = [unit.whole for unit in new if unit.whole is not None and len(unit.pods) == size]
+    number = max(0, -(-lack // size))
+    if number <= len(full):
+        made.of, made.number = full, number
+        return made
+    for unit in sorted(new, key=lambda each: -len(each.pods)):
+        if lack > 0:
+            made.fixed.append((unit, len(unit.pods)))
+            lack -= len(unit.pods)
+    return made
+
+
+def alone(gang: Gang, slice_: Slice) -> Gang:
+    """A gang of one slice, which is placed whole or not at all."""
+    keys = [layer.topology for layer in gang.constraints.slices]
+    layers = gang.constraints.slices[keys.index(slice_.key) :]
+    return replace(
+        gang,
+        pending=slice_.pods,
+        retry=(),
+        kept=(),
+        held=(),
+        standing=(),
+        bound=0,
+        satisfied=False,
+        min_member=len(slice_.pods),
+        constraints=replace(gang.constraints, slices=layers),
+    )
+
+
+def together(gang: Gang, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
+    """Whether each slice with a member among `placed` is in one domain of its level, by the labels of the table."""
+    nodes = {pod.uid: node for pod, node in placed}
+    for unit in units(gang, [pod for pod, _ in placed], table):
+        there = np.array([table.index.get(nodes[pod.uid], -1) for pod in unit.pods], dtype=np.int64)
+        if (there < 0).any() or not unit.mask(table)[there].all():
+            return False
+        open_slices = [] if unit.whole is None else [unit.whole]
+        while open_slices:
+            each = open_slices.pop()
+            codes = level((each.key,), table).codes[[table.index[nodes[pod.uid]] for pod in each.pods]]
+            if codes.min() < 0 or codes.min() != codes.max():
+                return False
+            open_slices += each.parts
+    return True
+
+
+def _units(
+    pods: Numbered, there: Standing, layers: Sequence[SliceLayer], table: NodeTable, pins: tuple[tuple[str, int], ...]
+) -> Iterator[Unit]:
+    (size, key), inner = layers[0], layers[1:]
+    standing: defaultdict[int, Standing] = defaultdict(list)
+    for index, node in there:
+        standing[index // size].append((index, node))
+    for number, members in _by_slice(pods, size):
+        own = standing[number]
+        code = level((key,), table).common(np.array([node for _, node in own], dtype=np.int64)) if own else None
+        if code is None:  # none runs, or none where the label is
+            yield Unit(pins, _slice(members, layers))
+        elif inner:
+            yield from _units(members, own, inner, table, (*pins, (key, code)))
+        else:
+            yield Unit((*pins, (key, code)), alone=tuple(pod for _, pod in members))
+
+
+def _slice(pods: Numbered, layers: Sequence[SliceLayer]) -> Slice:
+    (size, key), inner = layers[0], layers[1:]
+    if not inner:
+        return Slice(key, size, tuple(pod for _, pod in pods))
+    return Slice(key, size, parts=tuple(_slice(members, inner) for _, members in _by_slice(pods, inner[0].size)))
+
+
+def _by_slice(pods: Numbered, size: int) -> list[tuple[int, Numbered]]:
+    found: defaultdict[int, Numbered] = defaultdict(list)
+    for index, pod in pods:
+        found[index // size].append((index, pod))
+    return sorted(found.items())
+
+
+def _slots(
+    nodes: Sequence[int], layers: Sequence[SliceLayer], table: NodeTable, first: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Indexes for running members that have none: those in one domain share slices of its level, the first ones."""
+    if not layers:
+        yield from ((first + number, node) for number, node in enumerate(sorted(nodes)))
+        return
+    (size, key), inner = layers[0], layers[1:]
+    codes = level((key,), table).codes
+    by_domain: defaultdict[int, list[int]] = defaultdict(list)
+    for node in nodes:
+        by_domain[int(codes[node])].append(node)
+    for _, own in sorted(by_domain.items()):
+        last = first
+        for slot, node in _slots(own, inner, table, first):
+            last = max(last, slot + 1)
+            yield slot, node
+        first = -(-last // size) * size
+
+
+def _open_slots(there: Standing, size: int, number: int) -> list[int]:
+    """So many slots that no member has: first those of slices of which some run, then the lowest."""
+    taken = {slot for slot, _ in there}
+    begun = {slot // size for slot in taken}
+    others = (each for each in count() if each not in begun)
+    slots = (slot for each in chain(sorted(begun), others) for slot in range(each * size, each * size + size))
+    return list(islice((slot for slot in slots if slot not in taken), number))
