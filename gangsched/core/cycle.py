@@ -23,7 +23,7 @@ from gangsched.core.last_ends import LastEnds
 from gangsched.core.messages import placing
 from gangsched.core.permit import missing
 from gangsched.core.plan_queue import PlanQueue
-from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions
+from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions, too_much_work
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
@@ -111,7 +111,8 @@ def plan(
         if snapshot.nominated:
             ledger.respect_nominations(group.lowest_priority, but=group.id)
         behind = partial(_behind, turns, verdicts, limits.groups)
-        made = turns.decide(group, decided, partial(_make_room, preemptions, group, holders, verdicts, behind))
+        make_room = partial(_make_room, preemptions, group, holders, verdicts, behind)
+        made = turns.decide(group, decided, make_room, too_much_work)
         if not made:
             continue
         verdicts |= made

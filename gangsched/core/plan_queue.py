@@ -65,19 +65,23 @@ class PlanQueue:
         return self._is_over
 
     def decide(
-        self, group: Group, decided: Callable[[Group], Verdict], make_room: Callable[[Verdict], dict[str, Verdict]]
+        self,
+        group: Group,
+        decided: Callable[[Group], Verdict],
+        make_room: Callable[[Verdict], dict[str, Verdict]],
+        too_much: Callable[[Group, Verdict], Verdict],
     ) -> Mapping[str, Verdict]:
         """Return verdicts on a group and on the groups that make room for it.
 
-        Empty if the plan has too little work left; the ledger is then unchanged.
+        Empty if the plan has too little work left; the ledger is then unchanged. `too_much` is said of a group for
+        which making room takes more than a third of a plan.
         """
         ledger, work = self._ledger, self._work
         progress = Progress(self._before if group is self._resumed else None)
         if progress.ends:
             self.unfinished = None
             return {group.id: given_up(group, ledger)}
-        # The end of a share is none: beside an unfinished group the others stop at half of the work.
-        has_share = self._limit - work.used >= (self._most - self._begin) // 2
+        third, left = (self._most - self._begin) // 3, 0
         checkpoint = ledger.checkpoint()
         ledger.progress, ledger.choices = progress, 0
         verdict: Verdict | None = None
@@ -85,12 +89,13 @@ class PlanQueue:
         try:
             verdict = decided(group)
             ledger.progress = None
-            placed = ledger.checkpoint()
+            placed, left = ledger.checkpoint(), self._limit - work.used
             made = make_room(verdict)
         except OutOfWork:
-            if verdict is not None and has_share:
+            # The end of a share is none: beside an unfinished group the others stop at half of the work.
+            if verdict is not None and left >= third:
                 ledger.rollback(placed)
-                made = {group.id: verdict}
+                made = {group.id: too_much(group, verdict)}
             else:
                 ledger.rollback(checkpoint)
                 self._is_over = True

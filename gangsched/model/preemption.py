@@ -208,6 +208,8 @@ class Obstacle(StrEnum):
     DELAYED = "delayed"
     FORBIDDEN = "forbidden"
     TOO_MANY = "too_many"
+    TOO_MUCH_WORK = "too_much_work"
+    """The decision takes more work than one plan may do (decision 64)."""
     LATER = "later"
     """The work of this plan is used up; the next one goes on."""
 
@@ -221,8 +223,9 @@ class NotHelpful:
     `allowed` of `needed` evictions. TOO_YOUNG: `pods` counts gangs and plain pods, `seconds` is the setting, and
     `until_s` the earliest time at which age stops being the obstacle. OTHER_SCHEDULERS: `amount` of `name` is in use.
     BACK_OFF, DELAYED: `seconds` are left, of DELAYED until the epoch second `amount`, for the delay `name` (V28).
-    TOO_MANY: `pods` would have to be evicted, `needed` are allowed. LATER: `resume`, `tested` and `passed` regions let
-    the next plan continue.
+    TOO_MANY: `pods` would have to be evicted, `needed` are allowed; as of BUDGET, another choice may be made at
+    `until_s`, 0 for never. TOO_MUCH_WORK: `needed` pods wait. LATER: `resume`, `tested` and `passed` regions let the
+    next plan continue.
 
     `wanted` are the eligible nodes, if the group could start were they empty: groups of a priority below `right` are
     held back there (V27).

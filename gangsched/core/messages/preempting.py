@@ -111,6 +111,9 @@ def _sentence(why: NotHelpful) -> str:
             return f"off, because a permission is missing: {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
             return f"{counted(why.pods, 'pod')} would have to be evicted, and at most {why.needed} may be for one gang"
+        case Obstacle.TOO_MUCH_WORK:
+            cure = "use fewer different requests, affinity terms and spread constraints"
+            return f"choosing pods to evict for {counted(why.needed, 'pod')} takes too long: {cure}"
         case Obstacle.LATER:
             return "still being evaluated"
     assert_never(why.why)

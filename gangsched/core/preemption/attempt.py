@@ -7,13 +7,13 @@ leaves the ledger exactly as it was, whatever its result.
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gangsched.core import rounds
 from gangsched.core.permit import permitted
-from gangsched.core.preemption.by_rounds import Probe
+from gangsched.core.preemption.by_rounds import GIVEN_UP, Probe
 from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.obstacles import obstacle
@@ -61,6 +61,13 @@ class Attempt:
     promises: Sequence[Group]
     known: NotHelpful | None = None
     rounds: int = 0
+    passed: list[str] = field(init=False)
+    _takes_slow: bool = False
+
+    def __post_init__(self) -> None:
+        """Results of earlier plans other than LATER are the caller's to return."""
+        self.known = self.known if self.known is not None and self.known.why is Obstacle.LATER else None
+        self.passed = list(self.known.passed) if self.known is not None else []
 
     def make_room(self) -> Found | NotHelpful:
         """Look for room in the order of preemption cost."""
@@ -110,6 +117,7 @@ class Attempt:
             found = self._take_among(allowed & ~self.columns.slow, sums)
             if isinstance(found, Found) or found.why is Obstacle.LATER:
                 return found
+        self._takes_slow = True
         found = self._take_among(allowed, sums)
         return self._until_older(found) if isinstance(found, NotHelpful) and found.why in BY_CHOICE else found
 
@@ -138,6 +146,8 @@ class Attempt:
                 made = self._at(level, regions, sums, breaking=breaking)
                 if made is not None:
                     return made
+        if GIVEN_UP in self.passed:
+            return NotHelpful(why=Obstacle.TOO_MUCH_WORK, needed=len(self.preemptor.pods))
         blocked = next((chosen[0] for level in tried if (chosen := regions.choices(level, breaking=True))), None)
         if blocked is not None and (broken := columns.budgets.broken(blocked.pods)):
             asked, budgets = columns.budgets.asked(blocked.pods), columns.budgets
@@ -160,7 +170,10 @@ class Attempt:
     def _by_rounds(self, level: int, regions: Regions, *, breaking: bool) -> Found | NotHelpful | None:
         """The choice of this level that rounds come down to; one made without budgets counts if it breaks none."""
         for anyway in (False, True) if self.columns.budgets.covering and not breaking else (breaking,):
-            probe = Probe(regions, level, self._places, self._may_go_on, breaking=anyway, known=self.known)
+            name = f"{self._takes_slow} {level} {breaking} {anyway}"
+            probe = Probe(
+                regions, level, self._places, self._may_go_on, name, self.passed, breaking=anyway, known=self.known
+            )
             chosen = probe.choose()
             if isinstance(chosen, NotHelpful):
                 return chosen

@@ -1,7 +1,8 @@
 """Choosing victims by rounds where sums do not decide: members of several shapes, or filters that read other pods (V9).
 
 Invariant: a round permitted the choice, and no unit of it can stay with the members still permitted. A "no" by sums
-saves the round. When the plan has no rounds left, the next one continues from what is known (V25).
+saves the round. When the plan has no rounds left, the next one continues from what is known (V25), and each plan passes
+a region at least, or comes further in one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from gangsched.core.preemption.units import Units
 from gangsched.model.gang import Placement
 from gangsched.model.preemption import NotHelpful, Obstacle
 
+GIVEN_UP = "given up"
+"""Among the regions that are passed: one was because to search it takes too many rounds."""
 Places = Callable[[Sequence[int]], tuple[Placement, ...] | None]
 """Places for all members once these pods are gone; None if there are none."""
 
@@ -24,13 +27,16 @@ Places = Callable[[Sequence[int]], tuple[Placement, ...] | None]
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
     """A search at one priority `level`; a plan runs further rounds only while `may_go_on`. `places` is the result of a
-    round.
+    round. `passed` are the regions that the searches for the group are done with, each by the `name` of the search;
+    this one adds to them.
     """
 
     regions: Regions
     level: int
     places: Places
     may_go_on: Callable[[], bool]
+    name: str
+    passed: list[str]
     breaking: bool = False
     known: NotHelpful | None = None
 
@@ -41,29 +47,37 @@ class Probe:
 
     def choose(self) -> Choice | NotHelpful | None:
         """Units to evict; None if there are none; Obstacle.LATER if the rounds run out before the choice is minimal."""
-        known = self.known if self.known is not None and self.known.why is Obstacle.LATER else None
-        passed = list(known.passed) if known is not None else []
         for region in self.regions.tried(self.level):
-            name = f"{self.level} {self.breaking} {region.name}"
-            if name in passed:
+            name = f"{self.name} {region.name}"
+            if name in self.passed:
                 continue
             ordered = region.ordered(self.level, by_node=False, breaking=self.breaking).tolist()
             taken, tested = self._resumed(ordered)
             if not taken:
                 length = self._length(region, ordered)
                 if length is None and not self.may_go_on():
-                    return NotHelpful(why=Obstacle.LATER, passed=tuple(passed))
+                    if self._is_further:
+                        return NotHelpful(why=Obstacle.LATER, passed=tuple(self.passed))
+                    self.passed.append(GIVEN_UP)  # it takes more rounds than a plan has
                 if length is None:
-                    passed.append(name)
+                    self.passed.append(name)
                     continue
                 taken = list(ordered[:length])
             found = self._give_back(taken, tested)
-            return replace(found, passed=tuple(passed)) if isinstance(found, NotHelpful) else found
+            if isinstance(found, NotHelpful):
+                return replace(found, passed=tuple(self.passed))
+            self.passed.append(name)  # unless the choice helps, the search goes on behind it
+            return found
         return None
+
+    @property
+    def _is_further(self) -> bool:
+        """Whether this plan is done with a region that the last one was not."""
+        return len(self.passed) > (0 if self.known is None else len(self.known.passed))
 
     def _resumed(self, ordered: Sequence[int]) -> tuple[list[int], int]:
         """The units that the last plan had come down to, and how many of them it needs; none if that is void now."""
-        if self.known is None or self.known.why is not Obstacle.LATER or not self.known.resume:
+        if self.known is None or not self.known.resume or self._is_further:
             return [], 0
         by_name = {self.units.name(unit): unit for unit in ordered}
         units = [by_name[name] for name in self.known.resume if name in by_name]

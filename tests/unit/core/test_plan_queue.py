@@ -9,10 +9,12 @@ import pytest
 from gangsched.core import progress
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.plan_queue import PlanQueue
+from gangsched.core.preemption.plan_preemptions import too_much_work
 from gangsched.model.gang import Group, Mode, Refusal
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement, Spread
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Plan, Unfinished, Verdict
+from gangsched.model.preemption import NotHelpful, Obstacle
 from gangsched.model.reasons import Reason
 from gangsched.model.reservation import ReservationLimits, Reserving
 from gangsched.model.snapshot import Snapshot
@@ -184,8 +186,8 @@ def test_no_plan_does_much_more_than_its_work(mode: Mode) -> None:
 
 @pytest.mark.parametrize(("done", "is_decided"), [(0, True), (400, False)])
 def test_the_end_of_a_share_refuses_nobody(done: int, is_decided: bool) -> None:
-    """Q4: Beside an unfinished group others have half of the work. Only who had all of that is refused without having
-    preempted; who came at its end is left to the next plan, for nothing would wake it (V25)."""
+    """Q4: Beside an unfinished group others have half of the work. Only of one that had most of that it is said that
+    preempting takes too long; who came at its end is left to the next plan, for nothing would wake it (V25)."""
     ledger = builders.ledger([builders.node("n")])
     first, unfinished = gang_of("first", [builders.shape()]), gang_of("unfinished", [builders.shape()])
     turns = PlanQueue(
@@ -199,5 +201,9 @@ def test_the_end_of_a_share_refuses_nobody(done: int, is_decided: bool) -> None:
 
     ledger.work.charge(done)
     assert next(iter(turns)) is first
-    made = turns.decide(first, lambda _: refused, make_room)
-    assert (made == {first.id: refused}, first.id in turns.begun) == (is_decided, not is_decided)
+    made = turns.decide(first, lambda _: refused, make_room, too_much_work)
+    assert (first.id in made, first.id in turns.begun) == (is_decided, not is_decided)
+    for verdict in made.values():
+        assert isinstance(verdict.preemption, NotHelpful)
+        assert verdict.preemption.why is Obstacle.TOO_MUCH_WORK
+        assert "choosing pods to evict for 1 pod takes too long" in verdict.told.text

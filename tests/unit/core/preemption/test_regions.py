@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gangsched.core.cycle import Limits, plan
 from gangsched.core.preemption import attempt
 from gangsched.model.gang import Group
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
 from gangsched.model.objects import Shape
-from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
+from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, Preemption
 from tests import builders
 from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster, full_of_low, high, nominated, obstacle, victims
@@ -122,3 +123,58 @@ def test_rounds_that_are_used_up_go_on_in_the_next_plan(rounds: int, monkeypatch
     assert known
     assert isinstance(made, Preemption)
     assert sorted(victim.name for victim in made.victims) == at_once
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5, 24])
+@pytest.mark.parametrize("last_resort", [False, True])
+def test_rounds_that_are_used_up_end_in_a_bounded_number_of_plans(
+    rounds: int, last_resort: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V25: budgets and priorities are tried one after the other; what one plan is done with is not tried again, and a
+    search that takes more rounds than a plan has is given up and told."""
+    cluster, wants = repelling()
+    for i, priority in enumerate((2, 3, 4)):
+        cluster.run(f"c{i}", "a", gpus=0, priority=priority)
+    cluster.budget("ns/w", 0, [each.pod for each in cluster.pods])
+    rule = BudgetRule.LAST_RESORT if last_resort else BudgetRule.RESPECT
+    monkeypatch.setattr(attempt, "ROUNDS", rounds)
+    known: dict[str, NotHelpful] = {}
+    for _ in range(30):
+        verdict = cluster.verdicts(wants, known=known, budgets=rule)["ns/high"]
+        made = verdict.preemption
+        if not isinstance(made, NotHelpful) or made.why is not Obstacle.LATER:
+            break
+        assert known.get("ns/high") != made
+        known = {"ns/high": made}
+    if rounds == 2:
+        assert isinstance(made, NotHelpful)
+        assert made.why is Obstacle.TOO_MUCH_WORK
+        assert "choosing pods to evict for 2 pods takes too long" in verdict.told.text
+    elif last_resort:
+        assert isinstance(made, Preemption)
+    else:
+        assert isinstance(made, NotHelpful)
+        assert made.why is Obstacle.BUDGET
+
+
+@pytest.mark.parametrize("work", [2_000, 6_000, 200_000])
+def test_a_preemptor_of_many_shapes_is_decided_and_told_in_a_few_plans(work: int) -> None:
+    """Q4, V21: where the choice of victims does not fit into a plan that is said; a plan that it fits into evicts."""
+    cluster = RunningCluster([node(f"n{i}") for i in range(40)])
+    for i in range(40):
+        cluster.run(f"low-{i}", f"n{i}", gpus=8, priority=1)
+    members = [pod(f"h-{i}", gpus=2, cpu_milli=100 + i, priority=9) for i in range(30)]
+    wants, unfinished, plans = group(gang("ns/high", members), priority=9), None, 0
+    while True:
+        plans += 1
+        assert plans < 8
+        snapshot, given = cluster.snapshot(), cluster.given()
+        made = plan(snapshot, [wants], now_s=0.0, preempting=given, limits=Limits(work=work), unfinished=unfinished)
+        unfinished = made.unfinished
+        if made.verdicts:
+            break
+    (verdict,) = made.verdicts
+    if work == 200_000:
+        assert isinstance(verdict.preemption, Preemption)
+    else:
+        assert "takes too long" in verdict.told.text
