@@ -6,7 +6,7 @@ from gangsched.core.messages import preempting
 from gangsched.model.gang import Refusal
 from gangsched.model.preemption import STUCK_S
 from gangsched.state.member_store import MemberStore
-from gangsched.state.preemption.nomination import NominationRecord, Stage
+from gangsched.state.preemption.nomination import Fate, NominationRecord, Stage
 
 MANY = 100
 RECOUNT_S = 1.0
@@ -24,7 +24,9 @@ def ends_s(record: NominationRecord, members: MemberStore, *, max_wait_s: float,
     `max_wait_s` bounds it, for a grace period may be a year.
     """
     latest_s = record.deadline_s + max_wait_s
-    if record.stage is not Stage.EVICTING:
+    # Where hundreds of groups preempt, an eviction may wait for its turn for longer than a victim has: its time has not
+    # begun, and to give up would evict all the others of its group without effect.
+    if record.stage is not Stage.EVICTING or Fate.ORDERED in record.fates.values():
         return latest_s
     known = (members.get(uid) for uid in (*record.victims, *record.awaited))
     ends = (member.pod.deletion_s for member in known if member is not None and member.pod.deletion_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gangsched.model.preemption import STUCK_S
 from gangsched.state.preemption import awaited
 from tests.builders import members, node, pod
 from tests.unit.state.preemption.decided import DecidedWorld
@@ -39,3 +40,17 @@ def test_a_nomination_with_many_victims_is_counted_once_a_second(monkeypatch: py
         world.delete(each)
     world.settle()
     assert len(world.bound()) == len(nodes)
+
+
+def test_evictions_that_wait_for_their_turn_do_not_end_a_nomination() -> None:
+    """V12: the time of a victim begins with the answer to its eviction, which may wait behind those of others."""
+    world = DecidedWorld(node("a", 2), preempts=True)
+    low = world.create([pod(f"low-{n}", priority=0, grace_s=0) for n in range(2)])
+    world.settle()
+    world.fate = lambda each: "later" if getattr(each, "uid", "") == low[1].uid else "bound"
+    world.create(members("high", 2, priority=1000))
+    world.advance(2 * STUCK_S)
+    assert world.events("NominationLost") == []
+    world.fate = lambda each: "bound"
+    world.advance(1)
+    assert {"high-0", "high-1"} <= world.bound().keys()
