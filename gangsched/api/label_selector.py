@@ -55,11 +55,11 @@ def _key(text: str) -> str:
     prefix, slash, name = text.rpartition("/")
     is_prefix = not slash or (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix))
     if not is_prefix or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
-        raise BadValue(f"has {quoted(text)}, which is not the key of a label")
+        raise BadValue(f"has {quoted(text)}, which is not a label key")
     return text
 
 
 def _value(text: str) -> str:
     if text and (len(text) > _LONGEST_NAME or not _NAME.fullmatch(text)):
-        raise BadValue(f"has {quoted(text)}, which is not the value of a label")
+        raise BadValue(f"has {quoted(text)}, which is not a label value")
     return text

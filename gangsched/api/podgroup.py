@@ -308,7 +308,7 @@ class _PodGroupReader:
     def _left_out(self, key: str, value: object, why: str) -> None:
         # What is used instead depends on the pods, too: `gang_spec` names every value's source.
         if len(self.problems) < PROBLEMS_TOLD:
-            self.problems.append(f"{key[:KEY_SHOWN]} of {self._where} {why}: {quoted(value)}; it counts as not set.")
+            self.problems.append(f"{key[:KEY_SHOWN]} of {self._where} {why}: {quoted(value)}; it is ignored.")
 
 
 def _mapping(raw: object) -> Mapping[str, Any]:

@@ -53,7 +53,7 @@ def _slice_layer(stated: Mapping[str, object]) -> SliceLayer:
     if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= INT32_MAX:
         raise BadValue('has a layer whose "size" is not a number of pods from 1 on')
     if not isinstance(topology, str) or not LABEL_KEY.fullmatch(topology):
-        raise BadValue('has a layer whose "topology" is not the key of a label')
+        raise BadValue('has a layer whose "topology" is not a label key')
     return SliceLayer(size, topology)
 
 

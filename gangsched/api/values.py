@@ -62,7 +62,7 @@ def parse_duration(text: str) -> float:
     for whole, fraction, unit in _DURATION_TERM.findall(text):
         total_ns += int(whole + fraction) * _UNIT_NS[unit] // int(10 ** len(fraction))
     if total_ns >= 2**63:
-        raise BadValue("is longer than the longest duration there is, 292 years")
+        raise BadValue("is longer than the maximum, 292 years")
     return (-total_ns if text.startswith("-") else total_ns) / 10**9
 
 
@@ -136,7 +136,7 @@ def parse_topology(text: str) -> tuple[str, ...] | None:
     """Labels for each of which one domain must contain the gang, sorted; None for an empty text."""
     labels = tuple(sorted({key.strip() for key in text.split(",")})) if text.strip() else ()
     if not all(map(LABEL_KEY.fullmatch, labels)):
-        raise BadValue("is not the key of a label" if len(labels) == 1 else "is not a list of keys of labels")
+        raise BadValue("is not a label key" if len(labels) == 1 else "is not a list of label keys")
     if len(labels) > MAX_LEVELS:
         raise BadValue(f"lists more than {MAX_LEVELS} labels")
     return labels or None
@@ -145,7 +145,7 @@ def parse_topology(text: str) -> tuple[str, ...] | None:
 def parse_level(text: str) -> str | None:
     """A node label; None for an empty text."""
     if text and not LABEL_KEY.fullmatch(text):
-        raise BadValue("is not the key of a label")
+        raise BadValue("is not a label key")
     return text or None
 
 

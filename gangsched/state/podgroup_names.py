@@ -111,13 +111,15 @@ class PodGroupNames:
             self._missing[native].add(gang_id)
         api_groups = (keys.NATIVE,) if native else (keys.X_K8S, keys.SIGS)
         if self.unserved.issuperset(api_groups):
-            absent = f"the API server has no PodGroups of {' or '.join(api_groups)}, and gang {gang_id} needs one"
+            absent = (
+                f"the API server does not serve PodGroups of {' or '.join(api_groups)}, and gang {gang_id} needs one"
+            )
             return Refusal(Reason.POD_GROUP_MISSING, absent)
         unfollowed = [api_group for api_group in api_groups if api_group in self.unfollowed]
         if unfollowed:
             unknown = (
-                f"gangsched cannot read PodGroups of {' or '.join(unfollowed)} at the moment, so whether PodGroup "
-                f"{gang_id} exists is not known; its log has the reason, and it keeps trying"
+                f"gangsched cannot read PodGroups of {' or '.join(unfollowed)} at the moment, so it is "
+                f"unknown whether PodGroup {gang_id} exists; its log has the reason"
             )
             return Refusal(Reason.POD_GROUPS_UNREADABLE, unknown)
         alike = self._present[native].alike(gang_id)

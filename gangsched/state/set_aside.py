@@ -76,7 +76,7 @@ def _meanwhile(item: Any) -> str:
         case Node():
             return "; until it changes, nothing is placed on it"
         case _:
-            return "; until it changes, what was known before counts"
+            return "; until it changes, its last valid version is used"
 
 
 def _ref(item: Any) -> ObjectRef:

@@ -129,7 +129,7 @@ def test_definitions_may_come_later() -> None:
             pods.wait_for(lambda items: condition(items, "late-0"), within_s=WITHIN_S, what="a reason for late-0")
             reason, message = condition(pods.objects(), "late-0") or ("", "")
             assert reason == "PodGroupMissing"
-            assert message.startswith("the API server has no PodGroups of scheduling.x-k8s.io")
+            assert message.startswith("the API server does not serve PodGroups of scheduling.x-k8s.io")
             pid = daemon.pid
             apply_crds(api)
             make.create_all(api, [make.pod_group("late", min_member=2)])

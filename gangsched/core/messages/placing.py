@@ -207,8 +207,12 @@ def waiting_for_more(gang: Gang, lack: int) -> Refusal:
 
 def timed_out(gang: Gang) -> Refusal:
     """Refusal while members have the timeout annotation (semantics T3)."""
-    text = f"gang {gang.id} timed out earlier: delete the pods or remove the timeout annotation from them to try again"
-    return Refusal(Reason.TIMED_OUT, text, f"{counted(len(gang.timed_out), 'pod')} with the annotation")
+    text = f"gang {gang.id} timed out earlier; to try again, delete the pods or remove the timeout annotation"
+    return Refusal(
+        Reason.TIMED_OUT,
+        text,
+        f"{counted(len(gang.timed_out), 'pod')} {'has' if len(gang.timed_out) == 1 else 'have'} it",
+    )
 
 
 def too_much_work(group: Group) -> Refusal:
@@ -250,21 +254,21 @@ def lacking(gangs: Iterable[Gang], placed: Mapping[str, int]) -> str:
 
 def holds_lost(nodes: Sequence[str]) -> Refusal:
     """Refusal after nodes with held room went away (semantics R3)."""
-    text = f"holds were lost with {named(nodes)}; the members are placed again"
+    text = f"holds were lost together with {named(nodes)}; the members are placed again"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
 def strict_holds_nothing(number: int) -> Refusal:
     """Refusal when a group with holds has become Strict (semantics I5, T1)."""
     released = f"{counted(number, 'hold')} {'was' if number == 1 else 'were'} released"
-    text = f"the group is Strict now, which keeps no holds; {released}"
+    text = f"the group is Strict now and keeps no holds; {released}"
     return Refusal(Reason.UNSCHEDULABLE, text)
 
 
 def yielded(group: Group, beneficiary: str) -> Refusal:
     """Refusal of a group that released its holds for another (semantics D1)."""
     name = beneficiary.replace("pod:", "pod ", 1) if group.is_of(beneficiary) else "a group of another namespace"
-    return Refusal(Reason.YIELDED, f"released its holds so that {name} can start")
+    return Refusal(Reason.YIELDED, f"the group released its holds so that {name} can start")
 
 
 def waiting_for_sibling(gang_id: str, cause: Refusal) -> Refusal:

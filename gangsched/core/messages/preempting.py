@@ -78,7 +78,7 @@ def preempted_pod(victim: Victim, by: ObjectRef) -> str:
 def preempted_gang(kind: UnitKind, evicted: int, bound: int, min_member: int, by: ObjectRef, namespace: str) -> str:
     """Event of a gang that lost `evicted` of its `bound` members."""
     if kind is UnitKind.SURPLUS:
-        what = f"{evicted} of {counted(bound, 'member')}, it keeps its minimum of {min_member}"
+        what = f"{evicted} of {counted(bound, 'member')}; it keeps its minimum of {min_member}"
     else:
         what = f"all {counted(evicted, 'member')}"
     return f"Preempted by {_named(by, namespace)}: {what}"
@@ -108,7 +108,7 @@ def _sentence(why: NotHelpful) -> str:
         case Obstacle.DELAYED:
             return f"The group preempts no pods before {_moment(why.amount)} (preemption-delay {why.name})"
         case Obstacle.FORBIDDEN:
-            return f"off, because a permission is missing: {why.name.rstrip('.')}"
+            return f"off, since {why.name.rstrip('.')}"
         case Obstacle.TOO_MANY:
             return f"{counted(why.pods, 'pod')} would have to be evicted, and at most {why.needed} may be for one gang"
         case Obstacle.TOO_MUCH_WORK:

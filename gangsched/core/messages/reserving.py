@@ -86,7 +86,9 @@ def ended(verdict: Verdict | None, why: NotReserved | None, *, wall_s: float) ->
         return False, STARTED, "the gang has started"
     if reason is not Reason.UNSCHEDULABLE:
         return False, NOT_NEEDED, "the gang no longer waits for room"
-    cause = not_reserved(why, wall_s=wall_s) if why is not None else "its room was taken or lost, and there is no other"
+    cause = (
+        not_reserved(why, wall_s=wall_s) if why is not None else "its room was taken or lost, and no other is available"
+    )
     return False, LOST, cause
 
 

@@ -20,16 +20,16 @@ from gangsched.state.preemption.room import Room
 def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> str:
     """Why pods may no longer be evicted as decided, "" if they may; `victims` are those of all nominations."""
     if any(victim.priority >= record.lowest_priority + victim.overdue for victim in record.victims.values()):
-        return "a pod that was to be preempted is not of lower priority"
+        return "a victim no longer has a lower priority"
     cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
     for group_id in cores & registry.groups.keys():
         together = (each for each in registry.groups[group_id].gangs if not registry.view(each).disrupted_singly)
         gangs = (registry.gangs[gang_id] for gang_id in together)
         if any(member.pod.uid not in victims for gang in gangs for member in gang.of(*STARTED)):
-            return "a gang that was to be preempted has other members now"
+            return "the members of a gang to be preempted have changed"
     for gang_id in {victim.gang for victim in record.victims.values() if victim.kind is UnitKind.SURPLUS}:
         if gang_id in registry.gangs and _falls_below(gang_id, registry, victims):
-            return "a gang of which members were to be preempted would fall below its minimum now"
+            return "a gang that loses members would now fall below its minimum"
     return ""
 
 

@@ -41,7 +41,7 @@ from gangsched.state.preemption.taken import TakenGroups
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.reports import Reports
 
-CHANGED = "the group is not the one any more that room was made for"
+CHANGED = "the group has changed since room was made for it"
 
 
 class Nominations:
@@ -268,7 +268,7 @@ class Nominations:
             self._tell_anew(record, group, now_s)
         if now_s >= record.ends_s:
             record.expired = record.expired or not record.lost
-            self._lose(record, "the victims have not ended in time")
+            self._lose(record, "the victims did not terminate in time")
         self._give_way(record, nodes)
         vacant = (
             nominee.vacant_s + nominees.VACANT_S for nominee in record.nominees.values() if nominee.vacant_s is not None

@@ -206,5 +206,5 @@ class Room:
         if not self._is_open(place) or all(
             self._ledger.free[self._ledger.resources[each], index] >= 0 for each, _ in place.pod.shape.requests
         ):
-            return f"node {name} does not take pod {place.pod.key} any more"
+            return f"pod {place.pod.key} no longer fits on node {name}"
         return f"the room on node {name} was taken"

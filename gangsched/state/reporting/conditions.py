@@ -22,7 +22,7 @@ REPEAT_S = 30.0
 """How often another pod's condition is written while only facts in it move."""
 
 
-NO_NODE = "no node is found for this pod"
+NO_NODE = "no node was found for this pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def pod_conditions(
     notes = dict(verdict.notes)
     of_gang: Refusal | None = verdict.of_gang(gang.id)
     if of_gang is not None and of_gang.reason is Reason.SCHEDULED:
-        text = "waiting while a bind of the same group is tried again"
+        text = "waiting for the retry of a bind in the same group"
         of_gang = Refusal(Reason.BACK_OFF, text, faults[0]) if faults else None
     place = None if record.pod_group is not None else min(waiting, key=_age, default=None)
     facts = of_gang.now if of_gang is not None and not gang.free_running else ""

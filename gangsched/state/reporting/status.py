@@ -197,11 +197,11 @@ def loss(record: GangRecord, gang: Gang) -> str:
     """State how many members a gang below its minimum has left, and where replacements come from (semantics B5)."""
     left = f"{gang.bound + gang.succeeded} of {gang.min_member} members are bound"
     if gang.waiting:
-        return f"{left}; the others {'are placed first' if gang.replaces else 'wait in their turn'}"
+        return f"{left}; the others {'are placed first' if gang.replaces else 'wait in queue order'}"
     owners = sorted({f"{pod.controller_kind} {pod.namespace}/{pod.owner}" for pod in record.pods if pod.owner})
     if not owners:
-        return f"{left}; no pod replaces the others, and no controller creates one: create it"
-    return f"{left}; no pod replaces the others yet: {named(owners)} creates them"
+        return f"{left}; no controller replaces the others: create them"
+    return f"{left}; {named(owners)} has not replaced the others yet"
 
 
 def _preempted(record: GangRecord, gang: Gang, stored: Iterable[Condition], told: frozenset[str]) -> Fact | None:
@@ -217,7 +217,7 @@ def _preempted(record: GangRecord, gang: Gang, stored: Iterable[Condition], told
 def _timed_out(gang: Gang) -> Fact:
     if not gang.timed_out:
         return False, "NotTimedOut", ""
-    return True, Reason.TIMED_OUT.value, "the gang waited longer than its wait time and waits for the user now"
+    return True, Reason.TIMED_OUT.value, "the wait time of the gang has expired"
 
 
 def _invalid(record: GangRecord, gang: Gang, verdict: Verdict | None) -> Fact:

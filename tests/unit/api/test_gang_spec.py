@@ -412,7 +412,7 @@ def test_a_topology_that_cannot_be_read_keeps_the_gang_waiting() -> None:
     for spec in (spec_of(pod(gang_metadata=bad), group=group), spec_of(pod(), group=pod_group(bad, min_member=2))):
         assert spec.waiting_for is not None
         assert 'gangsched.dev/topology "no label" of ' in spec.waiting_for
-        assert spec.waiting_for.endswith("is not the key of a label: correct or remove it")
+        assert spec.waiting_for.endswith("is not a label key: correct or remove it")
     assert spec_of(pod(gang_metadata={keys.TOPOLOGY[0]: "rack"}), group=group).waiting_for is None
 
 

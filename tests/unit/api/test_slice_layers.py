@@ -15,8 +15,8 @@ from tests.unit.api.test_gang_spec import pod, pod_group, spec_of
     [
         ("4", "is not a JSON list like"),
         ("[4]", "is not a JSON list like"),
-        ('[{"size": 4}]', '"topology" is not the key of a label'),
-        ('[{"size": 4, "topology": "no label"}]', '"topology" is not the key of a label'),
+        ('[{"size": 4}]', '"topology" is not a label key'),
+        ('[{"size": 4, "topology": "no label"}]', '"topology" is not a label key'),
         ('[{"size": 0, "topology": "rack"}]', '"size" is not a number of pods from 1 on'),
         ('[{"size": true, "topology": "rack"}]', '"size" is not a number of pods from 1 on'),
         ('[{"size": 4, "topology": "rack", "count": 1}]', 'has the unknown field "count"'),

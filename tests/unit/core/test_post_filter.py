@@ -176,7 +176,7 @@ def test_yielded_group_waits_for_its_beneficiary() -> None:
     ours = group(gang("ns/b", [pod("b0")]), yielded_to="ns/a")
     (verdict,) = planned([node("n", 4)], ours).verdicts
     assert verdict.reason is Reason.YIELDED
-    assert verdict.told.text == "released its holds so that ns/a can start"
+    assert verdict.told.text == "the group released its holds so that ns/a can start"
     assert not verdict.binds
 
 
@@ -184,7 +184,7 @@ def test_beneficiary_of_another_namespace_is_not_named() -> None:
     """D1, V22: who yields learns no name of another tenant."""
     ours = group(gang("ns/b", [pod("b0")]), yielded_to="pod:other/secret")
     (verdict,) = planned([node("n", 4)], ours).verdicts
-    assert verdict.told.text == "released its holds so that a group of another namespace can start"
+    assert verdict.told.text == "the group released its holds so that a group of another namespace can start"
 
 
 def test_beneficiary_must_have_its_min_resources() -> None:

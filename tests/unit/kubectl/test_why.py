@@ -52,7 +52,7 @@ def test_a_refusal_that_names_the_gang_names_it_once(tmp_path: Path) -> None:
 def test_a_gang_without_a_pod_group_says_what_its_oldest_pod_says(tmp_path: Path) -> None:
     """Without a PodGroup the facts stand on the oldest waiting pod (E1)."""
     marks = {"gang.scheduling.koordinator.sh/name": "train", "gang.scheduling.koordinator.sh/min-available": "3"}
-    young = pod("a", message="no node is found for this pod; see pod team/b", annotations=marks)
+    young = pod("a", message="no node was found for this pod; see pod team/b", annotations=marks)
     young["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
     with served(tmp_path, cluster(young, pod("b", message=LACKS, annotations=marks))) as (_, kubeconfig):
         answer = ask(kubeconfig, "train")

@@ -189,7 +189,7 @@ def test_a_node_that_closes_during_the_wait_ends_the_start() -> None:
     world.add_nodes(node(closed, gpus=8, unschedulable=True))
     provision(world, "c1")
     assert world.sent == []
-    assert f'node "{closed}" does not take the pod any more' in why(world)[-1]
+    assert f'node "{closed}" no longer fits the pod' in why(world)[-1]
 
 
 def test_a_minimum_that_is_lowered_lets_those_start_that_can() -> None:

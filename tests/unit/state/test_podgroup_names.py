@@ -65,12 +65,13 @@ def test_a_missing_definition_is_not_a_missing_pod_group() -> None:
     world.say(Unread(PodGroup, keys.X_K8S), Unread(PodGroup, keys.SIGS))
     world.create(members("g", 1, pod_group=True))
     assert said(world) == (
-        "the API server has no PodGroups of scheduling.x-k8s.io or scheduling.sigs.k8s.io, and gang ns/g needs one"
+        "the API server does not serve PodGroups of scheduling.x-k8s.io or scheduling.sigs.k8s.io, "
+        "and gang ns/g needs one"
     )
     world.say(Replaced(PodGroup, (), keys.SIGS))
     assert said(world) == "PodGroup ns/g does not exist"
     world.say(Unread(PodGroup, keys.SIGS))
-    assert said(world).startswith("the API server has no PodGroups")
+    assert said(world).startswith("the API server does not serve PodGroups")
 
 
 def test_definition_that_goes_takes_its_pod_groups_along() -> None:
@@ -100,7 +101,7 @@ def test_what_cannot_be_read_is_not_said_to_be_missing() -> None:
     (waiting,) = world.pods.values()
     world.advance(POD_GROUP_WAIT_S).told()
     reason, message = world.condition(waiting)
-    assert (reason, "whether PodGroup ns/train exists is not known" in message) == ("PodGroupsUnreadable", True)
+    assert (reason, "unknown whether PodGroup ns/train exists" in message) == ("PodGroupsUnreadable", True)
     world.say(Followed(keys.X_K8S, live=True))
     assert said(world) == "PodGroup ns/train does not exist"
     world.say(Followed(keys.NATIVE, live=False))

@@ -75,7 +75,7 @@ def test_others_wait_in_their_turn(case: str) -> None:
     world.add_nodes(node("n0", gpus=8, unschedulable=True))
     world.create(OTHERS[case])
     assert not goes_first(world.told())
-    assert any("wait in their turn" in message for _, _, message in world.events("Degraded"))
+    assert any("wait in queue order" in message for _, _, message in world.events("Degraded"))
     world.add_nodes(node("n0", gpus=8))
     assert "rival" in race(world)
 

@@ -135,7 +135,7 @@ def _device_problem(pod: Pod, use: ClaimUse, claim: ResourceClaim | None) -> str
     if use.ephemeral and claim.owner_uid != pod.uid:
         return f"ResourceClaim {claim.namespace}/{claim.name} was not created for Pod {pod.key} (Pod is not owner)"
     if claim.allocated and pod.uid not in claim.reserved and len(claim.reserved) >= RESERVATIONS_MAX:
-        return f'resourceclaim "{claim.name}" has {len(claim.reserved)} consumers, which is the most there may be'
+        return f'resourceclaim "{claim.name}" has {len(claim.reserved)} consumers, the maximum'
     return ""
 
 

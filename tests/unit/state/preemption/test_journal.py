@@ -53,7 +53,7 @@ def test_a_gang_that_only_lost_surplus_is_no_disruption_target() -> None:
     world.told()
     assert world.gang_condition("low", "DisruptionTarget") == ""
     told = [text for about, _, text in world.events("Preempted") if about == "PodGroup ns/low"]
-    assert told == ["Preempted by pod high-0: 1 of 4 members, it keeps its minimum of 2"]
+    assert told == ["Preempted by pod high-0: 1 of 4 members; it keeps its minimum of 2"]
 
 
 def test_the_debug_page_shows_a_nomination_while_it_lives() -> None:

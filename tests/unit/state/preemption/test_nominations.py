@@ -136,7 +136,7 @@ def test_nothing_is_evicted_of_a_gang_that_has_freed_meanwhile() -> None:
     world.update(freed, node_name="a", phase=Phase.RUNNING)
     world.settle()
     assert world.evicted() == []
-    assert "other members" in world.events("NominationLost")[0][2]
+    assert "the members of a gang" in world.events("NominationLost")[0][2]
 
 
 def test_nothing_is_evicted_of_a_gang_whose_surplus_is_gone() -> None:
@@ -260,7 +260,7 @@ def test_a_replaced_member_takes_over_its_node() -> None:
 
 
 def test_a_member_that_nobody_replaces_ends_the_nomination() -> None:
-    """V12: the group is not the one any more that room was made for."""
+    """V12: the group has changed since room was made for it."""
     world, low, high = full()
     decide(world, high, low)
     world.advance(1)
@@ -317,10 +317,10 @@ def test_a_group_that_needs_no_room_any_more_ends_its_nomination() -> None:
 def test_a_missing_right_is_told_and_nobody_is_evicted() -> None:
     """V26: the refusal says which right is missing, though PodDisruptionBudgets cannot be read either."""
     world, _, high = full()
-    world.say(EvictionsForbidden("create pods/eviction"))
+    world.say(EvictionsForbidden("gangsched may not create pods/eviction"))
     world.update(high[0], labels={"again": "yes"})
     world.told()
-    assert "Preemption: off, because a permission is missing: create pods/eviction." in world.verdict(HIGH).told.text
+    assert "Preemption: off, since gangsched may not create pods/eviction." in world.verdict(HIGH).told.text
 
 
 def test_a_gang_taken_whole_is_not_healed_by_halves_and_starts_anew_as_a_gang() -> None:

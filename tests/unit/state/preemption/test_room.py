@@ -155,7 +155,7 @@ def test_nobody_is_evicted_where_spread_is_lost_meanwhile() -> None:
     world.fate = lambda order: "bound"
     world.settle()
     assert world.evicted() == []
-    assert "does not take pod ns/medium" in world.events("NominationLost")[0][2]
+    assert "pod ns/medium no longer fits on node" in world.events("NominationLost")[0][2]
 
 
 def test_a_nomination_is_looked_at_when_what_it_rests_on_changes() -> None:

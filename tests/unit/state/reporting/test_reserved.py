@@ -169,7 +169,7 @@ def test_durations() -> None:
             NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8),
             "not reserved: needs 12 nodes, the cluster has 8",
         ),
-        (NotReserved(why=NotEntitled.IMPOSSIBLE), "not reserved: more than the empty cluster has"),
+        (NotReserved(why=NotEntitled.IMPOSSIBLE), "not reserved: it needs more than the empty cluster has"),
         (
             NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=2),
             "not reserved: namespace ml has 2 reservations",

@@ -95,7 +95,7 @@ PROBLEMS: dict[str, tuple[str, bool, tuple[ResourceClaim, ...], Reason, str]] = 
         False,
         (claim("d", reserved=MANY),),
         Reason.WAITING_FOR_VOLUMES,
-        'resourceclaim "d" has 256 consumers, which is the most there may be',
+        'resourceclaim "d" has 256 consumers, the maximum',
     ),
     "not allocated": (
         "d",
