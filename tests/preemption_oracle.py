@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
@@ -17,6 +17,7 @@ from msgspec import structs
 
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.objects import Node
 from gangsched.model.preemption import Preemption, UnitKind
 from tests import builders
 from tests.running_cluster import WALL_S, RunningCluster
@@ -36,6 +37,7 @@ class Case:
     """A cluster, and a Strict group of priority `RIGHT` whose members ask for `asks` GPUs, in one rack if `racked`.
 
     The pods of `ending` terminate by themselves.
+    On the node `home` one more member runs already, which asks for none.
     """
 
     seed: int
@@ -44,13 +46,18 @@ class Case:
     racked: bool
     rack_of: dict[str, str] = field(default_factory=dict)
     ending: frozenset[str] = frozenset()
+    home: str = ""
 
     @property
     def group(self) -> Group:
         """The group that preempts."""
         members = [builders.pod(f"h{i}", gpus=gpus, priority=RIGHT, uid=f"h{i}") for i, gpus in enumerate(self.asks)]
         constraints = PlacementConstraints(topology=("rack",) if self.racked else ())
-        return builders.group(builders.gang("ns/high", members, constraints=constraints), priority=RIGHT)
+        gang = builders.gang("ns/high", members, constraints=constraints)
+        if self.home:
+            there = len(members) + 1
+            gang = replace(gang, nodes=(self.home,), bound=1, min_member=there, total=there)
+        return builders.group(gang, priority=RIGHT)
 
     def fits_without(self, gone: frozenset[str]) -> bool:
         """Whether all members have a place once the pods of these uids are gone."""
@@ -59,6 +66,7 @@ class Case:
             if each.pod.uid not in gone | self.ending:
                 free[each.node] -= dict(each.pod.shape.requests).get(builders.GPU, 0)
         racks = sorted(set(self.rack_of.values())) if self.racked else [""]
+        racks = [self.rack_of[self.home]] if self.home else racks
         return any(
             _fits(self.asks, tuple(sorted(n for node, n in free.items() if not rack or self.rack_of[node] == rack)))
             for rack in racks
@@ -117,10 +125,10 @@ class Case:
         return min(helping, default=None)
 
 
-def cases(seeds: Iterable[int]) -> Iterator[Case]:
+def cases(seeds: Iterable[int], draw: Callable[[int], Case] | None = None) -> Iterator[Case]:
     """The cases of these seeds in which the members do not fit as it is."""
     for seed in seeds:
-        drawn = case(seed)
+        drawn = (draw or case)(seed)
         if not drawn.fits_without(frozenset()):
             yield drawn
 
@@ -131,7 +139,32 @@ def case(seed: int) -> Case:
     nodes = [
         builders.node(f"n{n}", dice.choice((4, 8, 8)), labels={"rack": f"r{n % 2}"}) for n in range(dice.randint(1, 4))
     ]
-    cluster = RunningCluster(nodes)
+    cluster = _filled(dice, nodes)
+    asks = [dice.choice((1, 2, 4, 8))] * dice.randint(1, 4)
+    if dice.random() < 0.3:
+        asks.append(dice.choice((1, 2, 4)))
+    return Case(seed, cluster, tuple(asks), dice.random() < 0.2, {node.name: node.labels["rack"] for node in nodes})
+
+
+def racked_case(seed: int) -> Case:
+    """One cluster of three racks, and a group that must be in one of them; in a third of the cases a member is."""
+    dice = random.Random(seed)
+    nodes = [
+        builders.node(f"n{rack}{n}", dice.choice((4, 6, 8)), labels={"rack": f"r{rack}", "zone": "z"})
+        for rack in range(3)
+        for n in range(dice.randint(1, 2))
+    ]
+    cluster = _filled(dice, nodes)
+    asks = [dice.choice((1, 2, 3, 4, 8)) for _ in range(dice.randint(1, 3))] * dice.choice((1, 1, 2))
+    home = dice.choice(nodes).name if dice.random() < 0.33 else ""
+    return Case(
+        seed, cluster, tuple(sorted(asks)[::-1]), True, {node.name: node.labels["rack"] for node in nodes}, home=home
+    )
+
+
+def _filled(dice: random.Random, nodes: Sequence[Node]) -> RunningCluster:
+    """Plain pods, gangs and groups on these nodes, and budgets over some."""
+    cluster = RunningCluster(list(nodes))
     free = {node.name: dict(node.allocatable)[builders.GPU] for node in nodes}
     number = 0
     while len(cluster.pods) < MOST_PODS - 1 and dice.random() < 0.9:
@@ -148,10 +181,7 @@ def case(seed: int) -> Case:
     if dice.random() < 0.3 and cluster.pods:
         covered = dice.sample([each.pod for each in cluster.pods], dice.randint(1, len(cluster.pods)))
         cluster.budget("ns/budget", dice.randint(0, len(covered)), covered)
-    asks = [dice.choice((1, 2, 4, 8))] * dice.randint(1, 4)
-    if dice.random() < 0.3:
-        asks.append(dice.choice((1, 2, 4)))
-    return Case(seed, cluster, tuple(asks), dice.random() < 0.2, {node.name: node.labels["rack"] for node in nodes})
+    return cluster
 
 
 def with_waits(drawn: Case) -> Case:
@@ -184,6 +214,11 @@ def problems(drawn: Case, made: Preemption) -> Iterator[str]:
             yield f"{sorted(unit)} could be given back"
     if len(made.placements) != len(drawn.asks):
         yield "not every member has a place"
+    racks = {drawn.rack_of[each.node] for each in made.placements} | (
+        {drawn.rack_of[drawn.home]} if drawn.home else set()
+    )
+    if drawn.racked and len(racks) > 1:
+        yield f"members are in {sorted(racks)}"
 
 
 def _run(dice: random.Random, cluster: RunningCluster, number: int, gpus: int, places: Sequence[str]) -> None:

@@ -5,6 +5,8 @@ Cases are named by their seeds: `tests.preemption_oracle.case(seed)` makes one a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from gangsched.core.preemption.columns import RunningColumns
 from gangsched.core.preemption.preemptor import preemptor_of
 from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import NotHelpful, Preemption
-from tests.preemption_oracle import RIGHT, case, cases, problems, with_waits
+from tests.preemption_oracle import RIGHT, Case, case, cases, problems, racked_case, with_waits
 from tests.running_cluster import WALL_S
 from tests.sizes import of_size
 
@@ -25,21 +27,23 @@ CASES = of_size(80, 30_000)
 OPTIMAL = 0.95
 
 
-def test_nobody_is_evicted_in_vain() -> None:
+@pytest.mark.parametrize("draw", [case, racked_case])
+def test_nobody_is_evicted_in_vain(draw: Callable[[int], Case]) -> None:
     """V3, V6, V7, V9, V18: victims are of lower priority than every member, whole units, within all budgets together;
     the group starts without them, and with any unit of them it does not."""
     wrong = []
-    for drawn in cases(range(CASES)):
+    for drawn in cases(range(CASES), draw):
         made = drawn.cluster.verdicts(drawn.group)["ns/high"].preemption
         if isinstance(made, Preemption):
             wrong += [(drawn.seed, problem) for problem in problems(drawn, made)]
     assert wrong == []
 
 
-def test_choices_come_near_to_the_best() -> None:
+@pytest.mark.parametrize("draw", [case, racked_case])
+def test_choices_come_near_to_the_best(draw: Callable[[int], Case]) -> None:
     """V8: by the highest priority of a victim and the gangs stopped, against every set of pods that the rules allow."""
     helped = best = 0
-    for drawn in cases(range(CASES)):
+    for drawn in cases(range(CASES), draw):
         least = drawn.best()
         if least is None:
             continue

@@ -27,7 +27,7 @@ from gangsched.model.snapshot import Bools, Ints
 class _Ask:
     """Pods of one shape: `counts[gang]` of them wait, the nodes `open[n]` may take them, in one domain if `kept`.
 
-    Of the accelerator in row `row`, all pods of all shapes together take the room of `instead` of them at least.
+    Of the accelerator in row `row`, all pods of all shapes together take at least `least[a]` times the amount `a`.
     """
 
     shape: Shape
@@ -35,8 +35,7 @@ class _Ask:
     open: Bools
     kept: bool
     row: int
-    amount: int
-    instead: int
+    least: tuple[tuple[int, int], ...]
 
 
 class HeadSums:
@@ -58,18 +57,22 @@ class HeadSums:
         return sorted(asked.union(row for row, _, _ in self._least))
 
     def enough(self, free: Ints) -> bool:
-        """Whether `free[r][n]` suffices in any one domain; other resources are ignored."""
+        """Whether `free[r][n]` adds up in any one domain; resources not in `rows` may have any value."""
+        return bool(self.by_domain(free).any())
+
+    def by_domain(self, free: Ints) -> Bools:
+        """By required domain whether `free[r][n]` adds up there; one entry for all nodes if none is required."""
         if any(int(np.maximum(free[row][nodes], 0).sum()) < amount for row, amount, nodes in self._least):
-            return False
+            return np.zeros(1, dtype=np.bool_)
         fits = [self._per_domain(ask, room(ask.shape, free, self._resources)) for ask in self._asks]
         found = np.ones(1, dtype=np.bool_)
         for gang, lack in enumerate(self._lacks):
             most = sum(np.minimum(ask.counts[gang], fit) for ask, fit in zip(self._asks, fits, strict=True))
             found = found & (most >= lack)
         for ask in self._asks:
-            if ask.instead:
-                found = found & (self._per_domain(ask, np.maximum(free[ask.row], 0) // ask.amount) >= ask.instead)
-        return bool(found.any())
+            for amount, least in ask.least:
+                found = found & (self._per_domain(ask, np.maximum(free[ask.row], 0) // amount) >= least)
+        return found
 
     def _per_domain(self, ask: _Ask, fits: Ints) -> Ints:
         """The sum of `fits[n]` by domain; one entry for all nodes where the pods may be in different domains."""
@@ -89,13 +92,14 @@ def _asks(head: Head, empty: Ledger) -> list[_Ask]:
     made = []
     for shape in total:
         name, amount = empty.packed_by(shape)
-        instead = 0
+        least: tuple[tuple[int, int], ...] = ()
         if name and all_needed and len(total) > 1:
-            inside = (other for other in total if not (nodes[other] & ~nodes[shape]).any())
-            instead = sum(total[other] * (dict(other.requests).get(name, 0) // amount) for other in inside)
+            inside = [other for other in total if not (nodes[other] & ~nodes[shape]).any()]
+            asked = [(total[other], dict(other.requests).get(name, 0)) for other in inside]
+            least = tuple((a, sum(count * (each // a) for count, each in asked)) for a in sorted({1, amount}))
         of_gangs = np.array([count[shape] for count in counts], dtype=np.int64)
         kept = by_topology or bool(name)
-        made.append(_Ask(shape, of_gangs, nodes[shape], kept, empty.resources.get(name, 0), amount, instead))
+        made.append(_Ask(shape, of_gangs, nodes[shape], kept, empty.resources.get(name, 0), least))
     return made
 
 

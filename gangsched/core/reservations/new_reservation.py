@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gangsched.core.permit import missing
+from gangsched.core.reservations.head_domains import HeadDomains
 from gangsched.core.reservations.head_sums import HeadSums
 from gangsched.core.reservations.heads import Head, impossible
 from gangsched.core.reservations.timeline import Floats, Timeline
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import run_round
 from gangsched.core.scopes import usable
+from gangsched.core.search.domains import Domains, fits
+from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Placement
 from gangsched.model.objects import Shape
 from gangsched.model.plan import RoundOutcome
@@ -152,11 +155,15 @@ def _within_share(found: Reservation, standing: _Standing, ledger: Ledger, limit
 def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, until_s: float) -> Reservation | None:
     """The earliest expected end at which a round permits the head, with its places (H5); None before `until_s`.
 
-    Sums give a lower bound of the time. If a round fails there (fragmentation, topology), later ends up to `until_s`
-    are bisected, at most `ROUNDS` trials, so the result may not be the earliest.
+    Sums give a lower bound of the time, and for a head that requires one domain the search gives the time itself. If a
+    round fails there (fragmentation, other filters), later ends up to `until_s` are bisected, at most `ROUNDS` trials,
+    so that the result may not be the earliest.
     """
     ends_s = timeline.distinct_ends_s(until_s)
-    low = _first_enough(HeadSums(head, empty), ledger.free, timeline, ends_s)
+    sums = HeadSums(head, empty)
+    low = _first_enough(sums, ledger.free, timeline, ends_s)
+    if low < len(ends_s) and (domains := HeadDomains.of(head, ledger, empty)) is not None:
+        low = domains.first(sums, ledger, timeline, ends_s, low)
     best: Reservation | None = None
     at, first, last = low, low, len(ends_s) - 1
     for _ in range(ROUNDS):
@@ -169,13 +176,39 @@ def find_time(head: Head, ledger: Ledger, empty: Ledger, timeline: Timeline, *, 
     return best
 
 
+def _first_fitting(low: int, number: int, fits_at: Callable[[int], bool | None], work: Work) -> int:
+    """The first of `number` indices from `low` on that fits; `low` where that cannot be told, `number` if none does.
+
+    What fits once fits at all later indices. The first is near: sums are seldom wrong. Where half of the work that is
+    left does not do, the result is the first known to fit, or the first not known not to.
+    """
+    at, step = low, 1
+    is_known = False
+    try:
+        with work.at_most(work.left / 2):
+            while at < number and not is_known:
+                found = fits_at(at)
+                if found is None:
+                    return low
+                if found:
+                    is_known = True
+                else:
+                    low, at, step = at + 1, number if at == number - 1 else min(at + step, number - 1), 4 * step
+            while low < at:
+                middle = (low + at) // 2
+                low, at = (low, middle) if fits_at(middle) else (middle + 1, at)
+    except OutOfWork:
+        return at if is_known else low
+    return low
+
+
 def _first_enough(sums: HeadSums, now: Ints, timeline: Timeline, ends_s: Floats) -> int:
     """The first of these ends after which room adds up; their number if none is. Sums each occupant about twice."""
     free, counted, low, high = now.copy(), 0, 0, len(ends_s)
     while low < high:
         middle = (low + high) // 2
         ended = timeline.ended(float(ends_s[middle]))
-        then = free + timeline.freed(counted, ended, sums.rows)
+        then = free + timeline.freed(slice(counted, ended), sums.rows)
         if sums.enough(then):
             high = middle
         else:
@@ -223,7 +256,14 @@ def find_fence(
     order = np.lexsort((in_use, np.where(rank == 3, -started_s, 0), rank))
     suitable = _suitable(head, empty)
     order = order[suitable[order]]
-    low, high = _least_prefix(head, order, empty), len(order)
+    names = empty.table.names
+
+    def fits_on(length: int) -> bool | None:
+        avoid = head.group.avoid | {names[node] for node in order[length:].tolist()}
+        return fits(replace(head.group, avoid=avoid), head.gangs, empty)
+
+    high = len(order)
+    low = min(high, _first_fitting(_least_prefix(head, order, empty), high + 1, fits_on, empty.work))
     found = _fenced(head, empty, order[:low])
     if found is not None or low == high:
         return found
@@ -236,14 +276,25 @@ def find_fence(
 
 
 def _least_prefix(head: Head, order: Ints, empty: Ledger) -> int:
-    """How many of the nodes in this order have room enough when they are empty, as far as sums say."""
-    most = 0
+    """Minimum number of empty nodes, in this order, whose room adds up for the head, in one domain if it needs that."""
+    required = Domains.required(head.group, empty.table)
+    codes = np.zeros(len(order), dtype=np.int64) if required is None else required.level.codes[order].astype(np.int64)
+    by_domain = np.argsort(codes, kind="stable")
+    starts = np.flatnonzero(np.diff(codes[by_domain], prepend=-2))
+    sizes = np.diff(starts, append=len(order))
+    enough = codes[by_domain] >= 0
     for gang in head.gangs:
         fits = np.zeros(len(order), dtype=np.int64)
         for shape, count in Counter(pod.shape for pod in gang.pending).items():
-            fits += np.minimum(count, np.cumsum(usable(shape, head.group, empty)[order]))
-        most = max(most, int(np.searchsorted(fits, missing(gang, 0))) + 1)
-    return min(most, len(order))
+            room = usable(shape, head.group, empty)[order]
+            if required is None or required.outer is not None or empty.accelerated(shape):
+                sums = np.cumsum(room[by_domain])
+                room = sums - np.repeat(np.concatenate(([0], sums))[starts], sizes)
+            else:  # a GPU product is required: pods without an accelerator are kept nowhere
+                room = np.cumsum(room)[by_domain]
+            fits += np.minimum(count, room)
+        enough &= fits >= missing(gang, 0)
+    return int(by_domain[enough].min(initial=len(order) - 1)) + 1
 
 
 def _suitable(head: Head, empty: Ledger) -> Bools:

@@ -145,12 +145,17 @@ class Timeline:
         """Number of pods that have ended at `at_s`."""
         return int(np.searchsorted(self.ends_s, at_s, side="right"))
 
-    def freed(self, first: int, last: int, rows: Sequence[int] | None = None) -> Ints:
-        """`freed[r][n]`: room that pods `first` to `last` (exclusive) take on each node.
+    @property
+    def nodes(self) -> Ints:
+        """Node of each pod, by index, in the order of `ends_s`."""
+        return self._rows.node
+
+    def freed(self, pods: slice | Ints, rows: Sequence[int] | None = None) -> Ints:
+        """`freed[r][n]`: room that these pods, by index, take on each node.
 
         Resources not in `rows` stay 0; None is all resources.
         """
-        nodes, shapes = self._rows.node[first:last], self._rows.shape[first:last]
+        nodes, shapes = self._rows.node[pods], self._rows.shape[pods]
         found = np.zeros((len(self._amounts), len(self._ledger.table)), dtype=np.int64)
         for row in range(len(found)) if rows is None else rows:
             np.add.at(found[row], nodes, self._amounts[row][shapes])
@@ -161,7 +166,7 @@ class Timeline:
         if ended:
             rows, claiming = self._rows, np.flatnonzero(self._rows.claims[:ended]).tolist()
             pods, nodes = rows.pods[:ended].tolist(), rows.node[:ended]
-            ledger.release_many(pods, nodes, self.freed(0, ended), claiming=claiming)
+            ledger.release_many(pods, nodes, self.freed(slice(ended)), claiming=claiming)
 
     def longest_started_s(self) -> Floats:
         """Start of the longest-running pod of each node; `math.inf` for a node without pods."""

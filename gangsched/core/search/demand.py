@@ -176,6 +176,19 @@ class Demand:
             kinds += self.slices.pieces
         return problem(kinds, tuple(counts), wanted, where, self._free[:, where], room, blocks)
 
+    def problem_on(self, nodes: Ints, free: Ints, is_open: Bools) -> PackingProblem:
+        """The problem of placing the minimum, of which nothing is a slice, on `nodes` alone.
+
+        `free[r][n]` and `is_open[item][n]` are of those nodes.
+        """
+        self.ledger.work.charge(120 + nodes.size * (12 + len(self.items) + len(self._names)) // 8)
+        free = np.maximum(free[[self.ledger.resources[name] for name in self._names]], 0)
+        fits = [np.minimum.reduce([free[r] // a for r, a in enumerate(asks) if a]) for asks in self._asks]
+        room = np.where(is_open, np.array(fits), 0)
+        counts = [min(len(item.pods), self.needs[item.gang]) for item in self.items]
+        kinds = [Piece(item.gang, asks) for item, asks in zip(self.items, self._asks, strict=True)]
+        return problem(kinds, tuple(counts), self.needs, nodes, free, room)
+
     def judge(self, level: TopologyLevel, items: Sequence[int] | None = None) -> tuple[Bools, Ints]:
         """By domain: whether sums allow the minimum, and how many of the needed pods they allow.
 

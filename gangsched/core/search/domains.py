@@ -20,7 +20,7 @@ from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import is_refuted, packed
 from gangsched.core.search.slices import is_sliced, pinned_to, together
 from gangsched.core.topology import TopologyLevel, level
-from gangsched.model.gang import Group
+from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
 from gangsched.model.objects import Pod
 from gangsched.model.snapshot import Bools, Ints, NodeTable
@@ -170,6 +170,19 @@ class Required:
             enough &= np.arange(domains.level.size) == home
         return cls(domains, demand, present, enough, holds, home)
 
+    def fits(self) -> bool | None:
+        """Whether some domain holds the minimum; None where only a round can tell. Raises OutOfWork."""
+        demand = self.demand
+        if not self.enough.any():
+            return False
+        if not demand.is_exact or not demand.group.strict:
+            return None
+        if not demand.is_searched:
+            return True
+        left = self.domains.order(np.flatnonzero(self.enough), demand)[::-1]  # the roomiest, which mostly do, first
+        scopes = ((n, self.domains.scope(n)) for n in left)
+        return not all(_is_refuted(demand, self.domains, n, scope, search=True) for n, scope in scopes)
+
     def scopes(self) -> Iterator[Scope]:
         """Yield the required scopes without preferences, best first; the last one is the best insufficient one."""
         domains, demand = self.domains, self.demand
@@ -190,6 +203,12 @@ class Required:
         told = _told(domains, best, self.holds, len(ordered), demand, is_home=self.home is not None)
         scope = domains.scope(best)
         yield replace(scope, name=f"{scope.name} at last", last=True, note=told, refuted=is_strict)
+
+
+def fits(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> bool | None:
+    """Whether a required domain holds what the gangs need, as `Required.fits`; None also where none is required."""
+    required = Required.of(group, Demand.of_all(group, gangs, ledger))
+    return None if required is None else required.fits()
 
 
 def _is_refuted(demand: Demand, domains: Domains, domain: int, scope: Scope, *, search: bool) -> bool:

@@ -40,14 +40,14 @@ def test_in_the_order_of_their_ends() -> None:
     """What the first so many take of each node, and how many have ended at a time, itself included."""
     timeline = Timeline.of(OCCUPANTS, ledger())
     assert [timeline.ended(at_s) for at_s in (14, 15, 18, 19, 10**9)] == [0, 1, 1, 2, 2]
-    assert [gpus(timeline.freed(0, last)) for last in (0, 1, 2, 3)] == [
+    assert [gpus(timeline.freed(slice(0, last))) for last in (0, 1, 2, 3)] == [
         [0, 0, 0, 0],
         [3, 0, 0, 0],
         [7, 0, 0, 0],
         [7, 2, 0, 0],
     ]
-    assert gpus(timeline.freed(1, 3)) == [4, 2, 0, 0]
-    assert timeline.freed(0, 3, rows=[]).sum() == 0
+    assert gpus(timeline.freed(slice(1, 3))) == [4, 2, 0, 0]
+    assert timeline.freed(slice(0, 3), rows=[]).sum() == 0
     assert timeline.distinct_ends_s(math.inf).tolist() == [15, 19]
     assert timeline.distinct_ends_s(18).tolist() == [15]
 
@@ -78,7 +78,7 @@ def test_a_reservation_runs_from_its_time_on() -> None:
     placements = [Placement(pod("large", gpus=8), "c"), Placement(structs.replace(pod("like"), uid="like"), "d")]
     both = timeline.with_reserved(placements, 15, 17)
     assert both.ends_s.tolist() == [15, 17, 17, 19, math.inf]
-    assert gpus(both.freed(0, 4)) == [7, 0, 8, 1]
+    assert gpus(both.freed(slice(0, 4))) == [7, 0, 8, 1]
     assert both.longest_started_s().tolist() == [3, 5, 15, 15]
     assert timeline.ends_s.tolist() == [15, 19, math.inf]
 
@@ -97,14 +97,14 @@ def test_columns_read_only_the_nodes_that_changed() -> None:
         found = columns.timeline(by_node, on_it)
         anew = Timeline.of([each for there in by_node.values() for each in there], on_it)
         assert found.ends_s.tolist() == anew.ends_s.tolist()
-        assert [gpus(found.freed(0, found.ended(end))) for end in range(10)] == [
-            gpus(anew.freed(0, anew.ended(end))) for end in range(10)
+        assert [gpus(found.freed(slice(found.ended(end)))) for end in range(10)] == [
+            gpus(anew.freed(slice(anew.ended(end)))) for end in range(10)
         ]
 
 
 def test_columns_follow_the_table_of_nodes() -> None:
     """Nodes that come before others change the place of all."""
     columns, by_node = OccupantColumns(), {"b": (on("b", 2, ends=1),)}
-    assert gpus(columns.timeline(by_node, ledger()).freed(0, 1)) == [0, 2, 0, 0]
+    assert gpus(columns.timeline(by_node, ledger()).freed(slice(0, 1))) == [0, 2, 0, 0]
     later = Ledger(snapshot([node(name) for name in "0abcd"]))
-    assert gpus(columns.timeline(by_node, later).freed(0, 1)) == [0, 0, 2, 0, 0]
+    assert gpus(columns.timeline(by_node, later).freed(slice(0, 1))) == [0, 0, 2, 0, 0]

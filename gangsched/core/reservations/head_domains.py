@@ -1,0 +1,86 @@
+"""When a required domain holds a head of several shapes: by sums for all domains at once, then by packings (H5).
+
+Invariant: the time is exact as far as room goes, unless the work of a plan does not do. Ends are looked at in windows:
+sums say which domains may hold the head by the end of one, and those are packed in the order of their own pods' ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+
+from gangsched.core.reservations.head_sums import HeadSums
+from gangsched.core.reservations.heads import Head
+from gangsched.core.reservations.timeline import Floats, Timeline
+from gangsched.core.reserve import Ledger
+from gangsched.core.search.demand import Demand
+from gangsched.core.search.domains import Domains, member_nodes
+from gangsched.core.search.facts import packed
+from gangsched.core.work import OutOfWork
+from gangsched.model.snapshot import Bools, Ints
+
+FIRST_ENDS = 16
+"""Ends that are looked at first, from the one that sums allow on; four times as many each time after that."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadDomains:
+    """The domains that may hold a head; `open[item][n]`: node `n` may take pods of an item, if it has room."""
+
+    demand: Demand
+    domains: Domains
+    allowed: Bools
+    open: Bools
+
+    @classmethod
+    def of(cls, head: Head, ledger: Ledger, empty: Ledger) -> HeadDomains | None:
+        """None where sums decide, where no domain is required of all pods, or where more than room counts."""
+        demand, domains = Demand.of(head.group, head.gangs, ledger), Domains.required(head.group, ledger.table)
+        if domains is None or domains.outer is not domains.level or not head.group.strict:
+            return None
+        if len(demand.items) < 2 or demand.slices is not None or not demand.is_exact:
+            return None
+        home, size = domains.level.common(member_nodes(head.group, ledger.table)), domains.level.size
+        allowed = np.ones(size, dtype=np.bool_) if home is None else np.arange(size) == home
+        return cls(demand, domains, allowed, Demand.of(head.group, head.gangs, empty).room > 0)
+
+    def first(self, sums: HeadSums, ledger: Ledger, timeline: Timeline, ends_s: Floats, low: int) -> int:
+        """The first of these ends from `low` on at which a domain holds the head; their number if none is.
+
+        Where half of the work that is left does not do, the first that is not refuted.
+        """
+        number = len(ends_s)
+        pods = timeline.ended(float(ends_s[-1]))
+        when = np.searchsorted(ends_s, timeline.ends_s[:pods])
+        where = self.domains.level.codes[timeline.nodes[:pods]]
+        begin, width = low, FIRST_ENDS
+        at = begin
+        try:
+            with ledger.work.at_most(ledger.work.left / 2):
+                while begin < number:
+                    end = min(begin + width, number)
+                    ledger.work.charge(50 + (pods + len(self.demand.items) * len(ledger.table)) // 50)
+                    free = ledger.free + timeline.freed(np.flatnonzero(when < end), sums.rows)
+                    left = np.flatnonzero(sums.by_domain(free) & self.allowed)
+                    heap = [(begin, domain) for domain in left.tolist()]
+                    while heap:
+                        at, domain = heappop(heap)
+                        own = np.flatnonzero(where == domain)
+                        if self._holds(domain, ledger, timeline, own[when[own] <= at]):
+                            return at
+                        later = when[own][(when[own] > at) & (when[own] < end)]
+                        if later.size:
+                            heappush(heap, (int(later.min()), domain))
+                    at = begin = end
+                    width *= 4
+        except OutOfWork:
+            pass
+        return at
+
+    def _holds(self, domain: int, ledger: Ledger, timeline: Timeline, gone: Ints) -> bool:
+        """Whether a domain holds the head once these pods are gone. Raises OutOfWork."""
+        nodes = self.domains.level.nodes(domain)
+        free = ledger.free[:, nodes] + timeline.freed(gone)[:, nodes]
+        return packed(self.demand.problem_on(nodes, free, self.open[:, nodes]), ledger) is not None
