@@ -117,7 +117,11 @@ class Daemon:
         self.volumes = VolumeBinder(self._connection_pool, self.binder, self._sink)
         self.stamp_guard = StampGuard(self._connection_pool, self._sink, runtime=runtime)
         self.preemption = PreemptionWriter(
-            self._connection_pool, self._sink, may_send=self.state.preemptions.nominations.wants, runtime=runtime
+            self._connection_pool,
+            self._sink,
+            may_send=self.state.preemptions.nominations.wants,
+            is_gone=lambda uid: self.state.members.get(uid) is None,
+            runtime=runtime,
         )
         self.status = StatusWriter(
             self._connection_pool, self.binder, limits=rates, clears=self.preemption.clears, runtime=runtime

@@ -160,9 +160,11 @@ async def test_answers_of_the_eviction_api(plane: ControlPlane, clean: Api, tmp_
         assert wrong.result is EvictionResult.GONE
         assert "deletionTimestamp" not in clean.get(f"{PODS}/a")["metadata"]
         assert await at.answer(evict(pod)) == [Evicted("1", uid, EvictionResult.DONE)]
-        evicted = clean.get(f"{PODS}/a")
-        assert evicted["metadata"]["deletionGracePeriodSeconds"] == 30
-        assert condition(evicted) == OURS
+        assert clean.get(f"{PODS}/a")["metadata"]["deletionGracePeriodSeconds"] == 30
+        assert condition(clean.get(f"{PODS}/a"))[1] == "EvictionByEvictionAPI"
+        async with asyncio.timeout(WITHIN_S):
+            while condition(clean.get(f"{PODS}/a")) != OURS:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
         assert await at.answer(evict(pod)) == [Evicted("1", uid, EvictionResult.DONE)]
         clean.delete(f"{PODS}/a?gracePeriodSeconds=0")
         (gone,) = await at.answer(evict(pod))

@@ -10,7 +10,7 @@ import pytest
 
 from gangsched.kube.http.faults import ApiFault, Cause, Fenced, Unreachable
 from gangsched.kube.http.permissions import PATH as REVIEWS
-from gangsched.kube.write.preemption import PreemptionWriter
+from gangsched.kube.write.preemption import MARK_AGAIN_AFTER_S, PreemptionWriter
 from gangsched.kube.write.status import StatusWriter
 from gangsched.model.protocol import (
     CancelPreemption,
@@ -55,10 +55,12 @@ class Desk:
         self.told: list[Message] = []
         self.warnings: list[str] = []
         self.wanted = True
+        self.gone: set[str] = set()
         self.writer = PreemptionWriter(
             self.api,
             self.told.append,
             may_send=lambda order: self.wanted,
+            is_gone=self.gone.__contains__,
             runtime=self.time.runtime(self.warnings.append),
         )
 
@@ -188,15 +190,34 @@ async def test_answers_that_end_an_eviction(post: Answer, get: Answer, result: E
 
 
 async def test_the_condition_is_written_once_more_after_the_eviction() -> None:
-    """V13 (5): the eviction overwrites it; the state is told after that. A pod that is gone has none."""
+    """V13 (5): the eviction overwrites it. The state is told at once; a pod that is gone after a second has none."""
     async with at_work() as desk:
         desk.writer.order(EVICT)
         await settle()
+        assert desk.told == [Evicted("1", "v0", EvictionResult.DONE)]
+        await desk.time.advance(MARK_AGAIN_AFTER_S)
         assert kinds(desk) == ["evict low-0", "mark low-0"]
+    async with at_work() as desk:
+        desk.writer.order(EVICT)
+        await settle()
+        desk.gone.add("v0")
+        await desk.time.advance(MARK_AGAIN_AFTER_S)
+        assert kinds(desk) == ["evict low-0"]
     async with at_work(lambda sent: NOT_FOUND if sent.method == "PATCH" else {}) as desk:
         desk.writer.order(EVICT)
         await settle()
+        await desk.time.advance(MARK_AGAIN_AFTER_S)
         assert desk.told == [Evicted("1", "v0", EvictionResult.DONE)]
+
+
+async def test_the_condition_of_a_pod_that_is_there_is_written_at_once_when_the_nomination_is_over() -> None:
+    """V13 (5): a cancellation and a shutdown wait for nothing but the write."""
+    async with at_work() as desk:
+        desk.writer.order(EVICT)
+        await settle()
+        desk.writer.order(CancelPreemption("1", ()))
+        await settle()
+        assert kinds(desk) == ["evict low-0", "mark low-0"]
 
 
 async def test_a_budget_delays_an_eviction_and_is_told_once() -> None:
