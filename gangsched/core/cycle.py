@@ -83,7 +83,8 @@ def plan(
     ready = [group for group in ordered if not group.unchanged]
     standing = None
     if reserving is not None and reserving.limits.reservations:
-        standing = Standing(reserving, snapshot, ledger, ready, most=limits.work)
+        nominated = preempting.nominated if preempting is not None else {}
+        standing = Standing(reserving, snapshot, ledger, ready, most=limits.work, nominated=nominated)
         if not standing.keeps_order:
             ready.sort(key=standing.order)
     # What is promised to a group is kept from all others until it is looked at, so that it is not put off.

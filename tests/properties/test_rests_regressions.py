@@ -245,3 +245,20 @@ def test_a_reservation_stands_where_another_group_finds_no_time_for_one() -> Non
     assert planned.reservations is not None
     assert planned.reservations.stale == frozenset()
     assert [each.group for each in world.state.reservations.standing] == ["pod:ns/head"]
+
+
+def test_nothing_is_reserved_while_room_is_being_made() -> None:
+    """H3: a NonStrict gang that is nominated was given a reservation in its turn, which each plan took back at its end."""
+    rules = replace(RULES, reservations=ReservationLimits(share=1.0))
+    world = World(node("a", 8), rules=rules, preempts=True)
+    world.create(running(pod("low", gpus=8, priority=-1, grace_s=30), "a"))
+    world.create(members("high", 1, gpus=8, mode="NonStrict", priority=10), members("waits", 1, gpus=8))
+    world.settle()
+    assert [each.group for each in world.state.preemptions.nominations.all()] == ["ns/high"]
+    world.plans.clear()
+    for group_id in ("ns/high", "ns/waits"):
+        world.state.queue.activate(group_id)
+    world.settle()
+    (planned,) = world.plans
+    assert planned.reservations is not None
+    assert planned.reservations.replaced == ()

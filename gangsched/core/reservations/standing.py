@@ -48,9 +48,20 @@ class Standing:
     """
 
     def __init__(
-        self, reserving: Reserving, snapshot: Snapshot, ledger: Ledger, ready: Iterable[Group], *, most: float = inf
+        self,
+        reserving: Reserving,
+        snapshot: Snapshot,
+        ledger: Ledger,
+        ready: Iterable[Group],
+        *,
+        most: float = inf,
+        nominated: Container[str] = (),
     ) -> None:
-        """`ready` are the groups whose turn comes in this plan, `most` the units of work that they take at most."""
+        """`ready` are the groups whose turn comes in this plan, `most` the units of work that they take at most.
+
+        Room is being made for those `nominated`, so none is reserved for them (H3).
+        """
+        self._nominated = nominated
         self._given = reserving
         self._snapshot = snapshot
         self._ledger = ledger
@@ -125,7 +136,7 @@ class Standing:
         if placed:
             self._placed.append((placed, self._given.wall_s + group.run_time_s))
             self._backfill.passed(group, placed)
-        if not _waits_for_room(verdict):
+        if not _waits_for_room(verdict) or group.id in self._nominated:
             self._drop(group.id)
             return verdict
         if placed or verdict.releases:  # what it needs now is for the next plan to see
