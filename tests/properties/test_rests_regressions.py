@@ -248,7 +248,7 @@ def test_a_reservation_stands_where_another_group_finds_no_time_for_one() -> Non
 
 
 def test_nothing_is_reserved_while_room_is_being_made() -> None:
-    """H3: a NonStrict gang that is nominated was given a reservation in its turn, which each plan took back at its end."""
+    """H3: a NonStrict gang that is nominated was given a reservation in its turn, and each plan took it back."""
     rules = replace(RULES, reservations=ReservationLimits(share=1.0))
     world = World(node("a", 8), rules=rules, preempts=True)
     world.create(running(pod("low", gpus=8, priority=-1, grace_s=30), "a"))
@@ -262,3 +262,16 @@ def test_nothing_is_reserved_while_room_is_being_made() -> None:
     (planned,) = world.plans
     assert planned.reservations is not None
     assert planned.reservations.replaced == ()
+
+
+def test_a_nominated_gang_starts_once_one_of_its_places_is_free_and_the_other_is_elsewhere() -> None:
+    """V11: room on another node was there all the time and is not enough; one of its two victims goes earlier."""
+    world = World(node("a", 4), node("b", 4), rules=RULES, preempts=True)
+    low = members("low", 2, gpus=2, priority=-1, min_member=2)
+    world.create(
+        running(msgspec.structs.replace(each, grace_s=grace_s), "a") for each, grace_s in zip(low, (5, 30), strict=True)
+    )
+    world.create(running(pod("stays", gpus=2, priority=1000), "b"))
+    world.create(members("high", 2, gpus=2, priority=10))
+    world.advance(6)
+    assert {name: at for name, at in world.bound().items() if name.startswith("high")} == {"high-0": "a", "high-1": "b"}

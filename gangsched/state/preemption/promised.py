@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 
 import numpy as np
 
+from gangsched.core.filter import static_fit
+from gangsched.core.filter.node_resources_fit import room
 from gangsched.model.gang import Placement
 from gangsched.model.nominated_room import Nomination
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, Shape
 from gangsched.model.preemption import STUCK_S
 from gangsched.model.resources import from_dict
 from gangsched.model.snapshot import Snapshot
@@ -106,9 +108,15 @@ class Promised:
             self._moved |= before | nodes
 
     def has_room(self, record: NominationRecord) -> bool:
-        """Whether its places are free, or will be once its victims are gone."""
-        in_use = {nominee.node for uid, nominee in record.nominees.items() if f"{record.group} {uid}" in self._in_use}
-        return all(self._fits_beside(record, node) for node in in_use)
+        """Whether its places are free, or those that are not could be elsewhere, where nothing is promised (V11)."""
+        in_use = [nominee for uid, nominee in record.nominees.items() if f"{record.group} {uid}" in self._in_use]
+        if all(self._fits_beside(record, node) for node in {nominee.node for nominee in in_use}):
+            return True
+        if len(in_use) == len(record.nominees):
+            return False  # with no place of its own yet, it is woken for room elsewhere as all that wait are
+        free = self._cluster.without_promised(record.lowest_priority)
+        lacking = Counter(nominee.pod.shape for nominee in in_use)
+        return all(_rooms(shape, free) >= count for shape, count in lacking.items())
 
     def _fits_beside(self, record: NominationRecord, node: str) -> bool:
         """Whether the node has the room now that the record was promised there, as a plan counts it."""
@@ -288,3 +296,9 @@ def _take(there: Counter[str], asked: Mapping[str, int]) -> Counter[str]:
 
 def _age(record: NominationRecord) -> int:
     return record.serial
+
+
+def _rooms(shape: Shape, snapshot: Snapshot) -> int:
+    """How many pods of the shape all nodes take that it may use."""
+    mask = static_fit(shape, snapshot.table).mask
+    return int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
