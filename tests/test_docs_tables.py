@@ -82,6 +82,7 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
         "groups": keys.GROUPS,
         "match policy": keys.MATCH_POLICY,
         "topology": keys.TOPOLOGY,
+        "topology for Kueue": keys.KUEUE_TOPOLOGY,
         "preferred topology": keys.PREFERRED_TOPOLOGY,
         "slices": keys.SLICES,
         "GPU product": keys.GPU_PRODUCT,

@@ -48,6 +48,9 @@ T = TypeVar("T")
 
 _DEFAULT: Final = "default"
 _PODS_NAMED: Final = 5
+KUEUE_PLACES: Final = (*keys.KUEUE_TOPOLOGY, keys.SLICES[1])
+"""Kueue states these for each set of pods, and chooses the domain itself where its own topology scheduling is on."""
+HOSTNAME: Final = "kubernetes.io/hostname"
 _PREEMPTION_DELAY_MAX_S: Final = 3600.0
 """Upper limit of preemption delays: an autoscaler that has brought no node within the hour brings none."""
 
@@ -139,6 +142,7 @@ _MATCH_POLICY: Final = _Value("match policy", keys.MATCH_POLICY, parse_match_pol
 _SHARED_GPUS: Final = _Value("shared GPUs", keys.ALLOW_SHARED_GPUS, parse_allow_shared)
 _GPU_PRODUCT: Final = _Value("GPU product", keys.GPU_PRODUCT, parse_gpu_product)
 _TOPOLOGY: Final = _Value("topology", keys.TOPOLOGY, parse_topology, show=",".join)
+_KUEUE_TOPOLOGY: Final = _Value("topology for Kueue", keys.KUEUE_TOPOLOGY, parse_level)
 _PREFERRED_TOPOLOGY: Final = _Value("preferred topology", keys.PREFERRED_TOPOLOGY, parse_level)
 _SLICES: Final = _Value("slices", keys.SLICES, parse_slices, show=format_slices)
 _PREEMPTION_DELAY: Final = _Value(
@@ -175,6 +179,7 @@ def gang_spec(
         pod_group_missing=missing,
         group_problem=None if gang in group else _group_problem(gang, group, reader.sources[_GROUP.name]),
     )
+    reader.tell_of_exclusive_jobs(min_member)
     return replace(
         spec,
         mode=reader.strict(spec),
@@ -197,7 +202,8 @@ def _constraints(reader: _SpecReader, pod_group: PodGroup | None) -> PlacementCo
     shared, product = reader.value(_SHARED_GPUS), reader.value(_GPU_PRODUCT)
     # What different dialects require holds together: a gang that asked for one rack must not start in two.
     native = pod_group.topology if pod_group is not None else ()
-    topology = tuple(sorted({*(reader.value(_TOPOLOGY, spec=native or None) or ()), *native}))
+    own, kueue = reader.value(_TOPOLOGY, spec=native or None) or (), reader.value(_KUEUE_TOPOLOGY)
+    topology = tuple(sorted({*own, *native, *((kueue,) if kueue else ())}))
     preferred, slices = reader.value(_PREFERRED_TOPOLOGY) or "", reader.value(_SLICES) or ()
     return PlacementConstraints(bool(shared), bool(product), topology, preferred, slices)
 
@@ -251,7 +257,7 @@ class _SpecReader:
 
     def __init__(self, declared: Sequence[Pod], pod_group: PodGroup | None) -> None:
         pods = sorted(declared, key=lambda pod: (pod.creation_s, pod.name, pod.uid))
-        self._pods = [_Origin(f"pod {pod.key}", pod.key, dict(pod.gang_metadata)) for pod in pods]
+        self._pods = [_Origin(f"pod {pod.key}", pod.key, _stated_by(pod)) for pod in pods]
         where = f"PodGroup {_cut(pod_group.id)}" if pod_group else "PodGroup"
         self._of_group = _Origin(where, "", dict(pod_group.gang_metadata) if pod_group else {})
         self._min_resources = pod_group.min_resources if pod_group else ()
@@ -296,14 +302,34 @@ class _SpecReader:
         These say where a gang may start: a default in their place would start it in two racks for a typing error,
         which is worse than a wait.
         """
-        for name in (_TOPOLOGY.name, _SLICES.name):
+        for name in (_TOPOLOGY.name, _KUEUE_TOPOLOGY.name, _SLICES.name):
             if (bad := self._bad.get(name)) is not None:
                 return f"{bad.key} {quoted(bad.text)} of {bad.origin.where} {bad.why}: correct or remove it"
+        for key in KUEUE_PLACES:
+            if len({origin.gang_metadata.get(key) for origin in self._pods}) > 1:
+                names = ", ".join(origin.pod for origin in self._pods[:_PODS_NAMED])
+                return (
+                    f"{key} differs between {names}: gangsched keeps all members of a gang in one domain, not sets of "
+                    "pods; give it to all of them or to none"
+                )
         largest = spec.constraints.slices[0].size if spec.constraints.slices else 0
         if largest > spec.total:
             stated = f"slices of {largest} pods ({self.sources[_SLICES.name]})"
             return f"{stated} are larger than gang {_cut(spec.id)} of {spec.total}: correct them, or {keys.TOTAL[0]}"
         return None
+
+    def tell_of_exclusive_jobs(self, min_member: int | None) -> None:
+        """Report that JobSet creates the other pods of a Job after its first one has a node, which a gang waits for."""
+        for origin in self._pods:
+            value = origin.gang_metadata.get(keys.JOBSET_EXCLUSIVE)
+            if value is not None and keys.JOBSET_NODE_SELECTOR not in origin.gang_metadata and (min_member or 0) > 1:
+                text = (
+                    f"{keys.JOBSET_EXCLUSIVE} of {origin.where}: JobSet creates the other pods of a Job after its "
+                    "first one has a node, so a minimum above the number of Jobs is never reached; remove it, or use "
+                    f"{keys.JOBSET_NODE_SELECTOR}."
+                )
+                self.problems.append(Problem(keys.JOBSET_EXCLUSIVE, quoted(value), "", text, origin.pod))
+                return
 
     def strict(self, spec: GangSpec) -> Mode:
         """The mode: slices are placed whole, which a gang cannot be that takes one node after the other."""
@@ -364,6 +390,17 @@ class _SpecReader:
 
     def _spec_source(self, field: str) -> str:
         return f"spec.{field} of {self._of_group.where}"
+
+
+def _stated_by(pod: Pod) -> dict[str, str]:
+    """The keys of a pod, without Kueue's where Kueue chose the domain of the pod: its selectors say all of that."""
+    stated = dict(pod.gang_metadata)
+    if stated.keys().isdisjoint(KUEUE_PLACES) or not any(pod.labels.get(key) for key in keys.KUEUE_ADMITTED):
+        return stated
+    places = "".join(stated.get(key, "") for key in KUEUE_PLACES)
+    if any(key == HOSTNAME or key in places for key, _ in pod.shape.node_selector):
+        return {key: text for key, text in stated.items() if key not in KUEUE_PLACES}
+    return stated
 
 
 def _read(origin: _Origin, asked: _Value[T]) -> tuple[_Statement[T] | None, list[_Bad]]:

@@ -7,6 +7,7 @@ values *mean*.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -78,9 +79,20 @@ MATCH_POLICY: Final = (K + "match-policy", _LEGACY + "/match-policy")
 ALLOW_SHARED_GPUS: Final = ("gangsched.dev/allow-shared-gpus",)
 GPU_PRODUCT: Final = ("gangsched.dev/gpu-product",)
 TOPOLOGY: Final = ("gangsched.dev/topology",)
-PREFERRED_TOPOLOGY: Final = ("gangsched.dev/preferred-topology",)
-SLICES: Final = ("gangsched.dev/slices",)
-"""Our own: what a gang asks of the GPU policy (docs/placement.md)."""
+PREFERRED_TOPOLOGY: Final = ("gangsched.dev/preferred-topology", "kueue.x-k8s.io/podset-preferred-topology")
+SLICES: Final = ("gangsched.dev/slices", "kueue.x-k8s.io/podset-slice-required-topology-constraints")
+"""Our own: what a gang asks of the GPU policy (docs/placement.md); the second ones are Kueue's, on pods."""
+KUEUE_TOPOLOGY: Final = ("kueue.x-k8s.io/podset-required-topology",)
+"""Holds in addition to `TOPOLOGY`: what two projects require of one gang, both require."""
+KUEUE_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+KUEUE_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
+"""One layer of slices in two annotations; kept as the list of layers that says the same."""
+KUEUE_ADMITTED: Final = ("kueue.x-k8s.io/podset", "kueue.x-k8s.io/tas")
+"""Labels of pods that Kueue has admitted."""
+
+JOBSET_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+JOBSET_NODE_SELECTOR: Final = "alpha.jobset.sigs.k8s.io/node-selector"
+"""JobSet creates the other pods of a Job only after its first one has a node, unless nodes are labelled beforehand."""
 
 INDEXES: Final = (
     "batch.kubernetes.io/job-completion-index",
@@ -115,16 +127,19 @@ VALUE_KEYS: Final = frozenset(
         *GPU_PRODUCT,
         *TOPOLOGY,
         *PREFERRED_TOPOLOGY,
+        *KUEUE_TOPOLOGY,
         *SLICES,
         *PREEMPTION_DELAY,
     )
 )
 _NAMES_BEFORE_KUEUES: Final = tuple(identity.key for identity in IDENTITIES if identity.key != KUEUE_NAME)
-_POD_GROUP_KEYS: Final = (VALUE_KEYS - {KUEUE_TOTAL}) | {EXPECTED_RUNTIME}
+_POD_GROUP_KEYS: Final = frozenset(key for key in VALUE_KEYS if not key.startswith("kueue.")) | {EXPECTED_RUNTIME}
 RUN_TIME_KEYS: Final = frozenset({EXPECTED_RUNTIME, SLURM_TIME_LIMIT, KUEUE_MAX_EXEC_TIME})
 _RUN_TIME_KEYS_IN_ORDER: Final = tuple(sorted(RUN_TIME_KEYS))
+_KUEUE_SLICE: Final = frozenset((KUEUE_SLICE_TOPOLOGY, KUEUE_SLICE_SIZE))
 GANG_LABELS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if identity.label}
-GANG_ANNOTATIONS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if not identity.label}
+_JOBSET: Final = frozenset((JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR))
+GANG_ANNOTATIONS: Final = VALUE_KEYS | _KUEUE_SLICE | _JOBSET | {each.key for each in IDENTITIES if not each.label}
 
 
 def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) -> GangMetadata:
@@ -136,12 +151,18 @@ def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str])
     if GANG_LABELS.isdisjoint(labels) and GANG_ANNOTATIONS.isdisjoint(annotations):
         return ()
     gang_metadata = {key: value for key, value in labels.items() if key in GANG_LABELS}
-    gang_metadata.update((key, value) for key, value in annotations.items() if key in GANG_ANNOTATIONS and value)
+    gang_metadata.update(
+        (key, value)
+        for key, value in annotations.items()
+        if value and key in GANG_ANNOTATIONS and key not in _KUEUE_SLICE
+    )
     for key, value in annotations.items():
         if key in VALUE_KEYS:
             gang_metadata.setdefault(key, value)
     if KUEUE_TOTAL in gang_metadata and any(gang_metadata.get(key) for key in _NAMES_BEFORE_KUEUES):
         del gang_metadata[KUEUE_TOTAL]
+    if not _KUEUE_SLICE.isdisjoint(annotations):
+        gang_metadata[SLICES[1]] = _kueue_slices(annotations)
     kept, is_short = [], True
     for key in sorted(gang_metadata):
         text = gang_metadata[key]
@@ -150,6 +171,17 @@ def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str])
         if text or key in VALUE_KEYS:
             kept.append((key, text))
     return _interned(tuple(kept)) if is_short else tuple(kept)
+
+
+def _kueue_slices(annotations: Mapping[str, str]) -> str:
+    """Kueue's one layer of slices as a list of layers; not one, and so a bad value, if both forms are stated."""
+    layer = {"size": annotations.get(KUEUE_SLICE_SIZE), "topology": annotations.get(KUEUE_SLICE_TOPOLOGY)}
+    size = layer["size"]
+    if size is not None and _NUMBER.fullmatch(size):
+        stated = f'[{{"size": {int(size)}, "topology": {json.dumps(layer["topology"])}}}]'
+    else:
+        stated = json.dumps([layer])
+    return " and ".join(filter(None, (annotations.get(SLICES[1]), stated)))
 
 
 def run_time_metadata(

@@ -186,7 +186,8 @@ class GangRecord:
             self.native = mark is not None and mark.native
             self.named_natively = any(f"{pod.namespace}/{pod.native_group}" == self.id for pod in asked)
         pod_group = self.pod_group
-        spec_of = (tuple((pod.uid, pod.gang_metadata) for pod in asked), _declaration(pod_group))
+        stated = tuple((pod.uid, pod.gang_metadata, pod.shape.node_selector) for pod in asked)
+        spec_of = (stated, _declaration(pod_group))
         if spec_of == self.spec_of:
             return False
         self.spec_of = spec_of

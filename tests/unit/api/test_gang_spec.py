@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangsched.api import keys
-from gangsched.api.gang_spec import GangDefaults, GangRef, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
+from gangsched.api.gang_spec import KUEUE_PLACES, GangDefaults, GangRef, GangSpec, MatchPolicy, Mode, gang_id, gang_spec
 from gangsched.api.slice_layers import parse_slices
 from gangsched.api.values import (
     BadValue,
@@ -139,6 +139,7 @@ def test_defaults_of_a_bare_gang() -> None:
         ("shared GPUs", "none"),
         ("GPU product", "none"),
         ("topology", "none"),
+        ("topology for Kueue", "none"),
         ("preferred topology", "none"),
         ("slices", "none"),
         ("preemption delay", "default"),
@@ -370,6 +371,7 @@ PARSERS = {
     keys.GPU_PRODUCT: parse_gpu_product,
     keys.TOPOLOGY: parse_topology,
     keys.PREFERRED_TOPOLOGY: parse_level,
+    keys.KUEUE_TOPOLOGY: parse_level,
     keys.SLICES: parse_slices,
     keys.PREEMPTION_DELAY: parse_delay,
 }
@@ -395,13 +397,15 @@ def test_any_text_in_any_key_gives_a_spec(pods: list[Pod], group: PodGroup | Non
     assert list(spec.group) == sorted(set(spec.group))
     assert ("ns/g" in spec.group) == (spec.group_problem is None)
     marks = [each.gang_metadata for each in pods] + ([group.gang_metadata] if group else [])
-    texts = [(key, dict(each).get(key)) for each in marks for key in (keys.TOPOLOGY[0], keys.SLICES[0])]
+    placing = (*keys.TOPOLOGY, *keys.KUEUE_TOPOLOGY, *keys.SLICES)
+    texts = [(key, dict(each).get(key)) for each in marks for key in placing]
     unreadable = any(is_bad(key, text) for key, text in texts if text is not None)
+    unreadable |= any(len({dict(each.gang_metadata).get(key) for each in pods}) > 1 for key in KUEUE_PLACES)
     layers = spec.constraints.slices
     waits = spec.min_member is None or spec.pod_group_missing or unreadable
     assert (spec.waiting_for is not None) == (waits or bool(layers and layers[0].size > spec.total))
     assert not layers or spec.mode is Mode.STRICT
-    assert len(spec.sources) == 13
+    assert len(spec.sources) == 14
     assert all(len(problem.text) < 1000 and problem.text.isprintable() for problem in spec.problems)
 
 
