@@ -1,4 +1,4 @@
-"""docs/architecture.md, "The way of one pod": a pod is followed through the daemon, and passes each hop in order."""
+"""docs/architecture.md: the ways of one pod and of one group pass each hop in order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -14,8 +15,9 @@ from gangsched.kube.ports import silent
 from gangsched.kube.read.informers import Informers
 from gangsched.model.protocol import Applied
 from gangsched.settings import Settings
-from tests.builders import POD_GROUP_LABEL, node, pod_group
+from tests.builders import POD_GROUP_LABEL, members, node, pod_group
 from tests.unit.kube.fakes import FakeRequests, line, pod, settle
+from tests.world import World
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "gangsched"
@@ -23,13 +25,52 @@ PACKAGE = ROOT / "gangsched"
 
 async def test_a_pod_passes_each_hop_in_the_order_of_the_page() -> None:
     """Every `file:function` of the list exists and is called after the one before it."""
+    assert_passed(hops_of("The way of one pod"), await calls_for_one_pod())
+
+
+def test_a_group_passes_each_hop_in_the_order_of_the_page() -> None:
+    """A group that evicts another one in its first turn."""
+    hops = hops_of("The way of one group")
+    world = World(node("a", 8), preempts=True)
+    world.create(members("low", 2, gpus=4))
+    world.settle()
+    calls: list[tuple[str, str]] = []
+    sys.setprofile(noting(calls))
+    try:
+        world.create(members("high", 2, gpus=4, priority=100))
+        world.turn()
+    finally:
+        sys.setprofile(None)
+    assert_passed(hops, calls)
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    section = page.split("## The way of one pod\n")[1].split("\n## ")[0]
+    assert f"these {len(hops)} hops in\n{len({file for file, _ in hops})} modules" in page
+
+
+def hops_of(heading: str) -> list[tuple[str, str]]:
+    """(file, function) of each line of a numbered list in the page."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
     hops = re.findall(r"^\d+\. `([\w/]+\.py):(\w+)`", section, re.MULTILINE)
     assert len(hops) == len(re.findall(r"^\d+\. ", section, re.MULTILINE))
-    calls = iter(await calls_for_one_pod())
+    return hops
+
+
+def assert_passed(hops: list[tuple[str, str]], calls: list[tuple[str, str]]) -> None:
+    """Each hop is called after the one before it."""
+    left = iter(calls)
     for number, hop in enumerate(hops, start=1):
-        assert hop in calls, f"hop {number}, {':'.join(hop)}, is not passed after the one before it"
+        assert hop in left, f"hop {number}, {':'.join(hop)}, is not passed after the one before it"
+
+
+def noting(calls: list[tuple[str, str]]) -> Callable[[FrameType, str, object], None]:
+    """A profile function that appends each call in the package to `calls`."""
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        file = Path(frame.f_code.co_filename)
+        if event == "call" and file.is_relative_to(PACKAGE):
+            calls.append((file.relative_to(PACKAGE).as_posix(), frame.f_code.co_name))
+
+    return note
 
 
 async def calls_for_one_pod() -> list[tuple[str, str]]:
@@ -45,13 +86,8 @@ async def calls_for_one_pod() -> list[tuple[str, str]]:
     binder = asyncio.create_task(daemon.binder.run())
     calls: list[tuple[str, str]] = []
 
-    def note(frame: FrameType, event: str, _: object) -> None:
-        file = Path(frame.f_code.co_filename)
-        if event == "call" and file.is_relative_to(PACKAGE):
-            calls.append((file.relative_to(PACKAGE).as_posix(), frame.f_code.co_name))
-
     watched = json.dumps(line("ADDED", pod("p", labels={POD_GROUP_LABEL: "g"}))).encode()
-    sys.setprofile(note)
+    sys.setprofile(noting(calls))
     try:
         await informers.reflectors["pods"]._take([watched])
         daemon.loop.turn()
