@@ -36,7 +36,7 @@ class Ask:
     def within(self, scope: Scope) -> Ask:
         """The same request, limited to a scope."""
         inside = scope.accelerated if self.accelerated else scope.others
-        return self if inside is None else replace(self, mask=self.mask & inside)
+        return self if inside is None else Ask(self.amounts, self.count, self.mask & inside, self.accelerated)
 
     def rooms(self, free: Ints) -> Ints:
         """`rooms[n]`: number of the members that fit into `free[r][n]`."""
@@ -85,7 +85,8 @@ class NeededSums:
         if not all(name in ledger.resources for name in asked):
             return None
         names = tuple(sorted(asked))
-        ledger.work.charge(len(counts) * (20 + len(ledger.table) // 200))
+        new = sum(shape not in ledger.table.static_fits for shape in counts)
+        ledger.work.charge((len(counts) + 2 * new) * (20 + len(ledger.table) // 200))
         asks = tuple(_ask(shape, count, names, preemptor, ledger) for shape, count in counts.items())
         anywhere = np.logical_or.reduce([ask.mask for ask in asks])
         totals = []
@@ -115,7 +116,8 @@ class NeededSums:
         return sum(ask.count for ask in self.asks)
 
     def within(self, scope: Scope) -> NeededSums:
-        """The same requests, limited to a scope."""
+        """The same requests, limited to a scope. Raises OutOfWork: there may be hundreds of scopes."""
+        self.work.charge(len(self.asks) * (2 + self.asks[0].mask.size // 2_000))
         asks = tuple(ask.within(scope) for ask in self.asks)
         anywhere = np.logical_or.reduce([ask.mask for ask in asks])
         totals = tuple(replace(each, mask=anywhere) if each.kept else each for each in self.totals)

@@ -12,8 +12,8 @@ from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.preemption import Budget, RunningPod
 from gangsched.state.preemption.disruption_budgets import Budgets
 
-COMPARED_PER_LOOK = 10_000
-"""Comparisons of one look, about 5 ms."""
+COMPARED_PER_LOOK, COMPARED_BESIDE_A_DECISION = 8_000, 1_000
+"""Comparisons of one look, up to a microsecond each; a plan whose look made more decides nothing."""
 MOST_BUDGETS_PER_POD = 2
 """The eviction API evicts no pod under more than one budget, however many they are."""
 
@@ -53,13 +53,13 @@ class CoveredPods:
                 self._new_pods[now.pod.uid] = now
 
     def read(self, budgets: Budgets) -> bool:
-        """Compare some of what was not compared with these budgets; whether that was all."""
+        """Compare some of what was not compared with these budgets; whether that was all, and not much."""
         if budgets is not self._budgets:
             for namespace in self._budgets.keys() | budgets.keys():
                 if self._budgets.get(namespace) is not budgets.get(namespace):
                     self._list(self._budgets.get(namespace, ()), budgets.get(namespace, ()))
             self._budgets = budgets
-        until = self.compared + COMPARED_PER_LOOK
+        before, until = self.compared, self.compared + COMPARED_PER_LOOK
         while self._new_budgets and self.compared < until:
             key, (budget, pods) = next(iter(self._new_budgets.items()))
             for _ in range(min(len(pods), until - self.compared)):
@@ -70,7 +70,8 @@ class CoveredPods:
             uid = next(iter(self._new_pods))
             pod = self._new_pods.pop(uid)
             self._compare(pod, budgets.get(pod.pod.namespace, ()))
-        return not self._new_budgets and not self._new_pods
+        is_all = not self._new_budgets and not self._new_pods
+        return is_all and self.compared - before <= COMPARED_BESIDE_A_DECISION
 
     def of(self, budgets: Budgets) -> Iterator[Budget]:
         """Those of the budgets that cover a pod, with their pods."""

@@ -22,6 +22,8 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume
 
 NO_LIMIT = np.iinfo(np.int32).max
+UNITS_PER_NEEDS = 15
+"""Units of looking up one claim of a pod and what it is bound to."""
 PickedByNode = dict[int, Volume]
 
 
@@ -79,7 +81,6 @@ class StorageUse:
         self.table = table
         self._work = Work() if work is None else work
         self.storage = storage
-        self._needs: dict[tuple[str, object], ClaimNeeds] = {}
         self._reachable: dict[tuple[NodeSelectorTerm, ...] | None, Bools] = {}
         self._limits: dict[str, Ints | None] = {}
         self._selected: dict[str, tuple[Selection, ...]] = {}
@@ -161,12 +162,14 @@ class StorageUse:
     # --- what pods need ---------------------------------------------------------------------------------------------
 
     def needs(self, pod: Pod) -> ClaimNeeds:
-        """Requirements of the pod's claims."""
+        """Requirements of the pod's claims, kept for later plans: those of 2,000 pods are half of a plan's work."""
         owner = pod.uid if any(use.ephemeral for use in pod.claims) else pod.namespace
-        key = (owner, pod.claims)
-        if key not in self._needs:
-            self._needs[key] = claim_needs(pod, self.storage)
-        return self._needs[key]
+        key, known = (owner, pod.claims), self.storage.needs
+        found: ClaimNeeds | None = known.get(key)
+        if found is None:
+            self._work.charge(UNITS_PER_NEEDS * len(pod.claims))
+            found = known[key] = claim_needs(pod, self.storage)
+        return found
 
     def serial(self, pod: Pod) -> bool:
         """Whether the place of such a pod may change where the next one may go, node limits aside."""
@@ -269,7 +272,8 @@ class StorageUse:
 
     def _select(self, pod: Pod, node: int) -> tuple[Selection, ...]:
         """What becomes of each claim that is not ready when the pod goes to `node`."""
-        needs = self.needs(pod)
+        with self._work.unlimited():  # the pod is being placed, which must not be cut short
+            needs = self.needs(pod)
         reserved = tuple(
             Selection(namespace=each.namespace, name=each.name, uid=each.uid, reserve=True, required=each.required)
             for each in needs.devices

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gangsched.core.cycle import plan
+from gangsched.core.filter.volumes.storage_use import UNITS_PER_NEEDS, StorageUse
+from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group
 from gangsched.model.inter_pod import Requirement
 from gangsched.model.objects import ClaimUse, Node, NodeSelectorTerm, Pod
@@ -287,3 +289,21 @@ def test_what_was_picked_survives_other_tries() -> None:
     decided = plan(seen, [greedy, modest], now_s=0.0)
     assert verdict_on(decided, "ns/big").binds == ()
     assert [each.claims[0].volume for each in verdict_on(decided, "ns/small").binds] == ["d0", "d1"]
+
+
+def test_what_claims_need_is_charged_once_and_kept_for_later_plans() -> None:
+    """Q4: deriving it for 2,000 pods is half of a plan's work; the next plan goes on from there."""
+    table = snapshot([node("a")]).table
+    claims = {f"ns/c{n}": Claim(namespace="ns", name=f"c{n}", uid=f"c{n}", storage_class="slow") for n in range(40)}
+    storage = Storage(claims=claims)
+    pods = [pod(f"p{n}", claims=(ClaimUse(f"c{n}"),)) for n in range(40)]
+    plans = 0
+    while True:
+        plans, use = plans + 1, StorageUse(table, storage, Work(10 * UNITS_PER_NEEDS))
+        try:
+            found = [use.needs(each) for each in pods]
+        except OutOfWork:
+            continue
+        break
+    assert plans == 4
+    assert [each.unbound for each in found] == [(claim,) for claim in claims.values()]
