@@ -29,11 +29,11 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 class GangRecord:
     """The record of one gang.
 
-    `members` are its own, by uid, and `roster` the places that they have and had. `spec_of` is what `spec` was made
-    from. `run_time` is its longest member's (H1), made from `run_time_of`; `counted_s` is what of it counts (H11).
-    `delay_s` is the preemption delay of a plain pod (V28); that of a gang is in its spec. `ours`: a member is (or, once
-    none is left, was) for us to place; of any other gang nothing is ever told or written. `preempted` is what is told
-    while the gang was evicted whole and has not started again (V22), `preemptions` how often that happened.
+    `members` are its members by uid, `roster` their current and former places. `spec_of` is the input that `spec` was
+    derived from. `run_time` is its longest member's (H1), derived from `run_time_of`; `counted_s` is the part of it
+    that counts (H11). `delay_s` is the preemption delay of a plain pod (V28); a gang's is in its spec. `ours`:
+    gangsched schedules a member (or, once none is left, did); nothing is reported about other gangs. `preempted` is the
+    message after the gang was evicted whole, until it starts again (V22); `preemptions` counts these.
     """
 
     id: str

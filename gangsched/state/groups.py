@@ -32,12 +32,12 @@ UNITS_A_GANG = 8
 
 @dataclass(slots=True, kw_only=True)
 class GroupRecord:
-    """What a group remembers. `avoid` maps nodes to the monotonic second until which they are avoided (B6).
+    """The record of one group. `avoid` maps nodes to the monotonic second until which they are avoided (B6).
 
     `accused` are gangs that the group's refusal blames. `generation` changes with every change of the group and is
-    never used twice, so that a plan for a group that was formed anew meanwhile is known as old (B2). For a
-    `nominated` group room is made, and its clock waits (V16). `taken` is told while bound members are evicted (V17).
-    `decided_s` is the monotonic second of the last verdict; `yields` is how often it yielded (D1).
+    never reused, so that a plan for a group that was regrouped meanwhile is recognised as outdated (B2). Room is made
+    for a `nominated` group, whose clock waits (V16). `taken` is the message while bound members are evicted (V17).
+    `decided_s` is the monotonic second of the last verdict; `yields` counts its yields (D1).
     """
 
     id: str

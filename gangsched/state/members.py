@@ -149,13 +149,13 @@ class ClaimsWait(msgspec.Struct, eq=False, gc=False):
 
 
 class Member(msgspec.Struct, eq=False, gc=False):
-    """One pod, its node where its state takes room, and what is known of it and of nobody else.
+    """One pod, and its node if its state takes room.
 
-    `gang` is the id of its gang, "" for a pod that only takes room or claims. `selections` is what was decided about
-    its claims until it is bound, and `wait` how it waits for them. `fault` is why its bind failed, until the next
-    verdict, and `marking` that its timeout annotation is being written and counts already (T2). `permit` is the stamp
-    of the Permit that let it through; what we wrote ourselves counts, else what its pod says when we first see it (B4).
-    `keeps_until_s` is the monotonic second until which it keeps its room after failed binds.
+    `gang` is the id of its gang, "" for a pod that only takes room or claims. `selections` are the decisions about its
+    claims until it is bound, and `wait` is how it waits for them. `fault` is why its bind failed, until the next
+    verdict; `marking`: its timeout annotation is being written and already counts (T2). `permit` is the stamp of the
+    Permit that it passed: the one gangsched wrote, else the one on the pod when first seen (B4). `keeps_until_s` is the
+    monotonic second until which it keeps its room after failed binds.
     """
 
     pod: Pod

@@ -1,8 +1,7 @@
-"""Single pods that ask the same, one behind the other in the queue: one attempt makes room for many of them.
+"""Equal single pods that follow each other in the queue: one preemption attempt makes room for many of them.
 
-Invariant: each gets a node of its own choice's pods, and each of these pods is the victim of one group. A wave of
-thousands of equal pods would otherwise make one attempt each, at a millisecond of the plan for every node and running
-pod in the cluster.
+Invariant: each pod gets a node and its own victims; no victim belongs to two groups. A wave of thousands of equal pods
+would otherwise make one attempt each, at a millisecond of the plan per node and running pod.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ MAX_TOGETHER = 32
 
 
 def is_single(group: Group) -> bool:
-    """Whether the group is one plain pod that has nothing yet."""
+    """Whether the group is one plain pod without a hold."""
     gang = group.gangs[0]
     rest = gang.retry or gang.kept or gang.held or gang.bound
     return len(group.gangs) == 1 and gang.plain and len(gang.pending) == 1 and not rest
 
 
 def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
-    """The groups of `behind` up to the first that is not a single pod like `group`, which is one."""
+    """Groups of `behind` up to the first that is not a single pod equal to `group`."""
     pod = group.gangs[0].pending[0]
 
     def asks_the_same(other: Group) -> bool:
@@ -52,10 +51,10 @@ def together(preemptors: Sequence[Preemptor]) -> Preemptor:
 
 
 def shares(found: Found, preemptors: Sequence[Preemptor]) -> list[Found] | None:
-    """What of `found` is for each preemptor; None if it cannot be shared out.
+    """The part of `found` for each preemptor; None if it cannot be divided.
 
-    On each node the last of them take victims until they have what a pod asks, and the first ones what was free: they
-    wait for those victims too, and none is counted twice (V10).
+    On each node the last preemptors take victims until they have enough for their pods, and the first ones the free
+    room: these wait for the same victims, and none is counted twice (V10).
     """
     chosen = found.choice
     if chosen is None:

@@ -45,15 +45,14 @@ class Departed:
 
 @dataclass(slots=True, eq=False)
 class RunningColumns:
-    """`running[i]` is the pod, `node[i]` its node's index, -1 for one that is gone.
+    """Running pods as columns: `running[i]` is the pod, `node[i]` its node's index, -1 if the node is gone.
 
-    `gang[i]` is an index into `gangs`, -1 for a plain pod, -2 for one of a gang that is not known; a gang is `whole[g]`
-    if all its bound members are here. Pods that are `going` are no victims any more, and count as gone if they are
-    `leaving`: not stuck, and not longer in ending than the settings allow (V4). `spared` ones are never victims; of the
-    others, `young` ones run for less than the setting says, `foreign` ones belong to other schedulers, and `slow` ones
-    have a longer grace period than the settings allow. `work[i]` is what is lost with the pod (V8) in thousandths,
-    `wait[i]` the steps until its room is free, its own or those of pods that leave its node later than it would, and
-    `start[i]` when it started.
+    `gang[i]` is an index into `gangs`, -1 for a plain pod, -2 for one of an unknown gang; a gang is `whole[g]` if all
+    its bound members are included. Pods that are `going` are no victims, and count as gone if they are `leaving`: not
+    stuck, and not slower to terminate than the settings allow (V4). `spared` pods are never victims; of the others,
+    `young` ones have run for less than the setting, `foreign` ones belong to other schedulers, and `slow` ones have a
+    longer grace period than the settings allow. `work[i]` is the work lost with the pod (V8) in thousandths, `start[i]`
+    its start.
     """
 
     running: Sequence[RunningPod]

@@ -1,7 +1,8 @@
-"""When a required domain holds a head of several shapes: by sums for all domains at once, then by packings (H5).
+"""When a required domain can hold a head of several shapes: by sums for all domains at once, then by packings (H5).
 
-Invariant: the time is exact as far as room goes, unless the work of a plan does not do. Ends are looked at in windows:
-sums say which domains may hold the head by the end of one, and those are packed in the order of their own pods' ends.
+Invariant: the time is exact as far as room goes, unless a plan's work does not suffice. Expected ends are examined in
+windows: sums select the domains that may hold the head by the end of a window, and those are packed in the order of
+their own pods' ends.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ FIRST_ENDS = 16
 
 @dataclass(frozen=True, eq=False)
 class HeadDomains:
-    """The domains that may hold a head; `open[item][n]`: node `n` may take pods of an item, if it has room."""
+    """Domains that may hold a head; `open[item][n]`: node `n` may take pods of an item, if it has room."""
 
     demand: Demand
     domains: Domains
@@ -36,7 +37,7 @@ class HeadDomains:
 
     @classmethod
     def of(cls, head: Head, ledger: Ledger, empty: Ledger) -> HeadDomains | None:
-        """None where sums decide, where no domain is required of all pods, or where more than room counts."""
+        """The domains; None if sums decide, if not all pods require a domain, or if more than room matters."""
         demand, domains = Demand.of(head.group, head.gangs, ledger), Domains.required(head.group, ledger.table)
         if domains is None or domains.outer is not domains.level or not head.group.strict:
             return None
@@ -47,9 +48,9 @@ class HeadDomains:
         return cls(demand, domains, allowed, Demand.of(head.group, head.gangs, empty).room > 0)
 
     def first(self, sums: HeadSums, ledger: Ledger, timeline: Timeline, ends_s: Floats, low: int) -> int:
-        """The first of these ends from `low` on at which a domain holds the head; their number if none is.
+        """Index of the first end from `low` on at which a domain holds the head; the number of ends if there is none.
 
-        Where half of the work that is left does not do, the first that is not refuted.
+        If half of the remaining work does not suffice, the first end that is not refuted.
         """
         number = len(ends_s)
         pods = timeline.ended(float(ends_s[-1]))

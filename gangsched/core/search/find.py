@@ -1,10 +1,10 @@
 """Search: find nodes for a Strict group of several shapes where the usual order of placing found none (semantics R2).
 
-Invariant: what is found is reserved and is enough for every gang; what is not found leaves the ledger as it was.
-Arithmetic ends hopeless cases; then a few other orders are tried, and then an exact search. The work is bounded by
-count, never by clock. Inside a required domain the exact search goes on in the next plan until it has found places or
-refuted all of them; elsewhere it looks at `STEPS` choices, for groups that need at most `PODS` members.
-It does *not* look for the best placement, nor at shapes whose members see each other; those get the other orders only.
+Invariant: a result is reserved and suffices for every gang; without a result the ledger is unchanged. Arithmetic
+rejects hopeless cases; then a few other orders are tried, then an exact search. The work is bounded by count, never by
+clock. Inside a required domain the exact search continues in the next plan until it has found places or refuted all of
+them; elsewhere it makes `STEPS` choices, for groups that need at most `PODS` members. It looks for *any* placement, not
+the best, and shapes whose members affect each other get the other orders only.
 """
 
 from __future__ import annotations

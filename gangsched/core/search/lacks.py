@@ -1,6 +1,6 @@
-"""What slices lack that find no place (M2): by sums, for the message of a gang that was refused.
+"""What slices without a place lack (M2), by sums, for the message of a refused gang.
 
-Invariant: it reads and never reserves. What sums do not show is told as fragmentation.
+Invariant: the ledger is only read. A lack that sums do not show is reported as fragmentation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gangsched.model.snapshot import Ints
 
 
 def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Gang, str]:
-    """The first gang whose slices find no place, and what they lack."""
+    """The first gang whose slices cannot be placed, and what they lack."""
     sliced = [gang for gang in gangs if gang.constraints.slices]
     for gang in sliced:
         found = needed(units(gang, gang.pending, ledger.table), missing(gang, 0))
@@ -35,7 +35,9 @@ def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Ga
 
 
 def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:
-    """How many pods of a slice the largest domain takes on empty nodes, and its name; None if it takes a whole one."""
+    """Number of pods of a slice that the largest domain takes when empty, and its name; None if it
+    takes a whole slice.
+    """
     found = [unit.whole for unit in units(gang, gang.pending, totals.table) if unit.whole is not None]
     for each in found[:1]:
         holds, whole = _by_domain(each, group, totals)

@@ -1,17 +1,17 @@
 """The candidate: what one process knows of the lease, and what it may write (client-go's `leaderelection`).
 
-Invariant: times are seconds of one clock of its own that never goes back, and every time is an argument. The clocks of
-others count for nothing: a record counts from when we saw it change. Our own hold counts from when the write was
-*sent*, so it is over for us before it can be over for anybody else. Not done here: to send, to wait.
+Invariant: times are seconds of one monotonic clock, and every time is an argument. Other processes' clocks are not
+used: a record counts from when this process saw it change. Its own hold counts from when the write was *sent*, so it
+ends here before it can end for any other process. Sending and waiting are left to `elector`.
 
-Why at most one candidate writes at a time: a holder stops `Timing.fence_s` after it sent the last write that it knows
-to stand. Others wait for `duration_s` after they saw that write, which is later than it was sent, and their own write
-is refused if the object has changed since. Clocks may differ in speed by as much as `margin_s` is of `duration_s`.
+Why at most one candidate writes at a time: a holder stops `Timing.fence_s` after it sent its last successful write.
+Others wait for `duration_s` after they saw that write, which is later than it was sent, and their own write is refused
+if the object has changed since. Clock speeds may differ by the ratio of `margin_s` to `duration_s`.
 
-Two things are stricter than in client-go. A Lease that is not there is no released one: somebody may have deleted that
-of a holder who still writes, and nobody can see for how long it has been away. So who creates the Lease holds it at
-once, renews it, and leads only `duration_s` after it saw it stored, unless it was the holder all the time. A record
-with our identity is ours only if we wrote it: two processes with one identity are two.
+Two rules are stricter than in client-go. A missing Lease does not count as released: it may have been deleted while its
+holder still writes. So a process that creates the Lease holds it at once and renews it, but leads only `duration_s`
+after it saw it stored, unless it was the holder all the time. A record with the own identity counts as own only if this
+process wrote it, since two processes may have the same identity.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The store: the last version of each object of one resource, and the messages about changes.
 
 Invariant: pages and watch lines in, messages out, no awaits and no clock. A list replaces everything; a line changes
-one object; a line that changes nothing we look at says nothing. A first list of many pages is told page by page,
-because taking it in as one message blocks the loop: until `resource_version` is set, what was told is not yet all. Of
-an optional resource the whole list follows, to say that it can be read. One object that cannot be understood is
-reported once and skipped, and if we knew it before, its last good version stands: room that is taken must not look
-free. A pod that we did not know takes all room of its node (semantics I8).
+one object; a line without a relevant change is dropped. A first list of many pages is reported page by page, because
+one message would block the loop: until `resource_version` is set, the reports are incomplete. For an optional resource
+the whole list follows, to report that it can be read. An object that cannot be decoded is reported once and skipped;
+its last good version stays, because taken room must not look free. An unknown pod takes all room of its node (semantics
+I8).
 """
 
 from __future__ import annotations

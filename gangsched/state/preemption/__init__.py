@@ -1,1 +1,1 @@
-"""Nominations under way, and what a plan is told of running pods for preemption (the V rules)."""
+"""Nominations in progress, and the preemption input of plans (the V rules)."""

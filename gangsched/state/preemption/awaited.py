@@ -1,4 +1,4 @@
-"""What a nomination waits for: until when, and what its group is told of it (semantics V12, V20)."""
+"""What a nomination waits for: its deadline, and its status message (semantics V12, V20)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ RECOUNT_S = 1.0
 
 
 def counted_recently(record: NominationRecord, now_s: float) -> bool:
-    """Whether what was found of so many victims at the last count will do."""
+    """Whether the last count of so many victims is recent enough to be used."""
     return len(record.victims) + len(record.awaited) > MANY and now_s < record.counted_s + RECOUNT_S
 
 
 def ends_s(record: NominationRecord, members: MemberStore, *, max_wait_s: float, offset_s: float) -> float:
-    """The monotonic second at which the last victim is stuck; `offset_s` more are seconds since the epoch.
+    """Monotonic second at which the last victim counts as stuck; add `offset_s` for epoch seconds.
 
-    `max_wait_s` bounds it, for a grace period may be a year.
+    `max_wait_s` limits it, since a grace period may be a year.
     """
     latest_s = record.deadline_s + max_wait_s
     # Where hundreds of groups preempt, an eviction may wait for its turn for longer than a victim has: its time has not
@@ -34,7 +34,7 @@ def ends_s(record: NominationRecord, members: MemberStore, *, max_wait_s: float,
 
 
 def told(record: NominationRecord, members: MemberStore, *, until_s: int, wall_s: int) -> Refusal:
-    """Where its members are nominated, and how many pods they wait for; both times are seconds since the epoch."""
+    """Status message: the nodes of its members, and how many pods they wait for; both times are epoch seconds."""
     known = (members.get(uid) for uid in (*record.victims, *record.awaited))
     left = [member for member in known if member is not None and member.node]
     gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})

@@ -71,12 +71,11 @@ class Nominee:
 class NominationRecord:
     """The nomination of one group. Times are monotonic seconds.
 
-    `nominees` are nominated members by uid, `victims` and `fates` are by uid of the victim. `awaited` are pods that
-    were leaving anyway when it was decided (V4). `unwritten` counts orders to nominate that are not answered,
-    `inherited` are victims that another nomination left to it. `lost` is why it cannot succeed, "" while it can; it
-    ends when the group is refused after that. `told` is what is told of it, `waiting` are the members that waited when
-    it was looked at, and `due_s` is when it must be looked at even if nothing changes. `ends_s` is when the last victim
-    is stuck, as of `counted_s`.
+    `nominees` are nominated members by uid; `victims` and `fates` are by the victim's uid. `awaited` are pods that left
+    anyway when it was decided (V4). `unwritten` counts unanswered orders to nominate; `inherited` are victims left to
+    it by another nomination. `lost` is why it cannot succeed, "" while it can; it ends when the group is refused after
+    that. `told` is its status message, `waiting` are the members that waited at the last check, and `due_s` is when it
+    must be checked even if nothing changes. `ends_s` is when the last victim counts as stuck, as of `counted_s`.
     """
 
     id: str

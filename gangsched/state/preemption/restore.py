@@ -1,8 +1,7 @@
-"""What a process that died left of its nominations (semantics V24).
+"""Restoring the nominations of an earlier process (semantics V24).
 
-Invariant: a nomination is taken up again only whole: every needed member carries its node, every gang that would be
-halved is marked as a whole, and all fit there once what is marked or leaving is gone. Otherwise the members' nodes are
-cleared, and all is decided anew.
+Invariant: a nomination is restored as a whole or not at all: every needed member has its node, every gang that would be
+halved is marked as a whole, and all members fit once terminating and marked pods are gone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What of a group's needs is watched: of one that needs room for very many shapes, a single need.
+"""Which of a parked group's needs are watched: a single one if it needs room for very many shapes.
 
-Invariant: what is watched has room wherever all that the group needs has it, so that no group is left asleep wrongly.
-A group of thousands of shapes may be looked at more often than one of few, and parking it costs as little: comparing
-each of 2,000 shapes with 5,000 nodes took 0.6 s.
+Invariant: watched needs have room whenever all needs have, so no group stays parked wrongly. A group of thousands of
+shapes may be examined more often than one of few, but parking it is as cheap: comparing 2,000 shapes with 5,000 nodes
+took 0.6 s.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ TOLERATES_ALL = (Toleration(operator="Exists"),)
 
 
 def watched(needs: tuple[Need, ...], room_of: Callable[[Shape], int]) -> tuple[Need, ...]:
-    """The needs to watch; `room_of` is how many pods of a shape there is room for now.
+    """The needs to watch; `room_of` returns the number of pods of a shape that fit now.
 
-    Of many the first, for which the group was refused, while it lacks room that it requires: until there is some, no
-    other room helps. Else one that all of them include.
+    Of many needs the first one, for which the group was refused, while that lacks required room: no other room helps
+    until then. Otherwise a need that all others include.
     """
     if len(needs) <= MOST_WATCHED:
         return needs
