@@ -19,7 +19,8 @@ from gangsched.state.preemption.room import Room
 
 def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> str:
     """Why pods may no longer be evicted as decided, "" if they may; `victims` are those of all nominations."""
-    if any(victim.priority >= record.lowest_priority + victim.overdue for victim in record.victims.values()):
+    right = record.lowest_priority  # of hundreds of members, asked for thousands of victims
+    if any(victim.priority >= right + victim.overdue for victim in record.victims.values()):
         return "a victim no longer has a lower priority"
     cores = {victim.group for victim in record.victims.values() if victim.kind is UnitKind.CORE}
     for group_id in cores & registry.groups.keys():

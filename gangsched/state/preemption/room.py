@@ -58,6 +58,7 @@ class Room:
         self._filled: set[str] = set()
         self._filled_for: Sequence[Placement] = ()
         self._keeping: dict[str, bool] = {}  # nodes on which all promises can be kept, or not
+        self._asked: dict[str, Set[str]] = {}  # by filled node, what those ask who were promised room there
         self._others: dict[str, list[Nomination]] = {}  # what other schedulers promised (F1)
         for each in snapshot.nominated.by_group.get("", {}).values():
             self._others.setdefault(each.node, []).append(each)
@@ -85,6 +86,8 @@ class Room:
     def admits(self, places: Sequence[Placement]) -> str:
         """Why Filter rejects one of these on its node now, placed one after the other; "" if none."""
         self._fill(places)
+        if self._ledger.only_room_counts([each.pod for each in places]):  # then their order does not matter
+            return next((self._why(each) for each in places if not self._ledger.fits_still(each.pod, each.node)), "")
         checkpoint = self._ledger.checkpoint()
         self._move(places, -1)
         try:
@@ -143,18 +146,24 @@ class Room:
 
         Nothing is moved to find that out: of thousands of victims, nearly all are needed.
         """
-        back: dict[str, Counter[str]] = {}
+        back: Counter[tuple[str, str]] = Counter()
         for pod, node in pods:
-            back.setdefault(node, Counter()).update(dict(pod.shape.requests))
+            for name, amount in pod.shape.requests:
+                back[node, name] += amount
         free, resources, index = self._ledger.free, self._ledger.resources, self._ledger.table.index
         return any(
-            int(free[resources[name], index[node]]) < amounts[name]
-            for node, amounts in back.items()
-            if node in self._filled and node not in self._others
-            for _, place in self._claims.places_on(node)
-            for name, _ in place.pod.shape.requests
-            if name in resources
+            name in self._asked_on(node) and free[resources[name], index[node]] < amount
+            for (node, name), amount in back.items()
         )
+
+    def _asked_on(self, node: str) -> Set[str]:
+        """Resources that somebody who was promised room on the node asks of it; none where a closer look is needed."""
+        if (known := self._asked.get(node)) is None:
+            open_there = node in self._filled and node not in self._others
+            places = [place for _, place in self._claims.places_on(node)] if open_there else []
+            asked = {name for place in places for name, _ in place.pod.shape.requests}
+            known = self._asked[node] = asked & self._ledger.resources.keys()
+        return known
 
     def _fill(self, places: Sequence[Placement]) -> None:
         """Bring the nodes of these places up to date, and all others if somebody there looks at other nodes."""
@@ -162,7 +171,9 @@ class Room:
         if not self._ledger.only_room_counts([each.pod for each in places]):
             nodes.update(self._claims.nodes())
         new = (nodes & self._ledger.table.index.keys()) - self._filled
-        self._filled |= new
+        if new:
+            self._filled |= new
+            self._asked.clear()
         leaving = [each for node in sorted(new) for each in self._claims.leaving(node)]
         self._ledger.move(leaving, -1)
         self._move([place for node in sorted(new) for _, place in self._claims.places_on(node)], 1)
@@ -170,6 +181,7 @@ class Room:
 
     def _take_out(self, claim: RoomClaim) -> None:
         self._keeping.clear()
+        self._asked.clear()
         self._move(
             [place for node in self._filled for each, place in self._claims.places_on(node) if each is claim], -1
         )

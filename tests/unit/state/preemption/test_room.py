@@ -313,3 +313,14 @@ def test_sums_spare_exactly_those_that_a_closer_look_spares(seed: int, monkeypat
         assert other.spares(claim, claim.places, [each]) == spared
     for name in claims.victims:
         assert room.keeps({name}) == other.keeps({name})
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_where_only_room_counts_sums_admit_whom_filter_admits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V13: the last look places hundreds of members one after the other only where it matters who came before."""
+    print(f"seed {seed}")
+    claims, room, other = promised(seed)
+    places = [each for claim in claims.claims for each in claim.places]
+    by_sums = room.admits(places)
+    monkeypatch.setattr(Ledger, "only_room_counts", lambda self, pods: False)
+    assert bool(other.admits(places)) == bool(by_sums)
