@@ -18,6 +18,8 @@ from bench.timing import timed_ms
 from gangsched.core.cycle import plan
 from gangsched.daemon import GC_THRESHOLDS
 from gangsched.model.gang import Group
+from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.objects import Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import Preemption, PreemptionInput, Running, RunningGang
 from gangsched.model.snapshot import Snapshot
@@ -26,6 +28,8 @@ from tests.running_cluster import WALL_S, RunningCluster
 
 GIB = 2**30
 GOAL_MS = 50.0
+ONE = builders.shape(1, 4_000, 32 * GIB)
+RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 CHANGED = 50
 """Pods that are others than in the last plan."""
 
@@ -40,10 +44,21 @@ class Crowd:
     equal: Group
 
     @classmethod
-    def of(cls, part: int, *, gangs: bool) -> Crowd:
-        """The crowd of a cluster of 5,000 nodes, or a `part` of it."""
+    def of(cls, part: int, *, gangs: bool, level: str = "") -> Crowd:
+        """The crowd of a cluster of 5,000 nodes, or a `part` of it; the preemptor must be in one domain of the level.
+
+        That is one of 5 zones, or one of 500 racks, for which it asks for ten whole nodes instead.
+        """
         dice = random.Random(1)
-        nodes = [builders.node(f"node-{n:04}", cpu_milli=96_000, memory_bytes=768 * GIB) for n in range(5_000 // part)]
+        nodes = [
+            builders.node(
+                f"node-{n:04}",
+                cpu_milli=96_000,
+                memory_bytes=768 * GIB,
+                labels={ZONE: f"z{n * part // 1_000}", RACK: f"r{n // 10:03}"} if level else {},
+            )
+            for n in range(5_000 // part)
+        ]
         cluster, two = RunningCluster(nodes), builders.shape(2, 8_000, 64 * GIB)
         places = [node.name for node in nodes for _ in range(4)]
         dice.shuffle(places)
@@ -58,10 +73,11 @@ class Crowd:
                 least = 8 if first % 16 else 2
                 uids = tuple(pod.uid for pod in pods)
                 cluster.gangs.append(RunningGang(id=name, group=name, min_member=least, uids=uids))
-        wanted = 1_000 // part
+        wanted, one = (10, builders.shape(8, 4_000, 32 * GIB)) if level == RACK else (1_000 // part, ONE)
         what = "gangs" if gangs else "plain pods"
-        title = f"{wanted:,} pods preempt {len(places):,} {what}"
-        return cls(title, cluster, _gang(wanted, 1_000), _gang(wanted, 0))
+        where = f" in one {level.rpartition('/')[2]}" if level else ""
+        title = f"{wanted:,} pods{where} preempt {len(places):,} {what}"
+        return cls(title, cluster, *(_gang(wanted, priority, one, level) for priority in (1_000, 0)))
 
 
 def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
@@ -92,10 +108,10 @@ def measure(crowd: Crowd, *, repeat: int) -> Mapping[str, str | float]:
     }
 
 
-def _gang(number: int, priority: int) -> Group:
-    one = builders.shape(1, 4_000, 32 * GIB)
+def _gang(number: int, priority: int, one: Shape, level: str) -> Group:
     members = [builders.pod(f"h-{n}", of=one, priority=priority) for n in range(number)]
-    return builders.group(builders.gang("ns/high", members), priority=priority)
+    constraints = PlacementConstraints(topology=(level,) if level else ())
+    return builders.group(builders.gang("ns/high", members, constraints=constraints), priority=priority)
 
 
 def _again(first: Snapshot) -> Snapshot:

@@ -137,7 +137,7 @@ class Attempt:
         found = regions.lowest_level()
         if found is None:
             return obstacle(self.preemptor, sums, columns, self.ledger, self.settings)
-        if (number := regions.least_victims()) > self.settings.max_pods:
+        if (number := regions.least_victims) > self.settings.max_pods:
             return NotHelpful(why=Obstacle.TOO_MANY, pods=number, needed=self.settings.max_pods)
         levels = found[1]
         tried = [*levels[:LEVELS], levels[-1]] if len(levels) > LEVELS else levels

@@ -43,7 +43,7 @@ class Probe:
     @property
     def units(self) -> Units:
         """Units that may be evicted."""
-        return self.regions.parts[0].units
+        return self.regions.units
 
     def choose(self) -> Choice | NotHelpful | None:
         """Units to evict; None if there are none; Obstacle.LATER if the rounds run out before the choice is minimal."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gangsched.core.preemption.domain_sums import DomainSums
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
-from gangsched.core.search.domains import regions
 from gangsched.model.preemption import Obstacle
 
 SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.NOTHING_LOWER})
@@ -24,9 +24,6 @@ def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:
     if sums is None:
         return ()
     offered = ledger.allocatable[[ledger.resources[name] for name in sums.names]]
-    nodes = np.zeros(len(ledger.table), dtype=np.bool_)
-    for scope in regions(preemptor.group, ledger):
-        part = sums.within(scope)
-        if part.enough(offered):
-            nodes |= np.logical_or.reduce([ask.rooms(offered) > 0 for ask in part.asks])
+    domains = DomainSums.of(preemptor.group, sums, ledger)
+    nodes = domains.usable(domains.enough(offered), offered)
     return tuple(ledger.table.names[n] for n in np.flatnonzero(nodes).tolist())

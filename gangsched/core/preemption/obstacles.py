@@ -39,8 +39,7 @@ def obstacle(
     could_go = units.could_go(preemptor.right - 1) & units.inside(sums.mask)
     if not could_go.any():
         return NotHelpful(why=Obstacle.NOTHING_LOWER)
-    free = regions.parts[0].without(could_go) if regions.parts else sums.free(ledger)
-    room, needed = max((part.sums.room(free) for part in regions.parts), default=0), sums.needed
+    room, needed = regions.most_room(could_go), sums.needed
     return NotHelpful(
         why=Obstacle.TOO_LITTLE, pods=int(np.count_nonzero(could_go)), room=min(room, needed - 1), needed=needed
     )

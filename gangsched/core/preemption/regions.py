@@ -5,56 +5,70 @@ Invariant: every choice suffices by sums and uses the lowest sufficient priority
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
 
 from gangsched.core.preemption.columns import highest
+from gangsched.core.preemption.domain_sums import DomainSums
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.preemption.selection import Choice, Region, choice
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
-from gangsched.core.search.domains import regions
 from gangsched.model.snapshot import Bools
 
 SINGLE_NODES = 8
 """Nodes that are looked at one by one, the cheapest first."""
 COMPARED = 8
 """Regions whose choices are compared; regions without any are not counted."""
+COMPARING = 6_000
+"""Units of work after which the choices of no further region are compared."""
 RECHECKED = 64
 """Units of a choice in one of several domains that are looked at again with all domains in mind."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Regions:
-    """The required domains as `parts`; the whole cluster if nothing is required."""
+    """The required domains, of which one becomes a region when it is tried; the whole cluster if none is required."""
 
-    parts: Sequence[Region]
+    everywhere: Region
+    domains: DomainSums
 
     @classmethod
     def of(cls, preemptor: Preemptor, sums: NeededSums, units: Units, ledger: Ledger) -> Regions:
         """All regions for a preemptor, on a ledger without the pods that leave anyway."""
         everywhere = Region(units, sums, sums.free(ledger), units.columns.requests(sums.names))
-        return cls([everywhere.within(scope) for scope in regions(preemptor.group, ledger)])
+        return cls(everywhere, DomainSums.of(preemptor.group, sums, ledger))
 
+    @property
+    def units(self) -> Units:
+        """Units that may be evicted."""
+        return self.everywhere.units
+
+    @cached_property
     def least_victims(self) -> int:
         """Lower bound of the number of victims, if each frees as much as the largest."""
-        found = [_least_victims(part) for part in self.parts]
-        return min(found, default=0)
+        region, domains = self.everywhere, self.domains
+        nodes = self.units.columns.node
+        most = np.zeros(domains.size, dtype=np.int64)
+        for row in range(len(region.sums.names)):
+            needed = sum(ask.amounts[row] * ask.count for ask in region.sums.asks)
+            lack = np.maximum(needed - domains.free(region.free, row), 0)
+            largest = domains.largest(region.requests[row], nodes)
+            most = np.maximum(most, np.where(largest > 0, -(-lack // np.maximum(largest, 1)), 0))
+        return int(most.min(initial=2**62)) if most.size else 0
 
     def lowest_level(self) -> tuple[int, list[int]] | None:
         """The lowest priority at which any region could have room, and the levels from there on; None if none does.
 
         A bisection; each step scans the columns once.
         """
-        if not self.parts:
-            return None
-        mask = np.logical_or.reduce([part.mask for part in self.parts])
-        levels = self.parts[0].units.levels(mask)
+        levels = self.units.levels(self.domains.mask)
         if not levels or not self.could(levels[-1]):
             return None
         low, high = 0, len(levels) - 1
@@ -70,12 +84,15 @@ class Regions:
         """Whether any region has room without all pods that could be evicted at `level`, ignoring
         surplus and budgets.
         """
-        return bool(self.parts) and self.have_room(self.parts[0].units.could_go(level))
+        return self.have_room(self.units.could_go(level))
 
     def have_room(self, gone: Bools) -> bool:
         """Whether, by sums, any region has room without the pods with `gone[i]`."""
-        free = self.parts[0].without(gone)  # of the whole cluster, and so the same for every region
-        return any(part.sums.enough(free) for part in self.parts)
+        return bool(self.domains.enough(self.everywhere.without(gone)).any())
+
+    def most_room(self, gone: Bools) -> int:
+        """How many members the roomiest region has room for without the pods with `gone[i]`."""
+        return int(self.domains.room(self.everywhere.without(gone)).max(initial=0))
 
     def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:
         """Sets of units of at most priority `level`, cheapest first; `breaking`: budgets may be violated.
@@ -88,16 +105,17 @@ class Regions:
             found.setdefault(needed.pods, needed)
         return sorted(found.values(), key=lambda each: each.harm)
 
-    def tried(self, level: int) -> list[Region]:
+    def tried(self, level: int) -> Iterator[Region]:
         """Regions that could hold the members, those with the most free room first."""
-        if not self.parts:
-            return []
-        free = self.parts[0].without(self.parts[0].units.could_go(level))
-        could = [part for part in self.parts if part.sums.enough(free)]
-        return sorted(could, key=lambda part: -part.sums.room(part.free))
+        could = np.flatnonzero(self.domains.enough(self.everywhere.without(self.units.could_go(level))))
+        if could.size:
+            room = self.domains.room(self.everywhere.free)[could]
+            for n in could[np.argsort(-room, kind="stable")].tolist():
+                yield self.everywhere.within(self.domains.scope(n))
 
     def _choices(self, level: int, breaking: bool) -> Iterator[Choice]:
-        with_choice = 0
+        work = self.everywhere.sums.work
+        with_choice, begun = 0, work.used
         for part in self.tried(level):
             is_one = False
             for by_node in (False, True):
@@ -112,16 +130,16 @@ class Regions:
                     is_one = True
                     yield found
             with_choice += is_one
-            if with_choice == COMPARED:
+            if with_choice == COMPARED or (with_choice and work.used - begun > COMPARING):
                 return
 
     def _is_least(self, found: Choice, level: int) -> bool:
         """Whether no choice can be better: it has the fewest pods that may do, and those with which least is lost."""
-        harm, number = found.harm, self.least_victims()
+        harm, number = found.harm, self.least_victims
         if harm.gangs_stopped or harm.budgets_broken or harm.victims != number or not number:
             return False
-        units, columns = self.parts[0].units, self.parts[0].units.columns
-        inside = np.logical_or.reduce([units.inside(part.mask) for part in self.parts])
+        units, columns = self.units, self.units.columns
+        inside = units.inside(self.domains.mask)
         could = np.flatnonzero(units.could_go(level) & inside)
         if harm.highest_priority > int(np.partition(columns.priority[could], number - 1)[number - 1]):
             return False
@@ -133,31 +151,20 @@ class Regions:
 
     def _by_chance(self, level: int) -> Iterator[Choice]:
         """Choices made as if there were no budgets, which break none all the same."""
-        if self.parts and self.parts[0].units.columns.budgets.covering:
+        if self.units.columns.budgets.covering:
             yield from (each for each in self._choices(level, True) if not each.harm.budgets_broken)
 
     def _wholly_needed(self, chosen: Choice) -> Choice:
         """The choice without what another required domain makes needless; a group's core may free room in several."""
-        if len(self.parts) < 2 or len(chosen.units) > RECHECKED:
+        units, needed = self.units, list(chosen.units)
+        touched = np.unique(self.domains.level.codes[units.columns.node[list(chosen.pods)]])
+        if touched.size < 2 or len(chosen.units) > RECHECKED:
             return chosen
-        units, needed = self.parts[0].units, list(chosen.units)
         for unit in reversed(chosen.units):
             less = [each for each in needed if each != unit]
             if self.have_room(units.columns.mask(units.pods_of(less))):
                 needed = less
         return choice(needed, units)
-
-
-def _least_victims(region: Region) -> int:
-    sums, anywhere = region.sums, region.units.inside(region.mask)
-    most = 0
-    for row in range(len(sums.names)):
-        needed = sum(ask.amounts[row] * ask.count for ask in sums.asks)
-        lack = needed - int(np.maximum(region.free[row][region.mask], 0).sum())
-        largest = int(region.requests[row][anywhere].max(initial=0))
-        if lack > 0 and largest:
-            most = max(most, -(-lack // largest))
-    return most
 
 
 def _only(node: int, like: Bools) -> Scope:

@@ -158,6 +158,7 @@ class Region:
 
     def _needed(self, taken: Sequence[int], tally: Tally) -> Choice:
         """Give back from the most expensive down; a pod comes back when no unit that has it is left."""
+        self.sums.work.charge(8 * len(taken))
         nodes, cores = self.units.columns.node, self.units.cores.of
         cored = {~unit for unit in taken if unit < 0}
         alone = {unit for unit in taken if unit >= 0}

@@ -128,18 +128,27 @@ def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeT
     return True
 
 
+def free_domains(group: Group, ledger: Ledger) -> Domains | None:
+    """The required domains, of which any may hold the group; None if none is required, or where its members are in
+    one.
+    """
+    if is_sliced(group.gangs) and pinned_to(group, ledger.table) is not None:
+        return None
+    domains = Domains.required(group, ledger.table)
+    return None if domains is None or pinned(group, ledger) is not None else domains
+
+
 def regions(group: Group, ledger: Ledger) -> list[Scope]:
     """Domains that could hold the group, limited to those with members if there are any; all nodes
     if none is required.
     """
+    domains = free_domains(group, ledger)
+    if domains is not None:
+        return [domains.scope(n) for n in range(domains.level.size)]
     slices = pinned_to(group, ledger.table) if is_sliced(group.gangs) else None
     if slices is not None:
         return [Scope(slices, slices, name="their slices")]
-    domains = Domains.required(group, ledger.table)
-    if domains is None:
-        return [EVERYWHERE]
-    home = pinned(group, ledger)
-    return [home] if home is not None else [domains.scope(n) for n in range(domains.level.size)]
+    return [pinned(group, ledger) or EVERYWHERE]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,132 @@
+"""Sums of room in all required domains at once: which of them could hold the needed members.
+
+Invariant: each domain is judged as `NeededSums` judges it alone. The whole cluster is one domain where none is
+required, and so is the one where members are. Every look is charged once, not once a domain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from gangsched.core.preemption.needed_sums import NeededSums
+from gangsched.core.reserve import Ledger
+from gangsched.core.scope import Scope
+from gangsched.core.search.domains import free_domains, regions
+from gangsched.core.topology import TopologyLevel
+from gangsched.model.gang import Group
+from gangsched.model.snapshot import Bools, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class DomainSums:
+    """`sums` in each domain of `level`; members without an accelerator are kept in domain `others_of[d]` of `others`.
+
+    `scopes(d)` is a domain as a scope.
+    """
+
+    sums: NeededSums
+    level: TopologyLevel
+    others: TopologyLevel
+    others_of: Ints
+    names: partial[Scope]
+
+    @classmethod
+    def of(cls, group: Group, sums: NeededSums, ledger: Ledger) -> DomainSums:
+        """Sums in the domains that could hold the group."""
+        domains = free_domains(group, ledger)
+        if domains is None:
+            (scope,) = regions(group, ledger)
+            number = len(ledger.table)
+            level, others = (_one(mask, number) for mask in (scope.accelerated, scope.others))
+            return cls(sums, level, others, np.zeros(1, dtype=np.int64), partial(_same, scope))
+        others = _one(None, len(ledger.table)) if domains.outer is None else domains.outer
+        of = np.zeros(domains.level.size, dtype=np.int64) if domains.outer is None else domains.outer_of
+        return cls(sums, domains.level, others, of, partial(domains.scope))
+
+    @property
+    def size(self) -> int:
+        """How many domains there are."""
+        return self.level.size
+
+    def scope(self, domain: int) -> Scope:
+        """The domain as a scope."""
+        return self.names(domain)
+
+    @cached_property
+    def mask(self) -> Bools:
+        """Nodes that any of the members may use in any domain."""
+        kept, free = self._masks
+        found: Bools = (kept & (self.level.codes >= 0)) | (free & (self.others.codes >= 0))
+        return found
+
+    def enough(self, free: Ints) -> Bools:
+        """By domain whether `free[r][n]` could hold all members. Raises OutOfWork."""
+        self.sums.charge(free)
+        found = np.ones(self.size, dtype=np.bool_)
+        for total in self.sums.totals:
+            have = self.free(free, total.row) if total.kept else np.array(total.free(free))
+            found &= have >= total.amount
+        for ask in self.sums.asks:
+            found &= self._sum(ask.rooms(free), accelerated=ask.accelerated) >= ask.count
+        return found
+
+    def room(self, free: Ints) -> Ints:
+        """By domain how many members have room, each shape judged by itself. Raises OutOfWork."""
+        self.sums.charge(free)
+        found = np.zeros(self.size, dtype=np.int64)
+        for ask in self.sums.asks:
+            found += np.minimum(ask.count, self._sum(ask.rooms(free), accelerated=ask.accelerated))
+        return found
+
+    def free(self, free: Ints, row: int) -> Ints:
+        """By domain what `free[row][n]` is in sum, on nodes that any of the members may use there."""
+        kept, anywhere = self._masks
+        have = np.maximum(free[row], 0)
+        return self._sum(have * (kept & ~anywhere), accelerated=True) + self._sum(have * anywhere, accelerated=False)
+
+    def largest(self, amounts: Ints, nodes: Ints) -> Ints:
+        """By domain the largest of `amounts[i]`, of pods on `nodes[i]` that any of the members may use; 0 if none."""
+        kept, anywhere = self._masks
+        found = []
+        for level, mask in ((self.level, kept & ~anywhere), (self.others, anywhere)):
+            there = np.flatnonzero((nodes >= 0) & mask[nodes] & (level.codes[nodes] >= 0))
+            most = np.zeros(level.size, dtype=np.int64)
+            np.maximum.at(most, level.codes[nodes[there]], amounts[there])
+            found.append(most)
+        return np.maximum(found[0], found[1][self.others_of])
+
+    def usable(self, enough: Bools, free: Ints) -> Bools:
+        """Nodes of the domains that are `enough` on which `free[r][n]` holds any of the members."""
+        found: Bools = np.zeros(free.shape[1], dtype=np.bool_)
+        others = np.zeros(self.others.size, dtype=np.bool_)
+        others[self.others_of[enough]] = True
+        for ask in self.sums.asks:
+            level, chosen = (self.level, enough) if ask.accelerated else (self.others, others)
+            found |= (ask.rooms(free) > 0) & (level.codes >= 0) & np.append(chosen, False)[level.codes]
+        return found
+
+    @cached_property
+    def _masks(self) -> tuple[Bools, Bools]:
+        """Nodes that members with an accelerator may use, and nodes for the others."""
+        masks = []
+        for accelerated in (True, False):
+            own = [ask.mask for ask in self.sums.asks if ask.accelerated is accelerated]
+            masks.append(np.logical_or.reduce([np.zeros(len(self.level.codes), dtype=np.bool_), *own]))
+        return masks[0], masks[1]
+
+    def _sum(self, values: Ints, *, accelerated: bool) -> Ints:
+        return self.level.sums(values) if accelerated else self.others.sums(values)[self.others_of]
+
+
+def _one(mask: Bools | None, nodes: int) -> TopologyLevel:
+    """A level of one domain: the nodes of the mask, None for all."""
+    codes = np.zeros(nodes, dtype=np.int32) if mask is None else np.where(mask, 0, -1).astype(np.int32)
+    return TopologyLevel((), codes, 1, ())
+
+
+def _same(scope: Scope, domain: int) -> Scope:
+    assert domain == 0
+    return scope
