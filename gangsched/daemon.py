@@ -37,7 +37,7 @@ from gangsched.kube.write.volume_binder import VolumeBinder
 from gangsched.loop import Loop, Ports
 from gangsched.model.protocol import BindUndecided, EvictionsForbidden, Gone, Message, Outcome, RecordEvent, Report
 from gangsched.settings import Settings
-from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
+from gangsched.state.debug_view import describe_gang, list_gangs, list_levels, list_reservations
 from gangsched.state.reporting.gang_numbers import Pending
 from gangsched.state.scheduling import SchedulingState
 from gangsched.state.validate import validate
@@ -256,6 +256,7 @@ class Daemon:
             self.settings.debug_port,
             list_gangs=lambda: list_gangs(self.state),
             list_reservations=lambda: list_reservations(self.state),
+            list_levels=lambda: list_levels(self.state),
             describe_gang=lambda gang_id: describe_gang(self.state, gang_id, now_s=self._runtime.now()),
             validate=lambda: validate(self.state),
         )

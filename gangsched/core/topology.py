@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, cmp_to_key
+from typing import NamedTuple
 
 import numpy as np
 
@@ -126,4 +127,23 @@ def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
         ordered = by_refinement((key, *known), table)
         coarser = (each for each in ordered if each == key or is_finer(key, each, table))
         found = table.levels[memo] = tuple(coarser) if key in ordered else ()
+    return found
+
+
+class LevelSummary(NamedTuple):
+    """A level as nodes have it: its domains, the nodes in none, and the known levels that its domains lie within."""
+
+    label: str
+    domains: int
+    outside: int
+    within: tuple[str, ...]
+
+
+def level_summaries(keys: Sequence[str], table: NodeTable) -> list[LevelSummary]:
+    """The levels of these labels that nodes have, the finest first (L1 to L3)."""
+    found = []
+    for key in by_refinement(keys, table):
+        inside = level((key,), table)
+        within = tuple(other for other in climb(key, keys, table) if other != key)
+        found.append(LevelSummary(key, inside.size, int((inside.codes < 0).sum()), within))
     return found

@@ -11,6 +11,9 @@ from typing import TypeAlias
 
 from gangsched.api.slice_layers import format_slices
 from gangsched.api.timestamps import format_timestamp
+from gangsched.core.reserve import Ledger
+from gangsched.core.search.domains import best_domains
+from gangsched.core.topology import level_summaries
 from gangsched.model.gang import Refusal
 from gangsched.model.objects import Phase
 from gangsched.model.preemption import NotHelpful
@@ -62,8 +65,15 @@ def describe_gang(state: SchedulingState, gang_id: str, *, now_s: float) -> Json
         "spec": _spec(record),
         "problems": [problem.text for problem in record.problems],
         "members": _members(record),
+        "domains": _domains(state, group, now_s),
         **_of_group(state, group, now_s),
     }
+
+
+def list_levels(state: SchedulingState) -> list[Json]:
+    """The known levels that nodes have, the finest first; nodes without the label are in no domain."""
+    keys = ("kubernetes.io/hostname", *state.registry.policy.topology_keys)
+    return [each._asdict() for each in level_summaries(keys, state.snapshot().table)]
 
 
 def list_reservations(state: SchedulingState) -> list[Json]:
@@ -142,6 +152,7 @@ def _spec(record: GangRecord) -> Json | None:
         "shared GPUs": spec.constraints.allow_shared,
         "GPU product": "same" if spec.constraints.same_product else "any",
         "topology": ",".join(spec.constraints.topology),
+        "topology for Kueue": ",".join(spec.constraints.topology),  # all that is required, whoever asks for it
         "preferred topology": spec.constraints.preferred,
         "slices": format_slices(spec.constraints.slices),
         "preemption delay": spec.preemption_delay_s,
@@ -184,6 +195,14 @@ def _member(member: Member, kind: str) -> Json:
     if pod.timed_out or member.marking:
         told["timedOut"] = True
     return told
+
+
+def _domains(state: SchedulingState, group: GroupRecord | None, now_s: float) -> list[Json]:
+    """The best domains of the levels that a waiting group requires, by the room that is free now."""
+    if group is None:
+        return []
+    ledger = Ledger(state.snapshot(), policy=state.registry.policy)
+    return [each._asdict() for each in best_domains(state.registry.group(group.id, now_s), ledger)]
 
 
 def _of_group(state: SchedulingState, group: GroupRecord | None, now_s: float) -> Json:

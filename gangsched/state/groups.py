@@ -76,7 +76,7 @@ class Registry:
         self.pod_group_names = PodGroupNames()
         self._names = names
         self.defaults = defaults
-        self._policy = policy
+        self.policy = policy
         self._dirty: dict[str, None] = {}
         self._ignored: frozenset[str] = frozenset()
         self._mentioned_by: dict[str, dict[str, None]] = {}
@@ -220,7 +220,7 @@ class Registry:
 
     def _view(self, record: GangRecord, now_s: float) -> Gang:
         record.note_whose(self._names)
-        view = gang_view(record, self._policy)
+        view = gang_view(record, self.policy)
         if view.uninitialised is None or record.pod_group is not None:
             self._found(record.id)
             return view

@@ -1,10 +1,10 @@
 """Debug: /debug/gangs and /debug/gangs/{ns}/{name} show the scheduler's state and last decisions as JSON.
 
-/debug/reservations lists reservations, in order. /debug/validate recounts the state, which blocks the event loop for
-about 4 µs per pod.
+/debug/reservations lists reservations, in order, /debug/topology the levels of node labels. /debug/validate recounts
+the state, which blocks the event loop for about 4 µs per pod.
 
-Invariant: read-only, from memory. The pages name pods of every namespace, so they have a separate port on the loopback
-address only (reachable by `kubectl port-forward`).
+Invariant: read-only, from memory. The pages name pods of every namespace, so they have a separate port on the
+loopback address only (reachable by `kubectl port-forward`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ from aiohttp import web
 from gangsched.telemetry.serving import serve
 
 HOST = "127.0.0.1"
-PAGES = "/debug/gangs, /debug/gangs/NAMESPACE/NAME, /debug/reservations or /debug/validate"
+PAGES = "/debug/gangs, /debug/gangs/NAMESPACE/NAME, /debug/reservations, /debug/topology or /debug/validate"
 ListAll = Callable[[], Sequence[Mapping[str, object]]]
 DescribeGang = Callable[[str], Mapping[str, object] | None]
 Validate = Callable[[], Sequence[str]]
 
 
 def debug_app(
-    *, list_gangs: ListAll, list_reservations: ListAll, describe_gang: DescribeGang, validate: Validate
+    *,
+    list_gangs: ListAll,
+    list_reservations: ListAll,
+    list_levels: ListAll,
+    describe_gang: DescribeGang,
+    validate: Validate,
 ) -> web.Application:
     """The pages; `describe_gang` takes a gang's id and returns None for an unknown one (404)."""
 
@@ -44,6 +49,9 @@ def debug_app(
     async def all_reservations(request: web.Request) -> web.Response:
         return _json({"reservations": list_reservations()})
 
+    async def topology(request: web.Request) -> web.Response:
+        return _json({"levels": list_levels()})
+
     async def complaints(request: web.Request) -> web.Response:
         return _json({"complaints": validate()})
 
@@ -56,6 +64,7 @@ def debug_app(
             web.get("/debug/gangs", all_gangs),
             web.get("/debug/gangs/{id:[^/]+/[^/]+}", one_gang),
             web.get("/debug/reservations", all_reservations),
+            web.get("/debug/topology", topology),
             web.get("/debug/validate", complaints),
             web.get("/{rest:.*}", nothing),
         ]
@@ -65,11 +74,21 @@ def debug_app(
 
 @asynccontextmanager
 async def serve_debug(
-    port: int, *, list_gangs: ListAll, list_reservations: ListAll, describe_gang: DescribeGang, validate: Validate
+    port: int,
+    *,
+    list_gangs: ListAll,
+    list_reservations: ListAll,
+    list_levels: ListAll,
+    describe_gang: DescribeGang,
+    validate: Validate,
 ) -> AsyncIterator[None]:
     """Serve the pages inside the block; port 0 disables them. Raises SettingsError if the port is not available."""
     app = debug_app(
-        list_gangs=list_gangs, list_reservations=list_reservations, describe_gang=describe_gang, validate=validate
+        list_gangs=list_gangs,
+        list_reservations=list_reservations,
+        list_levels=list_levels,
+        describe_gang=describe_gang,
+        validate=validate,
     )
     remedy = "choose another GANGSCHED_DEBUG_PORT, or 0 for none"
     async with serve(app, HOST, port, what="the debug pages", remedy=remedy):

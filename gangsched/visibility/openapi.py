@@ -133,6 +133,17 @@ REVIEW_STATUS = record(
         "description": "Which pods on which node; only for users who may list nodes.",
         "items": record("Pods on a node.", podSet=text("The set."), node=text("The node."), count=COUNT),
     },
+    domains={
+        "type": "array",
+        "description": "The best domains of required levels, if it does not start; for users who may list nodes.",
+        "items": record(
+            "A domain.",
+            domain=text("The labels of its nodes."),
+            holds=number("How many of the needed pods the sums of free room allow."),
+            lacks=number("How many more it would have to hold."),
+            refutedBy=text("sums or search; empty if free room alone does not refute it."),
+        ),
+    },
     preempts={
         "type": "array",
         "description": "Which pods would be evicted for it, by gang; of other namespaces it is not told which.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -244,3 +245,30 @@ def _told(domains: Domains, best: int, holds: Ints, left: int, demand: Demand, *
     causes += [f"{n} {'is' if n == 1 else 'are'} {torn}" for n in (left,) if n]
     of_all = f"of {size} {'domain' if size == 1 else 'domains'} {', '.join(causes)}"
     return f"no domain has room: the best, {domains.level.name(best)}, lacks {lack} of {needed}; {of_all}"
+
+
+class DomainRoom(NamedTuple):
+    """A domain of the required levels: `holds` of the `needed` pods by sums of free room.
+
+    `refuted` is "sums" or "search" where the minimum does not fit, "" where nothing refutes it.
+    """
+
+    name: str
+    holds: int
+    needed: int
+    refuted: str
+
+
+def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainRoom]:
+    """The required domains that hold most of the members that a group still needs; none if nothing is required."""
+    gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
+    required = Required.of(group, Demand.of_all(group, gangs, ledger)) if gangs else None
+    if required is None:
+        return []
+    domains, demand, found = required.domains, required.demand, []
+    for n in np.lexsort((np.arange(domains.level.size), -required.holds, ~required.enough))[:number].tolist():
+        refuted = "" if required.enough[n] else "sums"
+        if not refuted and demand.is_exact and _is_refuted(demand, domains, n, domains.scope(n), search=False):
+            refuted = "search"
+        found.append(DomainRoom(domains.level.name(n), int(required.holds[n]), sum(demand.needs), refuted))
+    return found

@@ -15,6 +15,8 @@ import msgspec
 
 from gangsched.api.gang_spec import GangDefaults
 from gangsched.core.cycle import Limits
+from gangsched.core.reserve import Ledger
+from gangsched.core.search.domains import best_domains
 from gangsched.model.gang import Group, Placement
 from gangsched.model.gpu_policy import PRODUCT_LABEL, GpuPolicy
 from gangsched.model.objects import Node, Pod, Taint
@@ -132,6 +134,8 @@ class Reviewer:
             "preempts": _preempts(tried.verdict, tried.group.id.partition("/")[0]),
             "problems": list(about.problems),
         }
+        if sees_nodes and not placements:
+            found |= self._domains(tried)
         if sees_nodes and placements:
             of_set = [_set_name(each, number) for number, each in enumerate(review.spec.pod_sets)]
             where = Counter((_number(each.pod), each.node) for each in placements)
@@ -140,6 +144,15 @@ class Reviewer:
                 for (number, node), count in sorted(where.items())
             ]
         return found
+
+    def _domains(self, tried: Tried) -> Json:
+        """The best domains of the levels that the gang requires, and what each lacks; nothing if it requires none."""
+        best = best_domains(tried.group, Ledger(tried.snapshot, policy=self._planning.policy))
+        told = [
+            {"domain": each.name, "holds": each.holds, "lacks": each.needed - each.holds, "refutedBy": each.refuted}
+            for each in best
+        ]
+        return {"domains": told} if told else {}
 
     def advice(self, wanted: Wanted, about: Hypothetical) -> list[str]:
         """Changes to make whether it fits or not."""

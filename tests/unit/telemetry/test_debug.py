@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 
 from gangsched.settings import SettingsError
-from gangsched.state.debug_view import describe_gang, list_gangs, list_reservations
+from gangsched.state.debug_view import describe_gang, list_gangs, list_levels, list_reservations
 from gangsched.state.validate import validate
 from gangsched.telemetry.debug import PAGES, debug_app, serve_debug
 from tests.builders import members, node, pod
@@ -20,12 +20,13 @@ from tests.world import World
 @pytest.fixture
 async def pages() -> Any:
     """The debug pages of a world with one gang, on a free port."""
-    world = World(node("a", 1))
+    world = World(node("a", 1, labels={"topology.kubernetes.io/zone": "z"}), node("b", 1))
     world.create(members("g", 2), [pod("lonely", gpus=9)])
     world.settle()
     app = debug_app(
         list_gangs=lambda: list_gangs(world.state),
         list_reservations=lambda: list_reservations(world.state),
+        list_levels=lambda: list_levels(world.state),
         describe_gang=lambda gang_id: describe_gang(world.state, gang_id, now_s=world.now_s),
         validate=lambda: validate(world.state),
     )
@@ -42,6 +43,14 @@ async def test_the_pages_are_json_and_so_is_a_404(pages: Any) -> None:
         "/debug/gangs/ns/none": (404, "error", "no gang ns/none is known"),
         "/debug": (404, "error", f"try {PAGES}"),
         "/debug/reservations": (200, "reservations", []),
+        "/debug/topology": (
+            200,
+            "levels",
+            [
+                {"label": "kubernetes.io/hostname", "domains": 2, "outside": 0, "within": []},
+                {"label": "topology.kubernetes.io/zone", "domains": 1, "outside": 1, "within": []},
+            ],
+        ),
         "/debug/validate": (200, "complaints", []),
     }
     for path, (status, key, value) in expected.items():
@@ -50,12 +59,21 @@ async def test_the_pages_are_json_and_so_is_a_404(pages: Any) -> None:
             assert (answer.status, body[key]) == (status, value), path
 
 
+NOTHING: dict[str, Any] = {
+    "list_gangs": list,
+    "list_reservations": list,
+    "list_levels": list,
+    "describe_gang": lambda _: None,
+    "validate": list,
+}
+
+
 async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
     """The pages answer while the block runs, port 0 serves nothing, and a taken port is one sentence."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    async with serve_debug(port, list_gangs=list, list_reservations=list, describe_gang=lambda _: None, validate=list):
+    async with serve_debug(port, **NOTHING):
         async with ClientSession() as session, session.get(f"http://127.0.0.1:{port}/debug/gangs") as answer:
             assert answer.status == 200
         with socket.socket(
@@ -64,7 +82,12 @@ async def test_it_listens_where_it_is_told_and_says_when_it_cannot() -> None:
             assert elsewhere.connect_ex(("::1", port)) != 0
         with pytest.raises(SettingsError, match=r"debug pages on 127\.0\.0\.1.*GANGSCHED_DEBUG_PORT"):
             await serve_debug(
-                port, list_gangs=list, list_reservations=list, describe_gang=lambda _: None, validate=list
+                port,
+                list_gangs=list,
+                list_reservations=list,
+                list_levels=list,
+                describe_gang=lambda _: None,
+                validate=list,
             ).__aenter__()
-    async with serve_debug(0, list_gangs=list, list_reservations=list, describe_gang=lambda _: None, validate=list):
+    async with serve_debug(0, **NOTHING):
         pass

@@ -11,6 +11,8 @@ import pytest
 
 from bench.completeness import cases, exhaustive_in_domains, in_domains, sound
 from gangsched.core.cycle import plan
+from gangsched.core.reserve import Ledger
+from gangsched.core.search.domains import best_domains
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PlacementConstraints
 from gangsched.model.objects import Node
@@ -149,3 +151,17 @@ def test_everything_that_fits_into_one_domain_is_found(labels: tuple[str, ...]) 
         assert (verdict.reason is Reason.SCHEDULED) == is_possible, case
         assert not is_possible or sound(case, verdict), case
     assert feasible > 30
+
+
+def test_the_best_domains_say_what_they_lack() -> None:
+    """M4: those that no sum refutes first, then by what they hold; a refuted packing is told as such."""
+    nodes = [*rack("a", (2, 2)), *rack("b", (3, 3)), *rack("c", (1,))]
+    of = gang((2, 2), (1, 1), (1, 1))
+    found = best_domains(builders.group(of), Ledger(builders.snapshot(nodes)))
+    assert [each.name.partition("=")[2] for each in found] == ["b", "a", "c"]
+    assert [(each.holds, each.needed, each.refuted) for each in found] == [(4, 4, ""), (3, 4, "sums"), (1, 4, "sums")]
+    hard = gang((2, 4), (1, 3), (1, 1))
+    snapshot = builders.snapshot([*rack("a", (6, 6)), *rack("b", (1,))])
+    assert not plan(snapshot, [builders.group(hard)], now_s=0.0).verdicts[0].binds
+    assert [each.refuted for each in best_domains(builders.group(hard), Ledger(snapshot))] == ["search", "sums"]
+    assert best_domains(builders.group(gang((1, 1), topology=())), Ledger(snapshot)) == []

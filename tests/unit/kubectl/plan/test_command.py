@@ -56,6 +56,7 @@ def test_a_review_is_asked_for_each_gang(tmp_path: Path) -> None:
             "nodes": [{"kind": "8 nvidia.com/gpu A100", "count": 2}],
             "preempts": [{"kind": "gang", "namespace": "low", "name": "old", "count": 3}],
             "suggestions": ["Tolerate the taint x."],
+            "domains": [{"domain": "rack=r7", "holds": 1, "lacks": 2, "refutedBy": "sums"}],
             "problems": ["bad value"],
         }
     }
@@ -68,6 +69,10 @@ def test_a_review_is_asked_for_each_gang(tmp_path: Path) -> None:
         "  It would have gang low/old (3 pods) evicted.",
         "  What would help: Tolerate the taint x.",
         "  Problem: bad value.",
+    ]
+    assert [line.split() for line in answer.output.splitlines()[6:8]] == [
+        ["DOMAIN", "HOLDS", "LACKS", "REFUTED", "BY"],
+        ["rack=r7", "1", "2", "sums"],
     ]
     assert [body["spec"]["gang"] for body in fake.bodies] == [{"name": "train", "min": 2}, {"name": "j", "min": 2}]
     assert [body["spec"]["podSets"][0]["count"] for body in fake.bodies] == [3, 2]

@@ -103,6 +103,20 @@ async def test_slices_of_a_template() -> None:
     assert "have room for 2 of 3 slices of 2 pods" in refused["message"]
 
 
+async def test_the_best_domains_of_a_required_level() -> None:
+    """M4: how many pods each holds and lacks, by sums of free room; only for users who may list nodes."""
+    racks = [node(f"n{number}", number, labels={"rack": f"r{number}"}) for number in range(1, 13)]
+    asked = Asked(World(*racks).settle())
+    of_one = pod_set(14)
+    of_one["template"]["metadata"] = {"annotations": {keys.TOPOLOGY[0]: "rack"}}
+    status = await asked.review(body(of_one))
+    assert len(status["domains"]) == 10
+    assert status["domains"][0] == {"domain": "rack=r12", "holds": 12, "lacks": 2, "refutedBy": "sums"}
+    assert "domains" not in await asked.review(body(of_one), sees_nodes=False)
+    assert "domains" not in await asked.review(body({**of_one, "count": 3}))
+    assert "domains" not in await asked.review(body(pod_set(99)))
+
+
 async def test_the_culprit_and_the_smallest_changes() -> None:
     """GPUs to be free on so many nodes, a smaller minimum, a toleration, the node selector: each was tried."""
     world = World(node("a", 8), node("b", 8), node("c", 8, taints=[Taint("team", "x", "NoSchedule")]))
