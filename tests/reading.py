@@ -67,7 +67,7 @@ def sentences() -> Iterator[tuple[str, str]]:
                 text = node.value
             else:
                 continue
-            if len(re.findall(r"[A-Za-z']{2,}", text)) >= 3 and path.stem != "validate":
+            if len(re.findall(r"(?<!\S)[A-Za-z']{2,}", text)) >= 3 and path.stem != "validate":
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", text
 
 
