@@ -44,8 +44,8 @@ def reservation_limits(settings: Settings) -> ReservationLimits:
 
 
 def gpu_policy(settings: Settings) -> GpuPolicy:
-    """Settings of accelerators and topology."""
-    return GpuPolicy(settings.topology_keys, frozenset(settings.accelerators))
+    """Settings of accelerators, topology and plain replicas."""
+    return GpuPolicy(settings.topology_keys, frozenset(settings.accelerators), settings.plain_replicas)
 
 
 def preemption(settings: Settings) -> PreemptionSettings:

@@ -18,7 +18,7 @@ from gangsched.api.label_selector import parse_label_selector
 from gangsched.api.values import BadValue
 from gangsched.model.backfill import BackfillOrder, OnOverrun
 from gangsched.model.gang import MatchPolicy
-from gangsched.model.gpu_policy import TOPOLOGY_KEYS
+from gangsched.model.gpu_policy import TOPOLOGY_KEYS, PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
 
 ENV_PREFIX = "GANGSCHED_"
@@ -151,6 +151,11 @@ class Settings(BaseSettings):
     )
     accelerators: Annotated[tuple[LabelKey, ...], NoDecode] = Field(
         default=(), description="Extended resources to treat as accelerators, in addition to the built-in ones."
+    )
+    plain_replicas: PlainReplicas = Field(
+        default=PlainReplicas.SPREAD,
+        description="Replicas of ReplicaSets, StatefulSets and ReplicationControllers without a gang and without "
+        "accelerators: spread (over zones and nodes) or pack.",
     )
     preemption: VictimScope = Field(
         default=VictimScope.OWN,

@@ -44,6 +44,17 @@ def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
     return _affinity_penalty(pod, feasible, occupancy) + _spread_penalty(pod, feasible, occupancy)
 
 
+def spread_cost(pod: Pod, occupancy: Occupancy) -> Ints | None:
+    """`cost[node]`: how many replicas of the pod's controller are near, by kube-scheduler's default spread. Read-only.
+
+    None where that does not apply: no controller replicates the pod, or it has spread constraints of its own.
+    """
+    constraints = pod.shape.constraints
+    if not pod.replica_of or constraints.spread or constraints.soft_spread:
+        return None
+    return occupancy.pods.replicas(pod.replica_of).cost
+
+
 def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:
     pods, score = occupancy.pods, np.zeros(len(occupancy.table), dtype=np.int64)
     for each in pod.shape.constraints.preferred:

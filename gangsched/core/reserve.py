@@ -112,6 +112,11 @@ class Ledger:
         total: Ints = self.allocatable[rows].sum(axis=0)
         return total
 
+    @cached_property
+    def accelerated_nodes(self) -> Ints:
+        """`accelerated_nodes[n]`: 1 if node `n` offers an accelerator, else 0."""
+        return (self.accelerators > 0).astype(np.int64)
+
     def accelerated(self, shape: Shape) -> bool:
         """Whether pods of `shape` request an accelerator."""
         return bool(self.packed_by(shape)[0])
@@ -126,9 +131,7 @@ class Ledger:
         return known
 
     def unit(self, name: str) -> int:
-        """Unit in which costs of `name` are counted: 1 for devices, more for bytes, so that squares
-        fit into 64 bits.
-        """
+        """Unit of costs of `name`: 1 for devices, more for bytes, so that squares fit into 64 bits."""
         return 1 << max(0, self.largest[self.resources[name]].bit_length() - UNIT_BITS)
 
     def usual(self, name: str) -> Mapping[str, int]:
@@ -376,9 +379,7 @@ class Ledger:
             self.reserve([pod for _, pod in there], nodes, sign * counts)
 
     def room(self, shape: Shape) -> Ints:
-        """`room[n]`: number of additional pods of `shape` that node `n` takes now, 0 where Filter
-        refuses. Read-only.
-        """
+        """`room[n]`: number of additional pods of `shape` that node `n` takes, 0 where Filter refuses. Read-only."""
         known = self._rooms.get(shape)
         if known is None:
             self.work.charge(20 + len(self.table) // 60)

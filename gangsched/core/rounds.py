@@ -29,6 +29,7 @@ from gangsched.core.search.preferred import scopes
 from gangsched.core.search.slices import Slice, alone, is_sliced, units
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, Placement, Refusal
+from gangsched.model.gpu_policy import PlainReplicas
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Round, RoundOutcome
 from gangsched.model.reasons import Reason
@@ -183,8 +184,9 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         penalty = preferences.pod_penalty(first, room > 0, occupancy)
         asks = ledger.last_ends if ledger.accelerated(first.shape) else None
         pushed = None if asks is None else asks.pushed(group)
+        spread = preferences.spread_cost(first, occupancy) if _spreads(first, group, ledger) else None
         wanted = min(step, len(rest))
-        nodes, counts = score.choose(first.shape, wanted, room, ledger, penalty=penalty, pushed=pushed)
+        nodes, counts = score.choose(first.shape, wanted, room, ledger, penalty=penalty, pushed=pushed, spread=spread)
         found = rest[: int(counts.sum())]
         taken = _reserve(found, nodes, counts, ledger) if found else []
         placed += taken
@@ -193,6 +195,13 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
         if len(found) < wanted:
             break
     return placed
+
+
+def _spreads(pod: Pod, group: Group, ledger: Ledger) -> bool:
+    """Whether others of the pod's controller count: it is plain, has no accelerators, and the setting says so."""
+    if not pod.replica_of or not group.gangs[0].plain or ledger.policy.replicas is PlainReplicas.PACK:
+        return False
+    return not ledger.accelerated(pod.shape)
 
 
 def _reserve(pods: Sequence[Pod], nodes: Ints, counts: Ints, ledger: Ledger) -> list[Placement]:

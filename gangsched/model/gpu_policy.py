@@ -7,6 +7,7 @@ together as long as that costs no room.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from gangsched.model import resources
@@ -21,16 +22,25 @@ SHARED_SUFFIX = "-SHARED"
 TOPOLOGY_KEYS = ("nvidia.com/gpu.clique", "topology.kubernetes.io/rack", "topology.kubernetes.io/zone")
 
 
+class PlainReplicas(StrEnum):
+    """The setting `plain_replicas`: whether plain replicas without accelerators are spread or packed."""
+
+    SPREAD = "spread"
+    PACK = "pack"
+
+
 @dataclass(frozen=True, slots=True)
 class GpuPolicy:
     """The administrator's settings.
 
     `topology_keys` are node labels, smallest domains first; `accelerators` are resources treated as accelerators in
-    addition to the built-in ones (`model.resources.is_accelerator`).
+    addition to the built-in ones (`model.resources.is_accelerator`). `replicas` is about pods
+    without accelerators.
     """
 
     topology_keys: tuple[str, ...] = TOPOLOGY_KEYS
     accelerators: frozenset[str] = frozenset()
+    replicas: PlainReplicas = PlainReplicas.SPREAD
 
     def is_accelerator(self, name: str) -> bool:
         """Whether `name` is an accelerator resource."""

@@ -131,6 +131,8 @@ class PermitStamp(NamedTuple):
 
 DAEMON_KINDS = frozenset({"DaemonSet", "Node"})
 """Controllers whose pods come back to the same node."""
+REPLICA_KINDS = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet"})
+"""Controllers whose pods kube-scheduler spreads by default."""
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -193,6 +195,11 @@ class Pod(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def ends_with_node(self) -> bool:
         """Whether no other pod can use its room while the node exists: DaemonSet pods and mirrors of static pods."""
         return self.mirror or self.controller_kind in DAEMON_KINDS
+
+    @property
+    def replica_of(self) -> str:
+        """The uid of the controller whose replicas are spread, "" without one; terminating pods do not count."""
+        return self.controller_uid if self.controller_kind in REPLICA_KINDS and not self.deleting else ""
 
 
 TAKES_ALL = Shape(requests=((PODS, AMOUNT_LIMIT),))

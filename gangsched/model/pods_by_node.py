@@ -138,6 +138,7 @@ class PodsByNode:
     """`residents[node]` by uid, node index as in the node table, as of `versions[node]`.
 
     `term_owners` are those with a pod on any of these nodes. `namespaces` has the labels of all namespaces.
+    `replicas` is the number of pods by the uid of the controller that replicates them and the name of the node.
     """
 
     residents: Sequence[Residents] = ()
@@ -145,6 +146,7 @@ class PodsByNode:
     term_owners: tuple[TermOwner, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     memo: Memo = field(default_factory=Memo)
+    replicas: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def stale(self, question: Question) -> tuple[int, int]:
         """Number of nodes that `counts` would read for this question now, and a lower bound of the pods on them."""

@@ -20,6 +20,7 @@ from gangsched.model.objects import Namespace, Node, Pod
 from gangsched.model.pods_by_node import Memo, PodsByNode, Residents, TermOwner
 from gangsched.model.resources import AMOUNT_LIMIT, OVERFULL, PODS
 from gangsched.model.snapshot import Ints, NodeTable, Snapshot
+from gangsched.state.replicas import Replicas
 from gangsched.state.room_book import RoomBook
 from gangsched.state.storage_cache import StorageCache
 
@@ -30,9 +31,7 @@ MOST_USED = AMOUNT_LIMIT - OVERFULL
 
 
 class Cluster:
-    """Nodes and their pods: `move`, `occupy` and `vacate` change pods, `apply_node` and `drop_node` nodes; `snapshot`
-    reads.
-    """
+    """Nodes and their pods: `move`, `occupy` and `vacate` change pods, `apply_node` and `drop_node` nodes."""
 
     def __init__(self) -> None:
         self.storage_cache = StorageCache()
@@ -61,6 +60,7 @@ class Cluster:
         self._memo = Memo()
         self._shown = 0
         self._term_owners: dict[TermOwner, int] = {}
+        self._replicas = Replicas()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._promises = RoomBook()
         self._unpromised: tuple[Snapshot, int, Snapshot] | None = None
@@ -164,6 +164,7 @@ class Cluster:
                 self._residents[node] = left
             self.open((node,))
             self.touch(node)
+        self._replicas.recount(self._residents)
         self._term_owners = {}
         for node in self._nodes:
             for pod in self.residents(node).values():
@@ -227,9 +228,7 @@ class Cluster:
         return freed
 
     def take_pods_changed(self) -> bool:
-        """Whether pods moved or changed labels since the last call, which may affect inter-pod constraints (semantics
-        Q3).
-        """
+        """Whether pods moved or changed labels since the last call, which inter-pod constraints may see (Q3)."""
         pods_changed, self._pods_changed = self._pods_changed, False
         return pods_changed
 
@@ -318,7 +317,8 @@ class Cluster:
         self._shown += 1
         if self._shown % SNAPSHOTS_IN_AN_AGE == 0:
             self._memo.new_age()
-        return PodsByNode(tuple(self._rows), versions, tuple(self._term_owners), self._namespaces, self._memo)
+        owners, replicas = tuple(self._term_owners), self._replicas.shown()
+        return PodsByNode(tuple(self._rows), versions, owners, self._namespaces, self._memo, replicas)
 
     def take_moved(self) -> set[str]:
         """Nodes whose pods changed or that were deleted since the last call (semantics V25)."""
@@ -341,6 +341,7 @@ class Cluster:
         if not any(used.values()):
             del self._used[node]
         residents = self._settle(pod, node, sign)
+        self._replicas.count(pod, node, sign)
         self._count_overhead(pod, node, sign)
         if node not in self._nodes:
             return
@@ -441,7 +442,7 @@ def _same(old: Pod, new: Pod) -> bool:
     """Whether two versions of a placed pod are equal in everything that decisions read."""
     return (
         old.shape is new.shape
-        and old.deleting == new.deleting
+        and (old.deleting, old.replica_of) == (new.deleting, new.replica_of)
         and old.ends_with_node == new.ends_with_node
         and old.namespace == new.namespace
         and old.labels == new.labels

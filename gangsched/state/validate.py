@@ -97,6 +97,12 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     owners = {(m.pod.shape, m.pod.namespace) for m in members if m.node in known and _states_terms(m.pod)}
     if set(snapshot.pods_by_node.term_owners) != owners:
         yield f"{len(snapshot.pods_by_node.term_owners)} owners of inter-pod terms are kept, not {len(owners)}"
+    numbers: dict[str, Counter[str]] = {}
+    for member in members:
+        if member.node and member.pod.replica_of:
+            numbers.setdefault(member.pod.replica_of, Counter())[member.node] += 1
+    if snapshot.pods_by_node.replicas != numbers:
+        yield f"{snapshot.pods_by_node.replicas} are kept as numbers of replicas, and should be {numbers}"
     for name in pods.keys() | kept.keys() | set(snapshot.table.names):
         if state.cluster.residents(name) != pods.get(name, {}):
             yield f"node {name} has other pods than the members on it"

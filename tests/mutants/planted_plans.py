@@ -153,3 +153,13 @@ def a_minimum_is_rounded_down_to_whole_slices(needed: Any) -> Any:
         return made
 
     return down
+
+
+@bug("R1", "core.filter.replica_counts:ReplicaCounts.of", "unit/core/filter/test_replica_counts.py")
+def replicas_that_this_plan_placed_do_not_count(of: Any) -> Any:
+    return lambda self, uid, moves: of(self, uid, ())
+
+
+@bug("R1", "state.replicas:Replicas.shown", "unit/state/test_replicas.py")
+def a_snapshot_shows_replicas_that_came_after_it(_: Any) -> Any:
+    return lambda self: self._counts

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gangsched.core.filter.replica_counts import ReplicaCounts, SpreadCost
 from gangsched.core.work import Work
 from gangsched.model.inter_pod import PodTerm, selects
 from gangsched.model.objects import NOTHING, Pod, Shape
@@ -78,6 +79,7 @@ class PodCounts:
         self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
         self._resolved: dict[tuple[PodTerm, str], ResolvedTerm] = {}
         self._existing: dict[str, ExistingTerms] = {}
+        self._replicas = ReplicaCounts(table, pods_by_node.replicas)
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Count `pods[i]`, all of one shape, onto node `nodes[i]` (+1) or off it (-1)."""
@@ -111,7 +113,7 @@ class PodCounts:
 
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Undo a `move`; the newest is undone first."""
-        if self._counts:
+        if self._counts or self._replicas.seen:
             self._moves.append((pods, nodes, -sign))
         else:
             self._moves.pop()  # nobody has counted yet, so the log is exactly what was not taken back
@@ -141,6 +143,12 @@ class PodCounts:
         elif units:
             self._work.charge(units)
         return known
+
+    def replicas(self, uid: str) -> SpreadCost:
+        """What the replicas of a controller cost each node by now; do not keep the result."""
+        unseen = self._moves[self._replicas.seen :]
+        self._work.charge(10 + len(self.table) // 200 + sum(len(pods) for pods, _, _ in unseen))
+        return self._replicas.of(uid, self._moves)
 
     def domains(self, topology_key: str) -> Codes:
         """`codes[node]`: the node's domain, -1 without one."""
