@@ -360,7 +360,7 @@ class _SpecReader:
             return wait_s
         used, shown = f"{_WAIT_TIME.show(most_s)} (hold_max_s)", _WAIT_TIME.show(wait_s)
         source = self.sources[_WAIT_TIME.name]
-        text = f"wait time {shown} ({source}) is longer than a gang may hold room here; {used} is used instead."
+        text = f"wait time {shown} ({source}) exceeds the maximum; {used} is used instead."
         self.problems.append(Problem(keys.WAIT_TIME[0], quoted(shown), used, text))
         return most_s
 
@@ -378,7 +378,7 @@ class _SpecReader:
         used = f"{_PREEMPTION_DELAY.show(used_s)} ({source if used_s == delay_s else 'the upper limit'})"
         self._report([bad for _, found in read for bad in found], used, name=_PREEMPTION_DELAY.name)
         if longest is not None and used_s < delay_s:
-            text = f"preemption delay {shown} ({source}) is longer than groups may wait here; {used} is used instead."
+            text = f"preemption delay {shown} ({source}) exceeds the maximum; {used} is used instead."
             self.problems.append(Problem(longest.key, quoted(longest.text), used, text, longest.pod))
         self.sources[_PREEMPTION_DELAY.name] = source
         return used_s
