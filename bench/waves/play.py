@@ -29,8 +29,8 @@ EVENTS = "/apis/events.k8s.io/v1/events"
 SETTLED_S = 2.0
 NAMES = re.compile(r"n\d{4}|(default/)?(high|low)-[\d-]+")
 REFUSED = frozenset({"Unschedulable", "Preempting", "WaitingForMembers"})
-PER_EVICTION = 3
-"""The condition before an eviction, the eviction, and the condition again (semantics V13)."""
+PER_EVICTION = 2
+"""The condition before an eviction, and the eviction; where a victim lingers, the condition again (semantics V13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +136,7 @@ def _writes(samples: dict[str, float], case: Case) -> float:
     """Binds, nominations, what evictions take, Events, conditions and statuses."""
     binds = _sum(samples, "gangsched_binder_bound_total")
     evictions = PER_EVICTION * _sum(samples, "gangsched_preemption_writer_evicted_total")
+    evictions += _sum(samples, "gangsched_preemption_writer_marked_again_total")
     told = _sum(samples, "gangsched_recorder_written_total") + _sum(samples, "gangsched_outbox_written_total")
     return binds + case.pods + evictions + told
 

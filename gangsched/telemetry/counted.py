@@ -57,6 +57,7 @@ MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "forbidden": "evictions for which the right is missing",
         "failed": "evictions without a certain answer, or not wanted any more",
         "sent_again": "evictions sent again",
+        "marked_again": "conditions restored that an eviction had overwritten",
     },
     "recorder": {
         "ordered": "Events and series to be written",

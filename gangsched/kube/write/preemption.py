@@ -83,6 +83,7 @@ class PreemptionCounts:
     forbidden: int = 0
     failed: int = 0
     sent_again: int = 0
+    marked_again: int = 0
 
 
 class _Preemption:
@@ -305,6 +306,7 @@ class PreemptionWriter:
             return
         await wait_for_event(over, MARK_AGAIN_AFTER_S, sleep=self._runtime.sleep)
         if not self._is_gone(order.uid):
+            self.counts.marked_again += 1
             await self._mark(order, over, MARK_AGAIN_S)
 
     async def _try(self, order: Evict) -> tuple[Said, Fault | None]:

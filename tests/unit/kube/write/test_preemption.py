@@ -203,6 +203,7 @@ async def test_the_condition_is_written_once_more_after_the_eviction() -> None:
         desk.gone.add("v0")
         await desk.time.advance(MARK_AGAIN_AFTER_S)
         assert kinds(desk) == ["evict low-0"]
+        assert desk.writer.counts.marked_again == 0
     async with at_work(lambda sent: NOT_FOUND if sent.method == "PATCH" else {}) as desk:
         desk.writer.order(EVICT)
         await settle()
