@@ -213,7 +213,7 @@ class Demand:
         holds = np.minimum(holds, total + sum(self.needs) - sum(needs))
         if len(kept) > 1:
             for row, asked in self._rows:
-                self.ledger.work.charge(2 + len(self.ledger.table) // 200)
+                self.ledger.work.charge(2 + len(kept) + len(self.ledger.table) // 200)
                 have, cheapest = level.sums(row), self._cheapest(asked, needs, kept)
                 enough &= have >= cheapest[-1:].sum()
                 holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + sum(self.needs) - sum(needs))
