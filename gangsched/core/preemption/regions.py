@@ -20,7 +20,7 @@ from gangsched.core.preemption.selection import Choice, Region, choice
 from gangsched.core.preemption.units import Units
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
-from gangsched.model.snapshot import Bools
+from gangsched.model.snapshot import Bools, Ints
 
 SINGLE_NODES = 8
 """Nodes that are looked at one by one, the cheapest first."""
@@ -106,12 +106,37 @@ class Regions:
         return sorted(found.values(), key=lambda each: each.harm)
 
     def tried(self, level: int) -> Iterator[Region]:
-        """Regions that could hold the members, those with the most free room first."""
+        """Regions that could hold the members, those first where the fewest gangs stop and the least work is lost."""
         could = np.flatnonzero(self.domains.enough(self.everywhere.without(self.units.could_go(level))))
-        if could.size:
-            room = self.domains.room(self.everywhere.free)[could]
-            for n in could[np.argsort(-room, kind="stable")].tolist():
-                yield self.everywhere.within(self.domains.scope(n))
+        if could.size > 1:
+            room, (stopped, work) = self.domains.room(self.everywhere.free), self._least_harm(level)
+            could = could[np.lexsort((-room[could], work[could], stopped[could]))]
+        for n in could.tolist():
+            yield self.everywhere.within(self.domains.scope(n))
+
+    def _least_harm(self, level: int) -> tuple[Ints, Ints]:
+        """By domain the members of cores, and the work, that go at least, by the resource that is short first.
+
+        An estimate for the order only: nodes do not count.
+        """
+        region, columns, row = self.everywhere, self.units.columns, self.everywhere.scarce
+        pods = np.flatnonzero(self.units.could_go(level) & (columns.node >= 0) & (region.requests[row] > 0))
+        pods = pods[self.domains.level.codes[columns.node[pods]] >= 0]
+        region.sums.work.charge(50 + len(columns) // 50 + len(pods) // 20)
+        domain, size = self.domains.level.codes[columns.node[pods]], region.requests[row][pods]
+        order = np.lexsort((columns.work[pods] / size, ~self.units.single[pods], domain))
+        pods, domain, size = pods[order], domain[order], size[order]
+        freed = np.cumsum(size) - size
+        first = np.searchsorted(domain, np.arange(self.domains.size))
+        before = np.append(freed, 0)[first][domain]
+        needed = sum(ask.amounts[row] * ask.count for ask in region.sums.asks)
+        lack = needed - self.domains.free(region.free, row)
+        taken = freed - before < lack[domain]
+        stopped, work = (
+            np.bincount(domain[taken], weights=each[pods][taken], minlength=self.domains.size).astype(np.int64)
+            for each in (~self.units.single, columns.work)
+        )
+        return stopped, work
 
     def _choices(self, level: int, breaking: bool) -> Iterator[Choice]:
         work = self.everywhere.sums.work

@@ -184,7 +184,7 @@ class Region:
         Members of a gang keep their order among each other; of all else that is equal, the order is that of `key`.
         """
         columns = self.units.columns
-        size = self.requests[self._scarce][singles]
+        size = self.requests[self.scarce][singles]
         keys = [-columns.start[singles], columns.wait[singles], -size, columns.work[singles] // np.maximum(size, 1)]
         members = columns.gang[singles]
         if price is None:
@@ -197,7 +197,7 @@ class Region:
         return found
 
     @cached_property
-    def _scarce(self) -> int:
+    def scarce(self) -> int:
         """The resource that stops the members first, as things are."""
         ask = self.sums.asks[0]
         fits = [
@@ -214,7 +214,7 @@ class Region:
         of = cores.of[pods]
         work = np.bincount(of, weights=columns.work[pods], minlength=number)
         here = self.units.inside(self.mask)[pods]
-        size = np.bincount(of[here], weights=self.requests[self._scarce][pods[here]], minlength=number)
+        size = np.bincount(of[here], weights=self.requests[self.scarce][pods[here]], minlength=number)
         size = np.maximum(size, 1)
         wait = highest(columns.wait[pods], of, number)
         keys = [chosen, wait[chosen], (work / size)[chosen], (cores.stops / size)[chosen]]

@@ -76,6 +76,19 @@ def test_preemption_clears_the_one_rack_that_can_be_cleared() -> None:
     assert {node.rpartition("-")[0] for node in nominated(verdict).values()} == {"x"}
 
 
+def test_preemption_looks_at_hundreds_of_racks_in_one_plan() -> None:
+    """500 racks full of low pods, of which the members must clear one: the one with the least work."""
+    nodes = [each for n in range(500) for each in rack(f"r{n:03}", (8, 8))]
+    cluster = RunningCluster(nodes)
+    for number, each in enumerate(nodes):
+        ran_s = 10 if each.name.startswith("r321-") else 1_000 + number
+        cluster.run(f"low-{each.name}", each.name, gpus=8, ran_s=ran_s)
+    urgent = builders.group(_with_priority(gang((2, 8)), 9), priority=9)
+    verdict = cluster.verdicts(urgent)["ns/g"]
+    assert victims(verdict) == ["low-r321-0", "low-r321-1"]
+    assert sorted(nominated(verdict).values()) == ["r321-0", "r321-1"]
+
+
 def _with_priority(each: Gang, priority: int) -> Gang:
     pods = [builders.pod(pod.name, of=pod.shape, priority=priority) for pod in each.pending]
     return replace(builders.gang(each.id, pods), constraints=each.constraints)
