@@ -274,7 +274,7 @@ def _in_slices(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Trial:
             progress.searched = found is None
         if found is not None:
             return _completed(found, group, gangs, ledger)
-        first = next(gang for gang in gangs if gang.constraints.slices)
+        first = next(gang for gang in gangs if gang.pending)
         trial = Trial({gang.id: [] for gang in gangs}, attempted=sum(len(gang.pending) for gang in gangs))
         gang, lacks = slices_lack(group, gangs, ledger) if scope.last else (first, "")
         trial.lacks, trial.failed = lacks, _refused(gang.pending[:1], group, ledger)

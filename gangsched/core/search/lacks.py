@@ -22,7 +22,9 @@ from gangsched.model.snapshot import Ints
 
 def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Gang, str]:
     """The first gang whose slices cannot be placed, and what they lack."""
-    sliced = [gang for gang in gangs if gang.constraints.slices]
+    sliced = [gang for gang in gangs if gang.constraints.slices and gang.pending]
+    if not sliced:
+        return next(gang for gang in gangs if gang.pending), ""
     for gang in sliced:
         found = needed(units(gang, gang.pending, ledger.table), missing(gang, 0))
         whole = [unit.whole for unit, _ in found.fixed if unit.whole is not None]

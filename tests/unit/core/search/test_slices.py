@@ -272,6 +272,22 @@ def test_gangs_of_one_group_have_slices_of_different_levels() -> None:
     assert len(verdict.binds) == 8
 
 
+def test_a_gang_without_slices_may_be_the_one_that_fails() -> None:
+    """R2: where all members of its sibling with slices have nodes, it is told what it lacks itself."""
+    there = members(one(), one())
+    group = builders.group(
+        gang([], TWO, min_member=2, bound=2, nodes=("a",), standing=((0, "a"), (1, "a"))),
+        builders.gang("ns/other", builders.pods("o", one(2), 1) + builders.pods("p", one(3), 1)),
+    )
+    nodes = [node("a", "r1", gpus=5), node("b", "r2", gpus=2)]
+    placed = [(pod, "a") for pod in there]
+    (verdict,) = plan(builders.snapshot(nodes, placed), [group], now_s=0.0).verdicts
+    assert len(verdict.binds) == 2
+    (refused,) = plan(builders.snapshot(nodes[:1], placed), [group], now_s=0.0).verdicts
+    assert refused.reason is Reason.UNSCHEDULABLE
+    assert "gang ns/other needs room for 2 more pods" in refused.told.text
+
+
 # --- members that come later ----------------------------------------------------------------------------------------
 
 
