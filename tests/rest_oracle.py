@@ -5,6 +5,7 @@ nothing that was found of a group in an earlier plan is believed. What may keep 
 each with its end; the next turn that is due for it plans the group again:
 
 - its binds fail, and it backs off (Q3);
+- its PodGroup may be on its way (P1);
 - its nomination is under way, and what it could hold early is promised to it anyway (V11, V16), or the next one may
   not come yet (V12);
 - preemptors are examined once a second at most, 16 of them, and of those that ask the same the first (V25);
@@ -13,7 +14,7 @@ each with its end; the next turn that is due for it plans the group again:
 - room is reserved, for it or for others; reservations are made anew at most once a second (H8, H17);
 - its group yielded, timed out or lacks members (D1, T3, P1).
 
-All of them but the first are in what a plan is given, so that the plan asked here keeps them by itself.
+All of them but the first two are in what a plan is given, so that the plan asked here keeps them by itself.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPol
         for group in groups
         if any(gang.waiting for gang in group.gangs)
         and not state.queue.backs_off(group.id, now_s)
+        and not state.registry.awaits_pod_group(group.id)
         and group.id != unexamined
     ]
     if not waiting:

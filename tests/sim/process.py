@@ -54,6 +54,8 @@ class Process:
         """How often bytes have reached it."""
         self.looked: tuple[float, int] = (float("-inf"), 0)
         """When its state was looked at, and what it had heard then."""
+        self.rested = 0
+        """What it had heard when it was last asked who sleeps wrongly."""
         self._pauses: list[tuple[float, float]] = []
         self._asleep_s = 0.0
         self._boot_off_s = rng.uniform(0, 1e5)
@@ -97,6 +99,15 @@ class Process:
     def leads(self) -> bool:
         """Whether its daemon plans."""
         return self.daemon is not None and self.daemon._leads()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether its loop sleeps until a message comes or something is due, and nothing is."""
+        if self.daemon is None or not self.leads or self.loop.is_busy:
+            return False
+        loop, due_s = self.daemon.loop, self.daemon.state.next_deadline_s(self.monotonic_s())
+        sleeps = bool(loop._wake._waiters) and not loop._wake.is_set() and not loop._stopping
+        return sleeps and (due_s is None or due_s > self.monotonic_s())
 
     @property
     def may_write(self) -> bool:

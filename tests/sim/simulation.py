@@ -16,9 +16,11 @@ from typing import TextIO
 
 from control_plane import objects as make
 
+from gangsched.parameters import gpu_policy
 from gangsched.settings import Settings
 from gangsched.state.members import State
 from gangsched.state.validate import validate
+from tests.rest_oracle import sleepers
 from tests.sim import workload
 from tests.sim.api_server.server import LEASES, ApiServer
 from tests.sim.api_server.store import Object, Store, key_of
@@ -161,6 +163,12 @@ class Simulation:
         if process.loop.failures:
             self.oracle.complain(f"{process.name}: {process.loop.failures[0]}")
         daemon = process.daemon
+        if daemon is not None and process.is_quiet and process.rested != process.heard:
+            process.rested = process.heard
+            self.checks["nobody sleeps wrongly"] += 1
+            wall_s = process.wall().timestamp()
+            for sentence in sleepers(daemon.state, process.monotonic_s(), wall_s, gpu_policy(process.settings)):
+                self.oracle.complain(f"{process.name}: {sentence}")
         looked_s, heard = process.looked
         if daemon is None or heard == process.heard or self.timeline.now_s < looked_s + self.plan.validate_every_s:
             return
