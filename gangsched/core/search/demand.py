@@ -118,7 +118,7 @@ class Demand:
     @property
     def is_searched(self) -> bool:
         """Whether an exact search says more than sums do."""
-        return self.slices is not None or len(self.items) > 1
+        return any(self.needs) and (self.slices is not None or len(self.items) > 1)
 
     @cached_property
     def room(self) -> Ints:

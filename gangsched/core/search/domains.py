@@ -268,7 +268,12 @@ def best_domains(group: Group, ledger: Ledger, number: int = 10) -> list[DomainR
     domains, demand, found = required.domains, required.demand, []
     for n in np.lexsort((np.arange(domains.level.size), -required.holds, ~required.enough))[:number].tolist():
         refuted = "" if required.enough[n] else "sums"
-        if not refuted and demand.is_exact and _is_refuted(demand, domains, n, domains.scope(n), search=False):
+        if (
+            not refuted
+            and demand.is_searched
+            and demand.is_exact
+            and _is_refuted(demand, domains, n, domains.scope(n), search=False)
+        ):
             refuted = "search"
         found.append(DomainRoom(domains.level.name(n), int(required.holds[n]), sum(demand.needs), refuted))
     return found

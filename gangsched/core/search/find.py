@@ -159,6 +159,8 @@ def find_slices(
     An exact search looks at `most` choices. Raises OutOfWork, after which the next plan goes on.
     """
     demand = (Demand.of_all if everything else Demand.of)(group, gangs, ledger)
+    if not any(demand.needs):  # the minimum is there, or 0: members come by themselves
+        return {gang.id: [] for gang in gangs}
     if demand.is_hopeless:
         return None
     if demand.is_exact:

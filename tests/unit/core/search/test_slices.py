@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gangsched.core.cycle import Limits, plan
-from gangsched.core.search.domains import keeps_together
+from gangsched.core.reserve import Ledger
+from gangsched.core.search.domains import DomainRoom, best_domains, keeps_together
 from gangsched.core.search.slices import needed, units
 from gangsched.model.gang import Gang
 from gangsched.model.gpu_policy import PlacementConstraints, SliceLayer
@@ -286,6 +287,18 @@ def test_a_gang_without_slices_may_be_the_one_that_fails() -> None:
     (refused,) = plan(builders.snapshot(nodes[:1], placed), [group], now_s=0.0).verdicts
     assert refused.reason is Reason.UNSCHEDULABLE
     assert "gang ns/other needs room for 2 more pods" in refused.told.text
+
+
+def test_a_gang_of_minimum_0_starts_by_whole_slices() -> None:
+    """I3, L6: nothing is needed, and each slice comes by itself, in a required domain as well."""
+    nodes = [node("a", "r1", "x", gpus=3), node("b", "r2", "x", gpus=1)]
+    pods = members(one(), one(), one(2), one())
+    for topology in ((), (BLOCK,)):
+        of = gang(pods, TWO, topology=topology, min_member=0)
+        assert {placement.pod.index for placement in decided(nodes, of).binds} in ({0, 1}, {2, 3})
+        assert best_domains(builders.group(of), Ledger(builders.snapshot(nodes))) == [
+            DomainRoom("example.com/block=x", 0, 0, "") for _ in topology
+        ]
 
 
 # --- members that come later ----------------------------------------------------------------------------------------
