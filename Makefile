@@ -113,7 +113,7 @@ e2e: install control-plane prometheus ## Run the tests on a real etcd and kube-a
 	@$(RUN)pytest -q -m e2e
 
 crashes: install control-plane ## Kill the scheduler after each write of a preemption: CRASH_AFTER=1,2,3
-	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 28)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py
+	@CRASH_AFTER=$(or $(CRASH_AFTER),$(shell seq -s, 1 20)) $(RUN)pytest -q -s tests/e2e/test_preemption_crash.py
 
 .PHONY: operators
 operators: install control-plane ## The real operators of docs/guides and Kueue, built from their modules: what they emit is scheduled
