@@ -192,6 +192,8 @@ class Nominations:
             case EvictionResult.DONE:
                 record.fates[answer.uid] = Fate.EVICTED
                 self._count_from(record, now_s)
+                if Fate.ORDERED not in record.fates.values():
+                    self._next_looks.look_at(record, now_s)  # until now it had no earlier end than the longest wait
             case EvictionResult.GONE:
                 record.fates[answer.uid] = Fate.GONE
             case EvictionResult.FORBIDDEN:
