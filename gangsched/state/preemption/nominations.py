@@ -192,8 +192,6 @@ class Nominations:
             case EvictionResult.DONE:
                 record.fates[answer.uid] = Fate.EVICTED
                 self._count_from(record, now_s)
-                if Fate.ORDERED not in record.fates.values():
-                    self._next_looks.look_at(record, now_s)  # until now it had no earlier end than the longest wait
             case EvictionResult.GONE:
                 record.fates[answer.uid] = Fate.GONE
             case EvictionResult.FORBIDDEN:
@@ -203,6 +201,8 @@ class Nominations:
                 record.fates[answer.uid] = Fate.MARKED
                 victim = record.victims[answer.uid]
                 self._lose(record, preempting.not_evicted(victim, answer.message, named=self._may_name(record, victim)))
+        if Fate.ORDERED not in record.fates.values():
+            self._next_looks.look_at(record, now_s)  # until now it had no earlier end than the longest wait
         self._reports.note(record.victims[answer.uid].group, now_s)
         return tuple(self.journal.answered(record, answer))
 
