@@ -275,3 +275,37 @@ def test_a_nominated_gang_starts_once_one_of_its_places_is_free_and_the_other_is
     world.create(members("high", 2, gpus=2, priority=10))
     world.advance(6)
     assert {name: at for name, at in world.bound().items() if name.startswith("high")} == {"high-0": "a", "high-1": "b"}
+
+
+def test_a_nominated_pair_starts_with_other_members_than_those_who_were_promised_room() -> None:
+    """V11: what is free first is too small for both places; a member that came later needs none of the GPUs."""
+    world = World(node("a", 12), rules=RULES, preempts=True)
+    world.create(
+        running(pod(name, gpus=gpus, priority=-1, grace_s=grace_s), "a")
+        for name, gpus, grace_s in (("small", 4, 5), ("large", 8, 30))
+    )
+    pair: dict[str, Any] = {"groups": ["ns/x", "ns/y"], "priority": 10, "min_member": 1}
+    world.create(members("x", 1, gpus=4, **pair), members("y", 1, gpus=8, **pair))
+    world.advance(2)
+    (record,) = world.state.preemptions.nominations.all()
+    assert {nominee.pod.name for nominee in record.nominees.values()} == {"x-0", "y-0"}
+    (first,) = members("y", 1, gpus=0, **pair)
+    world.create(msgspec.structs.replace(first, uid="ns/y-1", name="y-1"))
+    world.advance(5)
+    assert {name for name in world.bound() if name[0] in "xy"} == {"x-0", "y-1"}
+
+
+def test_a_nominated_gang_that_had_its_minimum_is_made_whole_member_by_member() -> None:
+    """V11, P3: no member waits for another; one of the two victims goes earlier."""
+    world = World(node("b", 12), rules=RULES, preempts=True)
+    first = world.create(members("high", 3, gpus=4, priority=10))
+    world.settle()
+    assert set(world.bound()) == {"high-0", "high-1", "high-2"}
+    world.add_nodes(node("a", 8), node("b", 4))
+    world.create(
+        running(pod(name, gpus=4, priority=-1, grace_s=grace_s), "a") for name, grace_s in (("soon", 5), ("late", 60))
+    )
+    world.delete(*first[:2])
+    world.create(members("high", 2, gpus=4, priority=10, first=3, min_member=3))
+    world.advance(6)
+    assert set(world.bound()) == {"high-2", "high-3", "late"}

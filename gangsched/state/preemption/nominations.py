@@ -276,7 +276,7 @@ class Nominations:
             nominee.vacant_s + nominees.VACANT_S for nominee in record.nominees.values() if nominee.vacant_s is not None
         )
         self._next_looks.look_at(record, math.inf if record.lost else min((record.ends_s, again_s, *vacant)))
-        if not record.lost and self._promised.has_room(record):
+        if not record.lost and self._promised.has_room(record, self._registry.group(record.group, now_s)):
             self._queue.activate(record.group)
         if not record.inherited:
             return []

@@ -7,18 +7,19 @@ for that nomination alone. For every node it is known which nominations to check
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
-from gangsched.model.gang import Placement
-from gangsched.model.nominated_room import Nomination
+from gangsched.core.permit import missing
+from gangsched.model.gang import Gang, Group, Placement
+from gangsched.model.nominated_room import ColumnLayout, Nomination
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.preemption import STUCK_S
 from gangsched.model.resources import from_dict
-from gangsched.model.snapshot import Snapshot
+from gangsched.model.snapshot import Ints, Snapshot
 from gangsched.state.cluster import Cluster
 from gangsched.state.member_store import MemberStore
 from gangsched.state.members import State
@@ -107,33 +108,33 @@ class Promised:
         if before != nodes:
             self._moved |= before | nodes
 
-    def has_room(self, record: NominationRecord) -> bool:
-        """Whether its places are free, or those that are not could be elsewhere, where nothing is promised (V11)."""
-        in_use = [nominee for uid, nominee in record.nominees.items() if f"{record.group} {uid}" in self._in_use]
-        if all(self._fits_beside(record, node) for node in {nominee.node for nominee in in_use}):
-            return True
-        if len(in_use) == len(record.nominees):
-            return False  # with no place of its own yet, it is woken for room elsewhere as all that wait are
-        free = self._cluster.without_promised(record.lowest_priority)
-        lacking = Counter(nominee.pod.shape for nominee in in_use)
-        return all(_rooms(shape, free) >= count for shape, count in lacking.items())
+    def has_room(self, record: NominationRecord, group: Group) -> bool:
+        """Whether sums allow that a plan places the minimum or a member that needs none, partly on its own nodes (V11).
 
-    def _fits_beside(self, record: NominationRecord, node: str) -> bool:
-        """Whether the node has the room now that the record was promised there, as a plan counts it."""
+        What may go there need not be who was promised it. While its own nodes take nobody, the group is woken for room
+        elsewhere as all that wait are.
+        """
         snapshot = self._cluster.snapshot()
-        index, needs = snapshot.table.index.get(node), Counter[str]()
-        mine = self._nominees_on[record.group].get(node, ())
-        if index is None or not all(_is_free(nominee.pod, index, snapshot) for nominee in mine[:1]):
+        nodes = [node for node in self._nominees_on[record.group] if node in snapshot.table.index]
+        index = [snapshot.table.index[node] for node in nodes]
+        alone = {pod.shape for gang in group.gangs for pod in _alone(gang)}
+        short = [(needed, gang.pending) for gang in group.gangs if (needed := missing(gang, 0))]
+        lacking = [(needed, Counter(pod.shape for pod in pods)) for needed, pods in short]
+        shapes, free = alone.union(*(counts for _, counts in lacking)), snapshot.free[:, index]
+        if not any(_rooms(shape, free, snapshot, index) for shape in shapes):
             return False  # of the dozen nominations on a node nearly all wait for the first victim to go
-        for other in self._resting[node].values():
-            for uid, nominee in other.nominees.items():
-                if nominee.node == node and (other is record or nominee.pod.priority >= record.lowest_priority):
-                    needs.update(dict(nominee.pod.shape.requests))
-                    if other is not record and (shown := self._in_use.get(f"{other.group} {uid}")) is not None:
-                        needs.subtract(dict(shown.freed))
+        priority = group.lowest_priority
+        own = _seen_by(record.group, priority, nodes, snapshot)
+        rooms = {shape: _rooms(shape, own, snapshot, index) for shape in shapes}
+        if any(rooms[shape] for shape in alone):
+            return True
+        if not any(rooms.values()):
+            return False
+        free = self._cluster.without_promised(priority).free
+        for shape in shapes:
+            rooms[shape] += _rooms(shape, free, snapshot) - _rooms(shape, free[:, index], snapshot, index)
         return all(
-            amount <= int(snapshot.free[snapshot.resources[name], index]) if name in snapshot.resources else not amount
-            for name, amount in needs.items()
+            sum(min(count, rooms[shape]) for shape, count in counts.items()) >= needed for needed, counts in lacking
         )
 
     def _share_out(self, nodes: Set[str]) -> None:
@@ -273,10 +274,23 @@ class Promised:
                 yield member.pod, member.node
 
 
-def _is_free(pod: Pod, index: int, snapshot: Snapshot) -> bool:
-    """Whether a node has room for a pod, whoever else was promised it."""
-    rows = ((snapshot.resources.get(name), amount) for name, amount in pod.shape.requests)
-    return all(amount <= int(snapshot.free[row, index]) if row is not None else not amount for row, amount in rows)
+def _alone(gang: Gang) -> tuple[Pod, ...]:
+    """Members that start without the others (P3, B3)."""
+    return (*gang.retry, *(gang.pending if gang.free_running else ()))
+
+
+def _seen_by(group: str, priority: int, nodes: Sequence[str], snapshot: Snapshot) -> Ints:
+    """`free[r][n]` on these nodes as a plan has it for the group, whose own promises do not restrict it."""
+    promises, index = snapshot.nominated, [snapshot.table.index[node] for node in nodes]
+    free = snapshot.free[:, index]
+    for level in promises.levels:
+        if level.priority >= priority:
+            free -= level.asked[:, index] - level.in_use[:, index]
+    own = [each for each in promises.by_group.get(group, NOTHING).values() if each.pod.priority >= priority]
+    layout = ColumnLayout(snapshot.resources, {node: n for n, node in enumerate(nodes)})
+    free += layout.sums((each.node, each.pod.shape.requests) for each in own)
+    free -= layout.sums((each.node, each.freed) for each in own)
+    return free
 
 
 def _of_others(snapshot: Snapshot) -> Mapping[str, Nomination]:
@@ -298,7 +312,7 @@ def _age(record: NominationRecord) -> int:
     return record.serial
 
 
-def _rooms(shape: Shape, snapshot: Snapshot) -> int:
-    """How many pods of the shape all nodes take that it may use."""
-    mask = static_fit(shape, snapshot.table).mask
-    return int(room(shape, snapshot.free, snapshot.resources)[mask].sum())
+def _rooms(shape: Shape, free: Ints, snapshot: Snapshot, index: Sequence[int] | slice = slice(None)) -> int:
+    """How many pods of the shape those nodes take that it may use; `free` has the columns of `index` only."""
+    mask = static_fit(shape, snapshot.table).mask[index]
+    return int(room(shape, free, snapshot.resources)[mask].sum())
