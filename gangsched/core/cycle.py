@@ -134,7 +134,9 @@ def plan(
     verdicts |= gave
     if preemptions is not None:
         if not gave:
-            verdicts |= _of_those_that_hold(ordered, verdicts, ledger, preemptions, turns, but=again)
+            made, put_off = _of_those_that_hold(ordered, verdicts, ledger, preemptions, turns, but=again)
+            verdicts |= made
+            again |= put_off
         gave |= preemptions.gave
     first = gave | verdicts | gave  # what is released comes before what takes its room
     reservations = standing.result(first) if standing is not None else None
@@ -179,19 +181,28 @@ def _of_those_that_hold(
     turns: PlanQueue,
     *,
     but: Container[str],
-) -> dict[str, Verdict]:
+) -> tuple[dict[str, Verdict], frozenset[str]]:
     """The verdicts of NonStrict groups that preempt, and of those that release holds for them (V15).
 
-    Not of those `but`: others may yield to them, which is found out in the next plan.
+    Not of those `but`: others may yield to them, which is found out in the next plan. Second, the groups that the next
+    plan decides again, since the work of this one was done. They are fewer than this plan decided, so that plans end.
     """
     made: dict[str, Verdict] = {}
+    put_off: list[Group] = []
     for group in ordered:
         if group.id not in verdicts or group.strict or group.id in made or group.id in but:
             continue
         ledger.respect_nominations(group.lowest_priority, but=group.id)
         holders = post_filter.still_holding(ordered, {**verdicts, **made})
-        made |= turns.beyond(partial(preemptions.turn, group, verdicts[group.id], holders)) or {}
-    return made
+        found = turns.beyond(partial(preemptions.turn, group, verdicts[group.id], holders))
+        if found is None:
+            put_off.append(group)
+        else:
+            made |= found
+    if put_off and len(put_off) == len(verdicts):
+        first = put_off.pop(0)
+        made[first.id] = too_much_work(first, verdicts[first.id])
+    return made, frozenset(group.id for group in put_off)
 
 
 def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Verdict:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gangsched.api import keys
+from gangsched.core.cycle import Limits
 from gangsched.core.reservations.heads import empty_ledger, find_heads, head_of
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Placement
@@ -309,3 +310,18 @@ def test_a_nominated_gang_that_had_its_minimum_is_made_whole_member_by_member() 
     world.create(members("high", 2, gpus=4, priority=10, first=3, min_member=3))
     world.advance(6)
     assert set(world.bound()) == {"high-2", "high-3", "late"}
+
+
+def test_a_nonstrict_gang_preempts_after_others_have_done_the_work_of_a_plan() -> None:
+    """V15, Q4: it has its turn at the end of a plan; there was no work left, and nothing woke it for the next one."""
+    nodes = "abc"
+    world = World(
+        *(node(each, 8, cpu_milli=64_000) for each in nodes), rules=RULES, limits=Limits(work=6_000), preempts=True
+    )
+    for each in nodes:
+        world.create(running(pod(f"low-{each}", gpus=7), each), running(pod(f"stays-{each}", gpus=1, priority=5), each))
+    world.settle()
+    in_vain = [pod(f"in-vain-{n}", gpus=8, cpu_milli=1_000 * n, priority=1) for n in range(1, 4)]
+    world.create(*(members(f"high-{each}", 1, gpus=7, mode="NonStrict", priority=10) for each in nodes), in_vain)
+    world.advance(60)
+    assert {"high-a-0", "high-b-0", "high-c-0"} <= world.bound().keys()
