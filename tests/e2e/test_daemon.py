@@ -245,7 +245,7 @@ def test_podgroups_that_cannot_be_read_are_not_said_to_be_missing(plane: Control
             pods.wait_for(lambda items: condition(items, "hidden-0"), within_s=WITHIN_S, what="a reason for hidden-0")
             reason, message = condition(pods.objects(), "hidden-0") or ("", "")
             assert reason == "PodGroupsUnreadable"
-            assert "exists is not known" in message
+            assert "it is unknown whether PodGroup default/hidden exists" in message
         finally:
             api.put(CLUSTER_ROLE, api.get(CLUSTER_ROLE) | {"rules": role["rules"]})
         pods.wait_for(lambda items: nodes_of(items, "hidden-"), within_s=60.0, what="the gang, once it may be read")
