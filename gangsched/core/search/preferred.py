@@ -86,7 +86,7 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
     of_must = level(must, table)
     for keys in dict.fromkeys((*must, *(key for key in keys if key not in must)) for keys in sets):
         inner = level(keys, table)
-        if not must or not np.array_equal(inner.codes, of_must.codes):  # else it cuts no finer than what is required
+        if not np.array_equal(inner.codes, of_must.codes):  # else it cuts no finer than what is required, if anything
             is_kept = stated and PRODUCT_LABEL not in keys
             if stated and not is_kept:
                 yield Domains(inner, level([key for key in keys if key != PRODUCT_LABEL], table))

@@ -16,6 +16,7 @@ from gangsched.model.objects import Node, NodeSelectorTerm, PreferredTerm, Shape
 from gangsched.model.plan import Verdict
 from gangsched.model.reasons import Reason
 from tests import builders
+from tests.world import World
 
 CLIQUE, RACK, ZONE = GpuPolicy().topology_keys
 PRODUCT, SHARING = "nvidia.com/gpu.product", "nvidia.com/gpu.sharing-strategy"
@@ -205,3 +206,16 @@ def test_a_gang_without_wishes_or_accelerators_is_tried_once() -> None:
     ledger: Ledger = builders.ledger(nodes)
     for wanted in (gang(CPU_ONLY, 5), gang(ONE, 8)):
         assert len(list(scopes(builders.group(wanted), [wanted], ledger))) == 1
+
+
+def test_a_group_without_levels_is_packed_over_all_zones() -> None:
+    """L5, L14: no zone takes all of it, and in the order of its members it finds no place: the search does."""
+    world = World(*(node(f"{zone}0", 4, zone=zone) for zone in "abc"))
+    world.create(
+        builders.running(builders.pod("running", gpus=0, cpu_milli=100), "b0")
+    )  # the node that packing prefers
+    in_b, both = replace(ONE, node_selector=((ZONE, "b"),)), '["ns/other", "ns/whole"]'
+    world.create(builders.members("other", 2, groups=both), builders.members("whole", 3, of=in_b, groups=both))
+    bound = world.settle().bound()
+    assert {name for name, where in bound.items() if where == "b0"} == {"running", "whole-0", "whole-1", "whole-2"}
+    assert {"other-0", "other-1"} <= bound.keys()
