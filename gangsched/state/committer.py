@@ -111,7 +111,7 @@ class Committer:
             self._yielded.add(group.id)
         if verdict.reason not in WAITING_WITH_ROOM or not any(record.of(State.HELD) for record in records):
             self.release_yielded({group.id})
-        if verdict.expired or verdict.yields_to:  # the next verdict comes before this one has settled
+        if verdict.expired or verdict.reason is Reason.YIELDED:  # the next verdict comes before this one has settled
             actions += [event for record in records for event in self._reports.announce(record, verdict)]
         self._after(group, verdict, snapshot, now_s)
         return actions
