@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bench.plan import Case
 from bench.timing import timed_ms
 from gangsched.core.cycle import plan
 from gangsched.core.reserve import Ledger
@@ -72,17 +73,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 # --- one rack in N, and whole clusters ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Nodes and a group; `starts` is what must become of it."""
-
-    name: str
-    nodes: Sequence[Node]
-    group: Group
-    goal_ms: float
-    starts: bool = True
 
 
 def small(part: int, repeat: int) -> Iterator[Figures]:

@@ -39,12 +39,13 @@ CLIQUE, _, ZONE = TOPOLOGY_KEYS
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Nodes, one Strict group that fits, and the most milliseconds that planning it may take."""
+    """Nodes, one group, and the most milliseconds that planning it may take; `starts` is what must become of it."""
 
     name: str
     nodes: Sequence[Node]
     group: Group
     goal_ms: float
+    starts: bool = True
 
 
 def main(argv: Sequence[str] | None = None) -> None:

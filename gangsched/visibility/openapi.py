@@ -28,9 +28,14 @@ def flag(description: str) -> Json:
     return {"type": "boolean", "description": description}
 
 
+def listed(description: str, items: Json) -> Json:
+    """Schema of a list."""
+    return {"type": "array", "description": description, "items": items}
+
+
 def texts(description: str) -> Json:
     """Schema of a list of strings."""
-    return {"type": "array", "description": description, "items": {"type": "string"}}
+    return listed(description, {"type": "string"})
 
 
 def record(description: str, **fields: Json) -> Json:
@@ -106,16 +111,15 @@ REVIEW_SPEC = record(
         priority={"type": "integer", "format": "int32", "description": "Priority of its pods."},
         priorityClassName=text("PriorityClass of its pods."),
     ),
-    podSets={
-        "type": "array",
-        "description": "1 to 32 sets of like pods, at most 1,000 pods together.",
-        "items": record(
+    podSets=listed(
+        "1 to 32 sets of like pods, at most 1,000 pods together.",
+        record(
             "Pods of one template.",
             name=text("Name of the set."),
             count={"type": "integer", "format": "int32", "description": "How many pods."},
             template=TEMPLATE,
         ),
-    },
+    ),
 )
 COUNT = number("How many.")
 REVIEW_STATUS = record(
@@ -123,38 +127,33 @@ REVIEW_STATUS = record(
     fits=flag("Whether it would start now, if need be after what it preempts has gone."),
     reason=text("Reason of the decision."),
     message=text("The decision in a sentence, with the culprit."),
-    nodes={
-        "type": "array",
-        "description": "On how many nodes of which kinds.",
-        "items": record("Nodes of a kind.", kind=text("Their accelerators."), count=COUNT),
-    },
-    assignments={
-        "type": "array",
-        "description": "Which pods on which node; only for users who may list nodes.",
-        "items": record("Pods on a node.", podSet=text("The set."), node=text("The node."), count=COUNT),
-    },
-    domains={
-        "type": "array",
-        "description": "The best domains of required levels, if it does not start; for users who may list nodes.",
-        "items": record(
+    nodes=listed(
+        "On how many nodes of which kinds.", record("Nodes of a kind.", kind=text("Their accelerators."), count=COUNT)
+    ),
+    assignments=listed(
+        "Which pods on which node; only for users who may list nodes.",
+        record("Pods on a node.", podSet=text("The set."), node=text("The node."), count=COUNT),
+    ),
+    domains=listed(
+        "The best domains of required levels, if it does not start; for users who may list nodes.",
+        record(
             "A domain.",
             domain=text("The labels of its nodes."),
             holds=number("How many of the needed pods the sums of free room allow."),
             lacks=number("How many more it would have to hold."),
             refutedBy=text("sums or search; empty if free room alone does not refute it."),
         ),
-    },
-    preempts={
-        "type": "array",
-        "description": "Which pods would be evicted for it, by gang; of other namespaces it is not told which.",
-        "items": record(
+    ),
+    preempts=listed(
+        "Which pods would be evicted for it, by gang; of other namespaces it is not told which.",
+        record(
             "Pods of a gang, or plain ones.",
             kind=text("gang or pod."),
             namespace=text("Its namespace, if it is that of the review."),
             name=text("Its name, if it is in the namespace of the review."),
             count=COUNT,
         ),
-    },
+    ),
     suggestions=texts("The smallest changes that would let it start; each was planned."),
     problems=texts("What is wrong with its declaration."),
     servedBy=GANG_STATUS["properties"]["servedBy"],

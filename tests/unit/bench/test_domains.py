@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench import domains
+from bench import domains, plan
 from tests import builders
 from tests.unit.bench.printed import figures
 
@@ -21,4 +21,4 @@ def test_a_plan_that_decides_otherwise_is_no_figure() -> None:
     """A gang that should start and does not ends the benchmark instead of being timed."""
     group = builders.group(domains.gang("ns/g", [(domains.whole(8), 2)]))
     with pytest.raises(SystemExit, match="two of one: gang ns/g needs room"):
-        domains.measure(domains.Case("two of one", domains.rack("r", [8]), group, 1.0), repeat=1)
+        domains.measure(plan.Case("two of one", domains.rack("r", [8]), group, 1.0), repeat=1)
