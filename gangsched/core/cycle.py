@@ -219,7 +219,7 @@ def decide(group: Group, ledger: Ledger, totals: Ledger, *, now_s: float) -> Ver
     # 5. Members that no gang rule holds back, whatever became of the others.
     alone = pre_filter.unhindered(group)
     free_running = [gang for gang in alone if gang.free_running]
-    pods = [pod for gang in alone for pod in (*gang.retry, *(gang.pending if gang.free_running else ()))]
+    pods = [pod for gang in alone for pod in gang.unhindered]
     ready = (*_held(free_running), *(placement for gang in alone for placement in gang.kept))
     if verdict is not None and not pods and not ready and not free_running:
         return verdict

@@ -127,6 +127,11 @@ class Gang:
         return self.plain or (self.satisfied and self.match_policy is MatchPolicy.ONCE_SATISFIED)
 
     @property
+    def unhindered(self) -> tuple[Pod, ...]:
+        """Members that start without the others (semantics P3, B3)."""
+        return (*self.retry, *(self.pending if self.free_running else ()))
+
+    @property
     def waiting(self) -> bool:
         """Whether any member waits for a node or a bind."""
         return bool(self.pending or self.retry or self.kept or self.held)

@@ -14,7 +14,7 @@ import numpy as np
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.permit import missing
-from gangsched.model.gang import Gang, Group, Placement
+from gangsched.model.gang import Group, Placement
 from gangsched.model.nominated_room import ColumnLayout, Nomination
 from gangsched.model.objects import Pod, Shape
 from gangsched.model.preemption import STUCK_S
@@ -117,7 +117,7 @@ class Promised:
         snapshot = self._cluster.snapshot()
         nodes = [node for node in self._nominees_on[record.group] if node in snapshot.table.index]
         index = [snapshot.table.index[node] for node in nodes]
-        alone = {pod.shape for gang in group.gangs for pod in _alone(gang)}
+        alone = {pod.shape for gang in group.gangs for pod in gang.unhindered}
         short = [(needed, gang.pending) for gang in group.gangs if (needed := missing(gang, 0))]
         lacking = [(needed, Counter(pod.shape for pod in pods)) for needed, pods in short]
         shapes, free = alone.union(*(counts for _, counts in lacking)), snapshot.free[:, index]
@@ -272,11 +272,6 @@ class Promised:
                 continue
             if not self.was_evicted(claim, uid) and self.heir(claim, uid) is None:
                 yield member.pod, member.node
-
-
-def _alone(gang: Gang) -> tuple[Pod, ...]:
-    """Members that start without the others (P3, B3)."""
-    return (*gang.retry, *(gang.pending if gang.free_running else ()))
 
 
 def _seen_by(group: str, priority: int, nodes: Sequence[str], snapshot: Snapshot) -> Ints:
