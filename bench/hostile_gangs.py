@@ -5,6 +5,7 @@ Invariant: a gang is drawn from its number alone, so that one that took long can
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from gangsched.api import keys
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.gang import Mode
+from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.inter_pod import HostPort, InterPodConstraints, PodTerm, Requirement, Spread, WeightedPodTerm
 from gangsched.model.objects import (
     ClaimUse,
@@ -34,6 +36,14 @@ RACK, ZONE, HOSTNAME = "topology/rack", "topology.kubernetes.io/zone", "kubernet
 SIZES = (16, 200, 1_000, 5_000, 5_000)
 RAN_S, RUNS_S = 600, 4_200
 """For how long all that runs has run, and may run."""
+LAYERS = (
+    (SliceLayer(1, RACK),),
+    (SliceLayer(2, HOSTNAME),),
+    (SliceLayer(4, RACK),),
+    (SliceLayer(64, ZONE),),
+    (SliceLayer(16, ZONE), SliceLayer(4, RACK)),
+    (SliceLayer(8, ZONE), SliceLayer(4, RACK), SliceLayer(2, HOSTNAME)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +103,8 @@ def lasting_storage(size: int) -> tuple[list[StorageClass], list[CsiNode]]:
     return classes, [CsiNode(f"n{n:04}", (("csi.example", 8),)) for n in range(size)]
 
 
-def draw(size: int, dice: random.Random) -> Hostile:
-    """A hostile gang for a cluster of that size."""
+def draw(size: int, dice: random.Random, *, slices: bool = False) -> Hostile:
+    """A hostile gang for a cluster of that size; the same one with `slices`, but for these."""
     members = dice.choice((1, 8, 64, 256, 1_000, 2_000))
     shapes = min(members, dice.choice((1, 2, 10, 100, 1_000, 2_000)))
     impossible = dice.choice((0, 0, 1, 1, 5, members // 2, members))
@@ -135,8 +145,9 @@ def draw(size: int, dice: random.Random) -> Hostile:
     reserves = dice.random() < 0.5
     budgets = dice.choice((0, 0, 20, 200, 1_000)) if priority else 0
     names = [f"g{index}" for index in range(min(gangs, members))]
+    layers = dice.choice(LAYERS) if slices and not plain else ()
     stated = [
-        () if plain else _stated(name, math.ceil(len(drawn[index::gangs]) * least), mode, names, topology)
+        () if plain else _stated(name, math.ceil(len(drawn[index::gangs]) * least), mode, names, topology, layers)
         for index, name in enumerate(names)
     ]
     pods = [
@@ -155,14 +166,20 @@ def draw(size: int, dice: random.Random) -> Hostile:
         f"{size} nodes, {members} members of {shapes} shapes, {impossible} impossible ({where}), {mode.value}, "
         f"{gangs} gangs, plain={plain}, least={least}, priority={priority}, {budgets} budgets, "
         f"{', '.join(sorted(features)) or 'no features'}"
+        + (f", slices of {' and '.join(f'{layer.size} in {layer.topology}' for layer in layers)}" if layers else "")
     )
     return Hostile(pods, tuple(claims.values()), volumes, _budgets(budgets), text, reserves)
 
 
-def _stated(name: str, least: int, mode: Mode, names: Sequence[str], topology: str) -> keys.GangMetadata:
+def _stated(
+    name: str, least: int, mode: Mode, names: Sequence[str], topology: str, layers: Sequence[SliceLayer]
+) -> keys.GangMetadata:
     """What each pod of a gang states."""
     groups = [f"{builders.NAMESPACE}/{each}" for each in names] if len(names) > 1 else ()
     metadata = builders.gang_metadata(name, min_member=least, mode=mode.value, groups=groups)
+    if layers:
+        text = json.dumps([layer._asdict() for layer in layers])
+        metadata = (*metadata, (keys.SLICES[0], text))
     return (*metadata, *(((keys.TOPOLOGY[0], topology),) if topology else ()))
 
 

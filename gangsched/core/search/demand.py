@@ -6,11 +6,9 @@ Invariant: sums only refute; what they refute, no packing finds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 
@@ -19,58 +17,22 @@ from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
+from gangsched.core.search.kinds import Item, Kinds, Slices, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.region import problem
 from gangsched.core.search.slices import NeededUnits, Slice, is_sliced, needed, units
-from gangsched.core.topology import TopologyLevel, by_refinement, level, lies_within
+from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
-from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod, Shape
-from gangsched.model.snapshot import Bools, Ints, NodeTable
-
-Pins: TypeAlias = tuple[tuple[str, int], ...]
+from gangsched.model.snapshot import Bools, Ints
 
 NO_LIMIT = 2**31
 MAX_NODES = 6_000
 """Nodes in which slices are packed: more are more than the work of one plan, and the next one would begin again."""
+UNITS_A_POD = 3
+"""Units of finding out with which others a member belongs together."""
 MAX_SHAPES = 64
 """Items of one group beyond which sums are not made, for each must be summed up by domain."""
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """The pending members of one gang (by index in the group) that have one shape, in placing order.
-
-    `pinned` members can only go where their volumes exist or are being provisioned; they are separate items. Members
-    count for need number `need`, or belong to slices of layer `home`; `pins` are the domains that they must be in, by
-    label and code.
-    """
-
-    gang: int
-    shape: Shape
-    pods: tuple[Pod, ...]
-    pinned: bool
-    need: int
-    home: int = -1
-    pins: Pins = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Slices:
-    """Slices as kinds of a packing, behind the items: `at_hand[kind]` are those that may open anywhere.
-
-    `layers` are labels, the coarsest first. Of need number n `wanted[n]` pods or slices must be placed; the first needs
-    are the gangs. `kind_of` are the kinds of slices by their `id`, `item_of` the items of pods by uid.
-    """
-
-    layers: tuple[str, ...]
-    nested: bool
-    units: tuple[NeededUnits | None, ...]
-    pieces: tuple[Piece, ...]
-    at_hand: tuple[tuple[Slice, ...], ...]
-    wanted: tuple[int, ...]
-    kind_of: Mapping[int, int]
-    item_of: Mapping[str, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,13 +307,22 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
 
 
 def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
-    """The demand of gangs of which some have slices, each of which lacks so many members."""
+    """The demand of gangs of which some have slices, each of which lacks so many members.
+
+    What belongs together is found once for all scopes that are tried: it takes as long as a packing.
+    """
+    key = ("sliced", *map(id, gangs), *lacks)  # of gangs that the demand keeps alive
+    made: Demand = ledger.recall(key, lambda: _collected(group, gangs, ledger, lacks))
+    return replace(made, group=group)  # its own room: that is of this scope
+
+
+def _collected(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:
     table = ledger.table
-    layers, is_nested = _layers([gang.constraints.slices for gang in gangs], table)
-    made = _Kinds(ledger, layers, [0] * len(gangs))
+    layers, is_nested = layers_of([gang.constraints.slices for gang in gangs], table)
+    made = Kinds(ledger, layers, [0] * len(gangs))
     units_of: list[NeededUnits | None] = []
     for g, (gang, lack) in enumerate(zip(gangs, lacks, strict=True)):
-        ledger.work.charge(20 + len(gang.pending))
+        ledger.work.charge(20 + UNITS_A_POD * len(gang.pending))
         if not gang.constraints.slices:
             units_of.append(None)
             made.wanted[g] = lack
@@ -370,75 +341,3 @@ def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence
     needs = tuple(lack if own is None else own.pods for own, lack in zip(units_of, lacks, strict=True))
     items, slices = made.finished(tuple(units_of), is_nested=is_nested)
     return Demand(group, gangs, ledger, items, needs, slices)
-
-
-def _layers(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple[tuple[str, ...], bool]:
-    """The labels of all gangs' slices, the coarsest first, and whether each domain lies in one of the label before."""
-    different = list(dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers))
-    if len(different) == 1:
-        return different[0], True  # an inner slice is inside an outer one, wherever else its domain reaches
-    every = tuple(dict.fromkeys(label for labels in different for label in labels))
-    held = by_refinement(every, table)[::-1]
-    ordered = (*held, *(label for label in every if label not in held))
-    in_order = all([*labels] == [label for label in ordered if label in labels] for labels in different)
-    return ordered, in_order and all(lies_within(fine, coarse, table) for coarse, fine in pairwise(ordered))
-
-
-@dataclass(slots=True)
-class _Kinds:
-    """Collects pods and slices, equal ones as one kind."""
-
-    ledger: Ledger
-    layers: Sequence[str]
-    wanted: list[int]
-    tops: list[tuple[int, int, Slice, Pins]] = field(default_factory=list)
-    pods: dict[tuple[int, int, Shape, bool, int, Pins], list[Pod]] = field(default_factory=dict)
-
-    def add_pods(self, gang: int, need: int, pods: Iterable[Pod], *, home: int = -1, pins: Pins = ()) -> None:
-        """Pods that count for a need, or belong to slices of layer `home`."""
-        storage = self.ledger.occupancy.storage
-        for pod in pods:
-            pinned = bool(pod.claims) and storage.pinned(pod)
-            self.pods.setdefault((gang, need, pod.shape, pinned, home, pins), []).append(pod)
-
-    def finished(self, units_of: tuple[NeededUnits | None, ...], *, is_nested: bool) -> tuple[tuple[Item, ...], Slices]:
-        """The items, and the slices as kinds behind them."""
-        for gang, _, top, pins in self.tops:
-            open_slices = [top]
-            while open_slices:
-                each = open_slices.pop()
-                open_slices += each.parts
-                self.add_pods(gang, gang, each.own, home=self.layers.index(each.key), pins=pins)
-        found = (
-            Item(gang, shape, tuple(members), pinned, need, home, pins)
-            for (gang, need, shape, pinned, home, pins), members in self.pods.items()
-        )
-        items = sorted(found, key=lambda item: (size_key(item.shape, self.ledger.policy), not item.pinned))
-        item_of = {pod.uid: number for number, item in enumerate(items) for pod in item.pods}
-        kinds: dict[tuple[Piece, Pins], int] = {}
-        kind_of: dict[int, int] = {}
-        at_hand: dict[int, list[Slice]] = {}
-
-        def kind(slice_: Slice, need: int, home: int, pins: Pins) -> int:
-            layer = self.layers.index(slice_.key)
-            parts = Counter(item_of[pod.uid] for pod in slice_.own)
-            parts.update(kind(part, need, layer, pins) for part in slice_.parts)
-            piece = Piece(need if home < 0 else 0, home=home, layer=layer, parts=tuple(sorted(parts.items())))
-            number = kinds.setdefault((piece, pins), len(items) + len(kinds))
-            kind_of[id(slice_)] = number
-            return number
-
-        for _, need, top, pins in self.tops:
-            at_hand.setdefault(kind(top, need, -1, pins), []).append(top)
-        numbers = range(len(items), len(items) + len(kinds))
-        slices = Slices(
-            tuple(self.layers),
-            is_nested,
-            units_of,
-            tuple(piece for piece, _ in kinds),
-            tuple(tuple(at_hand.get(number, ())) for number in numbers),
-            tuple(self.wanted),
-            kind_of,
-            item_of,
-        )
-        return tuple(items), slices

@@ -18,9 +18,10 @@ import numpy as np
 
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
-from gangsched.core.search.demand import Demand, Item
+from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import required_keys
 from gangsched.core.search.facts import packed
+from gangsched.core.search.kinds import Item
 from gangsched.core.search.packing import Packing
 from gangsched.core.search.slices import Slice
 from gangsched.core.topology import level

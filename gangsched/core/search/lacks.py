@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gangsched.core.messages import placing
-from gangsched.core.permit import missing
 from gangsched.core.reserve import Ledger
 from gangsched.core.scopes import usable
-from gangsched.core.search.slices import Slice, Unit, needed, units
+from gangsched.core.search.demand import Demand
+from gangsched.core.search.slices import Slice, Unit, units
 from gangsched.core.topology import level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.snapshot import Ints
@@ -22,18 +22,20 @@ from gangsched.model.snapshot import Ints
 
 def slices_lack(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> tuple[Gang, str]:
     """The first gang whose slices cannot be placed, and what they lack."""
-    sliced = [gang for gang in gangs if gang.constraints.slices and gang.pending]
-    if not sliced:
+    sliced = [(index, gang) for index, gang in enumerate(gangs) if gang.constraints.slices and gang.pending]
+    slices = Demand.of(group, gangs, ledger).slices
+    if not sliced or slices is None:
         return next(gang for gang in gangs if gang.pending), ""
-    for gang in sliced:
-        found = needed(units(gang, gang.pending, ledger.table), missing(gang, 0))
+    for index, gang in sliced:
+        found = slices.units[index]
+        assert found is not None
         whole = [unit.whole for unit, _ in found.fixed if unit.whole is not None]
         texts = [_of_unit(unit, number, group, ledger) for unit, number in found.fixed if unit.whole is None]
         texts += [_of_slices(found.of, found.number, group, ledger)] if found.of else []
         texts += [_of_slices([each], 1, group, ledger) for each in whole]
         if text := next(filter(None, texts), ""):
             return gang, text
-    return sliced[0], placing.slices_fragmented(sliced[0])
+    return sliced[0][1], placing.slices_fragmented(sliced[0][1])
 
 
 def takes_when_empty(gang: Gang, group: Group, totals: Ledger) -> tuple[int, str] | None:

@@ -29,17 +29,20 @@ Standing: TypeAlias = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Members that must be in one domain of `key`: pods, or smaller slices as `parts`; `size` when all are there."""
+    """The `pods` that wait for one domain of `key`; `size` when all are there.
+
+    They are its `own`, or those of smaller slices, its `parts`.
+    """
 
     key: str
     size: int
-    own: tuple[Pod, ...] = ()
+    pods: tuple[Pod, ...]
     parts: tuple[Slice, ...] = ()
 
     @property
-    def pods(self) -> tuple[Pod, ...]:
-        """All members of the slice that wait."""
-        return (*self.own, *(pod for part in self.parts for pod in part.pods))
+    def own(self) -> tuple[Pod, ...]:
+        """Pods that are in no part of it."""
+        return () if self.parts else self.pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,9 @@ def pinned_to(group: Group, table: NodeTable) -> Bools | None:
         waiting = (*gang.retry, *gang.pending)
         if not waiting:
             continue
-        of_gang = units(gang, waiting, table) if gang.constraints.slices else [Unit()]
+        if not gang.constraints.slices or not gang.standing:
+            return None
+        of_gang = units(gang, waiting, table)
         if not all(unit.pins for unit in of_gang):
             return None
         for unit in of_gang:
@@ -211,9 +216,8 @@ def _units(
 
 def _slice(pods: Numbered, layers: Sequence[SliceLayer]) -> Slice:
     (size, key), inner = layers[0], layers[1:]
-    if not inner:
-        return Slice(key, size, tuple(pod for _, pod in pods))
-    return Slice(key, size, parts=tuple(_slice(members, inner) for _, members in _by_slice(pods, inner[0].size)))
+    parts = tuple([_slice(members, inner) for _, members in _by_slice(pods, inner[0].size)]) if inner else ()
+    return Slice(key, size, tuple([pod for _, pod in pods]), parts)
 
 
 def _by_slice(pods: Numbered, size: int) -> list[tuple[int, Numbered]]:

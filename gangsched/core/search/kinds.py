@@ -1,0 +1,139 @@
+"""Pods and slices of a demand as kinds: those that are alike for a packing are one, with a number (L12).
+
+Invariant: every member that may be placed is in one item, and every slice is of one kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
+
+from gangsched.core.queue_sort import size_key
+from gangsched.core.reserve import Ledger
+from gangsched.core.search.packing import Piece
+from gangsched.core.search.slices import NeededUnits, Slice
+from gangsched.core.topology import by_refinement, lies_within
+from gangsched.model.gpu_policy import SliceLayer
+from gangsched.model.objects import Pod, Shape
+from gangsched.model.snapshot import NodeTable
+
+Pins: TypeAlias = tuple[tuple[str, int], ...]
+
+UNITS_A_SLICE, UNITS_AN_ITEM = 6, 8
+"""Units of adding a slice, and a kind of pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The pending members of one gang (by index in the group) that have one shape, in placing order.
+
+    `pinned` members can only go where their volumes exist or are being provisioned; they are separate items. Members
+    count for need number `need`, or belong to slices of layer `home`; `pins` are the domains that they must be in, by
+    label and code.
+    """
+
+    gang: int
+    shape: Shape
+    pods: tuple[Pod, ...]
+    pinned: bool
+    need: int
+    home: int = -1
+    pins: Pins = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slices:
+    """Slices as kinds of a packing, behind the items: `at_hand[kind]` are those that may open anywhere.
+
+    `layers` are labels, the coarsest first. Of need number n `wanted[n]` pods or slices must be placed; the first needs
+    are the gangs. `kind_of` are the kinds of slices by their `id`, `item_of` the items of pods by uid.
+    """
+
+    layers: tuple[str, ...]
+    nested: bool
+    units: tuple[NeededUnits | None, ...]
+    pieces: tuple[Piece, ...]
+    at_hand: tuple[tuple[Slice, ...], ...]
+    wanted: tuple[int, ...]
+    kind_of: Mapping[int, int]
+    item_of: Mapping[str, int]
+
+
+def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple[tuple[str, ...], bool]:
+    """The labels of all gangs' slices, the coarsest first, and whether each domain lies in one of the label before."""
+    different = list(dict.fromkeys(tuple(layer.topology for layer in layers) for layers in stated if layers))
+    if len(different) == 1:
+        return different[0], True  # an inner slice is inside an outer one, wherever else its domain reaches
+    every = tuple(dict.fromkeys(label for labels in different for label in labels))
+    held = by_refinement(every, table)[::-1]
+    ordered = (*held, *(label for label in every if label not in held))
+    in_order = all([*labels] == [label for label in ordered if label in labels] for labels in different)
+    return ordered, in_order and all(lies_within(fine, coarse, table) for coarse, fine in pairwise(ordered))
+
+
+@dataclass(slots=True)
+class Kinds:
+    """Collects pods and slices, equal ones as one kind."""
+
+    ledger: Ledger
+    layers: Sequence[str]
+    wanted: list[int]
+    tops: list[tuple[int, int, Slice, Pins]] = field(default_factory=list)
+    pods: dict[tuple[int, int, Shape, bool, int, Pins], list[Pod]] = field(default_factory=dict)
+
+    def add_pods(self, gang: int, need: int, pods: Iterable[Pod], *, home: int = -1, pins: Pins = ()) -> None:
+        """Pods that count for a need, or belong to slices of layer `home`."""
+        storage = self.ledger.occupancy.storage
+        for pod in pods:
+            pinned = bool(pod.claims) and storage.pinned(pod)
+            self.pods.setdefault((gang, need, pod.shape, pinned, home, pins), []).append(pod)
+
+    def finished(self, units_of: tuple[NeededUnits | None, ...], *, is_nested: bool) -> tuple[tuple[Item, ...], Slices]:
+        """The items, and the slices as kinds behind them."""
+        work = self.ledger.work
+        for gang, _, top, pins in self.tops:
+            open_slices = [top]
+            while open_slices:
+                each = open_slices.pop()
+                work.charge(UNITS_A_SLICE)
+                open_slices += each.parts
+                self.add_pods(gang, gang, each.own, home=self.layers.index(each.key), pins=pins)
+        work.charge(UNITS_AN_ITEM * len(self.pods))
+        found = (
+            Item(gang, shape, tuple(members), pinned, need, home, pins)
+            for (gang, need, shape, pinned, home, pins), members in self.pods.items()
+        )
+        items = sorted(found, key=lambda item: (size_key(item.shape, self.ledger.policy), not item.pinned))
+        item_of = {pod.uid: number for number, item in enumerate(items) for pod in item.pods}
+        kinds: dict[tuple[int, int, int, tuple[int, ...], Pins], int] = {}
+        kind_of: dict[int, int] = {}
+        at_hand: dict[int, list[Slice]] = {}
+
+        def kind(slice_: Slice, need: int, home: int, pins: Pins) -> int:
+            layer = self.layers.index(slice_.key)
+            holds = [kind(part, need, layer, pins) for part in slice_.parts]
+            holds += [item_of[pod.uid] for pod in slice_.own]
+            name = need if home < 0 else 0, home, layer, tuple(sorted(holds)), pins
+            kind_of[id(slice_)] = number = kinds.setdefault(name, len(items) + len(kinds))
+            return number
+
+        for _, need, top, pins in self.tops:
+            at_hand.setdefault(kind(top, need, -1, pins), []).append(top)
+        numbers = range(len(items), len(items) + len(kinds))
+        slices = Slices(
+            tuple(self.layers),
+            is_nested,
+            units_of,
+            tuple(
+                Piece(need, home=home, layer=layer, parts=tuple(sorted(Counter(holds).items())))
+                for need, home, layer, holds, _ in kinds
+            ),
+            tuple(tuple(at_hand.get(number, ())) for number in numbers),
+            tuple(self.wanted),
+            kind_of,
+            item_of,
+        )
+        return tuple(items), slices
