@@ -119,8 +119,8 @@ def plan(
         verdicts |= made
         verdict = verdicts[group.id]
         tried += verdict.round.attempted if verdict.round else 1
-        if snapshot.nominated and verdict.binds:
-            ledger.starts(group.id, {each.pod.uid for each in verdict.binds})
+        if snapshot.nominated:
+            ledger.fulfill(group.id, {each.pod.uid for each in (*verdict.binds, *verdict.holds)})
         if ledger.last_ends is not None:
             ledger.last_ends.take(verdict.binds, group)
         # 7. Its reservation, before those behind it are tried

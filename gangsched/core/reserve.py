@@ -95,7 +95,7 @@ class Ledger:
         self._respected = 0  # levels of promises, from the highest priority on
         self._in_use: Ints | None = None  # promised room that is not taken twice, for who leaves for it is still there
         self._spared = ""  # the group whose nominations among them are not
-        self._started: set[str] = set()  # groups that have the room that they were promised
+        self._fulfilled: dict[str, Nomination] = {}  # by uid, those of pods that are placed
         self._usual: dict[str, dict[str, int]] = {}
         self._packed_by: dict[Shape, tuple[str, int]] = {}
 
@@ -288,10 +288,9 @@ class Ledger:
             first, last = sorted((self._respected, respected))
             for level in promises.levels[first:last]:
                 self._promise_level(level, 1 if respected > self._respected else -1)
-            if first != last:  # the sums have the room of those who started, too
+            if first != last:  # the sums have the room of those who are placed, too
                 lowest, highest = promises.levels[last - 1].priority, promises.levels[first].priority
-                started = (each for group in self._started for each in promises.by_group[group].values())
-                moved = [each for each in started if lowest <= each.pod.priority <= highest]
+                moved = [each for each in self._fulfilled.values() if lowest <= each.pod.priority <= highest]
                 self._promise(moved, -1 if respected > self._respected else 1)
             self._journal.append(partial(Ledger._respect, before=before))
             self._respected, self._spared = respected, spared
@@ -311,21 +310,19 @@ class Ledger:
         self.occupancy.come(pods, where) if sign > 0 else self.occupancy.leave(pods, where, ())
         self.count_on(level.in_use, sign)
 
-    def starts(self, group: str, uids: Set[str]) -> None:
-        """Record that these nominated pods of a group are placed; once all are, its nomination
-        reserves nothing more.
-        """
-        promised = self._snapshot.nominated.by_group.get(group, {})
-        if promised and all(each.pod.uid in uids for each in promised.values()):
-            if group != self._spared:
-                self._promise(self._within(group), -1)
-            self._started.add(group)
+    def fulfill(self, group: str, uids: Set[str]) -> None:
+        """Record that these pods of a group are placed: their nominations, if any, reserve nothing more."""
+        there = self._snapshot.nominated.by_group.get(group, {}).values()
+        if there and group != self._spared:
+            self._promise([each for each in self._within(group) if each.pod.uid in uids], -1)
+        self._fulfilled |= {each.pod.uid: each for each in there if each.pod.uid in uids}
 
     def _within(self, group: str) -> Sequence[Nomination]:
         """The nominations of a group among those respected now."""
         promises = self._snapshot.nominated
-        there = promises.by_group.get(group, {}) if group and group not in self._started and self._respected else {}
-        return [each for each in there.values() if each.pod.priority >= promises.levels[self._respected - 1].priority]
+        there = promises.by_group.get(group, {}).values() if group and self._respected else ()
+        lowest = promises.levels[self._respected - 1].priority if there else 0
+        return [each for each in there if each.pod.priority >= lowest and each.pod.uid not in self._fulfilled]
 
     def _promise(self, nominations: Sequence[Nomination], sign: int) -> None:
         """Take the room of nominations (+1) or give it back (-1), but for what is in use by those who leave for it."""

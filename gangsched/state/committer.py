@@ -83,7 +83,7 @@ class Committer:
             if index is not None and not self._members.node_of(placement.pod.uid):
                 newest.reserve((placement.pod,), np.array([index]), np.array([1]))
         if all(newest.fits_still(placement.pod, placement.node) for placement in placements):
-            newest.starts(verdict.group, {each.pod.uid for each in verdict.binds})
+            newest.fulfill(verdict.group, {each.pod.uid for each in placements})
             return True
         newest.rollback(checkpoint)
         return False

@@ -215,7 +215,7 @@ class SchedulingState:
         if self.queue.passed:
             self.queue.wake_behind(self._open_room(), heads)
         moved = self.cluster.take_moved()
-        self._look_at_holds(freed, moved)
+        self._look_at_holds(freed, moved, now_s)
         self._look_at_preemptors(freed | moved, refreshed.changed, now_s)
         if freed or pods_changed:
             self.reservations.cluster_changed(freed, self._without_holds(), now_s, evicting=self.overdue.heads)
@@ -272,13 +272,15 @@ class SchedulingState:
         highest = self.members.highest_waiting
         return self.cluster.without_promised(highest if highest is not None else 0, of)
 
-    def _look_at_holds(self, freed: set[str], moved: set[str]) -> None:
-        """Groups that hold on nodes that were freed, or where a hold is lost to others, are planned anew (R3)."""
+    def _look_at_holds(self, freed: set[str], moved: set[str], now_s: float) -> None:
+        """Groups that hold on nodes that were freed, or where a hold is lost to others, are planned anew (R3, F1)."""
         if not self._clocked or not (freed or moved):
             return
         ledger = Ledger(self.cluster.snapshot())
         for group_id in self._clocked:
-            held = [placed for gang in self.registry.groups[group_id].gangs for placed in self.registry.view(gang).held]
+            group = self.registry.group(group_id, now_s)
+            held = [placed for gang in group.gangs for placed in gang.held]
+            ledger.respect_nominations(group.lowest_priority, but=group_id)
             lost = (each for each in held if each.node in moved and not ledger.fits_still(each.pod, each.node))
             if any(each.node in freed for each in held) or any(lost):
                 self.queue.activate(group_id)

@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -22,7 +22,7 @@ from multiprocessing import get_context
 from gangsched.model.plan import Verdict
 from gangsched.model.preemption import BudgetRule, Preemption, PreemptionSettings, VictimScope
 from gangsched.model.protocol import Applied
-from gangsched.model.reservation import ReservationLimits
+from gangsched.model.reservation import ReservationLimits, Reserved
 from gangsched.state.rule_set import Rules
 from tests.properties.rest_events import EVENTS, Arrivals
 from tests.rest_oracle import sleepers
@@ -46,6 +46,7 @@ class Rests:
         self.world = World(rules=self._rules(), preempts=True)
         self.arrivals = Arrivals(self.world, dice)
         self.steps: list[str] = []
+        self._stood: set[tuple[str, tuple[str, ...]]] = set()  # what was reserved before the plans that are kept
 
     def _rules(self) -> Rules:
         dice = self.dice
@@ -101,13 +102,13 @@ class Rests:
             self.arrivals.rest(2.0)  # kubelets have started what was bound,
             self.arrivals.rest(60.0)  # and a plan has seen it
             for _ in range(MOST_MINUTES):
-                if not (self._ends_within(61.0) or self._has_moved()):
+                if not (self._ends_within(61.0) or self._has_moved() or self._has_reserved()):
                     break
-                self.world.plans.clear()
+                self._begin_minute()
                 self.arrivals.rest(61.0)
             else:
                 yield f"{how}, minute {minute}: something moves or ends in each of {MOST_MINUTES} minutes"
-            self.world.plans.clear()
+            self._begin_minute()
             self.arrivals.rest(60.0)
             if not self._has_moved() and len(self.world.plans) > PLANS_A_MINUTE:
                 yield f"{how}, minute {minute}: {len(self.world.plans)} plans"
@@ -115,6 +116,18 @@ class Rests:
     def _has_moved(self) -> bool:
         """Whether anything moved in the plans that are kept; kubelets start it only now, and it ends later yet."""
         return any(map(moves, (verdict for each in self.world.plans for verdict in each.verdicts)))
+
+    def _begin_minute(self) -> None:
+        self.world.plans.clear()
+        self._stood = _rooms(self.world.state.reservations.standing)
+
+    def _has_reserved(self) -> bool:
+        """Whether any plan that is kept made, lost or moved a reservation: the next sweep may make another for it.
+
+        Where one plan makes what the next one drops, that is so in each of `MOST_MINUTES`, and told.
+        """
+        answers = (made.reservations for made in self.world.plans)
+        return any(_rooms(each.standing) != self._stood for each in answers if each is not None)
 
     def _ends_within(self, seconds: float) -> bool:
         """Whether in this time a rule has anything end: each end is an event, after which others may be planned.
@@ -146,6 +159,11 @@ class Rests:
 def moves(verdict: Verdict) -> bool:
     """Whether anything is bound, held, released or evicted by it."""
     return bool(verdict.binds or verdict.holds or verdict.releases) or isinstance(verdict.preemption, Preemption)
+
+
+def _rooms(standing: Iterable[Reserved]) -> set[tuple[str, tuple[str, ...]]]:
+    """For whom which nodes are reserved."""
+    return {(each.group, each.nodes) for each in standing}
 
 
 def played(seed: int) -> list[str]:

@@ -13,13 +13,14 @@ from gangsched.core.cycle import Limits
 from gangsched.core.reservations.heads import empty_ledger, find_heads, head_of
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Placement
+from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
 from gangsched.model.preemption import HeldBack, PreemptionSettings, VictimScope
 from gangsched.model.reservation import ReservationLimits, Reserved
 from gangsched.state.cluster import Cluster
 from gangsched.state.preemption.hold_back_times import HoldingBack
 from gangsched.state.reserving.reservations import _freed
 from gangsched.state.rule_set import Rules
-from tests.builders import gang, group, members, node, pod, running, shape, snapshot
+from tests.builders import gang, group, members, node, pod, pod_group, running, shape, snapshot
 from tests.world import EPOCH_S, World
 
 RULES = replace(
@@ -325,3 +326,64 @@ def test_a_nonstrict_gang_preempts_after_others_have_done_the_work_of_a_plan() -
     world.create(*(members(f"high-{each}", 1, gpus=7, mode="NonStrict", priority=10) for each in nodes), in_vain)
     world.advance(60)
     assert {"high-a-0", "high-b-0", "high-c-0"} <= world.bound().keys()
+
+
+def test_a_hold_is_lost_when_what_is_left_beside_another_nomination_is_taken() -> None:
+    """F1, R3: the hold fits beside all that runs there, and not beside the pod that another scheduler nominated."""
+    world = World(node("a", 8), rules=RULES)
+    nominee = pod("nominee", gpus=4, priority=5, scheduler_name="other")
+    world.create(msgspec.structs.replace(nominee, nominated_node="a"), members("holds", 2, gpus=4, mode="NonStrict"))
+    world.settle()
+    assert len(world.held()) == 1
+    world.create(running(pod("foreign", gpus=4, scheduler_name="other"), "a"))
+    world.settle()
+    assert world.held() == {}
+
+
+def test_a_hold_stays_beside_members_who_hold_what_they_were_promised() -> None:
+    """V10, V16: others saw their room as taken twice, as what they hold and as what they were promised."""
+    sizes = {"a": (4, 16_000), "b": (2, 4_000), "c": (0, 16_000)}
+    nodes = (node(name, gpus, cpu_milli=cpus) for name, (gpus, cpus) in sizes.items())
+    world = World(*nodes, rules=RULES, preempts=True)
+    world.create(running(pod("stays", gpus=0, cpu_milli=16_000, priority=1000), "c"))
+    for where, gpus, grace_s in (("a", 4, 0), ("b", 2, 60)):
+        world.create(running(pod(f"low-{where}", gpus=gpus, cpu_milli=1_000, priority=-1, grace_s=grace_s), where))
+    world.create(members("waits", 2, gpus=0, cpu_milli=13_000, mode="NonStrict"))
+    world.settle()
+    assert world.held() == {"waits-0": "a"}
+    world.create(members("high", 3, gpus=2, cpu_milli=1_000, mode="NonStrict", priority=10))
+    world.advance(1)
+    assert [each.group for each in world.state.preemptions.nominations.all()] == ["ns/high"]
+    world.plans.clear()
+    for group_id in ("ns/high", "ns/waits"):
+        world.state.queue.activate(group_id)
+    world.settle()
+    assert [each.releases for made in world.plans for each in made.verdicts if each.releases] == []
+    assert world.held() == {"waits-0": "a", "high-0": "a", "high-1": "a"}
+
+
+def test_a_gang_whose_reservation_comes_before_the_one_that_kept_it_out_is_looked_at_again() -> None:
+    """H4, H8, Q3: the first gang in the queue reserves three nodes in its turn; the pods of the next one are older."""
+    limits = ReservationLimits(share=1.0, fence_after_s=1e9)
+    world = World(*(node(name, 8) for name in "abc"), rules=replace(RULES, reservations=limits))
+    stated = ((keys.EXPECTED_RUNTIME, "1000s"),)
+    world.create(running(pod("ends", gpus=1, run_time_metadata=stated, start_s=world.wall_s()), "a"))
+    world.declare(pod_group("wide", 3))
+    wide = members("wide", 3, gpus=8, pod_group=True, creation_s=world.wall_s())
+    world.create(wide, members("old", 2, gpus=8, min_member=1, creation_s=world.wall_s() - 90))
+    world.settle()
+    assert set(world.bound()) == {"ends", "old-0", "old-1"}
+    assert len(world.plans) <= 4
+
+
+def test_a_pod_preempts_on_one_node_where_the_cheapest_victim_is_the_one_that_it_must_run_beside() -> None:
+    """V3, V9: no number of the cheapest victims helps, since the first of them is the one beside whom it may run."""
+    rack = "example.com/rack"
+    world = World(*(node(name, 8, labels={rack: "r"}) for name in "ab"), rules=RULES, preempts=True)
+    young, old_s = world.wall_s(), world.wall_s() - 3_000
+    beside = pod("beside", gpus=8, priority=-1, labels={"app": "y"}, start_s=young)
+    world.create(running(beside, "a"), running(pod("low", gpus=8, priority=-1, grace_s=0, start_s=old_s), "b"))
+    near = InterPodConstraints(affinity=(PodTerm(topology_key=rack, selector=(Requirement("app", "In", ("y",)),)),))
+    world.create(pod("high", of=shape(8, inter_pod=near), priority=10))
+    world.advance(2)
+    assert world.bound() == {"beside": "a", "high": "b"}

@@ -47,7 +47,7 @@ class Probe:
 
     def choose(self) -> Choice | NotHelpful | None:
         """Units to evict; None if there are none; Obstacle.LATER if the rounds run out before the choice is minimal."""
-        for region in self.regions.tried(self.level):
+        for region in self.regions.tried_closely(self.level):
             name = f"{self.name} {region.name}"
             if name in self.passed:
                 continue
@@ -58,7 +58,8 @@ class Probe:
                 if length is None and not self.may_go_on():
                     if self._is_further:
                         return NotHelpful(why=Obstacle.LATER, passed=tuple(self.passed))
-                    self.passed.append(GIVEN_UP)  # it takes more rounds than a plan has
+                    if not region.is_extra:
+                        self.passed.append(GIVEN_UP)  # it takes more rounds than a plan has
                 if length is None:
                     self.passed.append(name)
                     continue

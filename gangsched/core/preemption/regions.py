@@ -6,7 +6,7 @@ Invariant: every choice suffices by sums and uses the lowest sufficient priority
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 
@@ -114,6 +114,21 @@ class Regions:
         for n in could.tolist():
             yield self.everywhere.within(self.domains.scope(n))
 
+    def tried_closely(self, level: int) -> Iterator[Region]:
+        """`tried`, and after each region its single nodes that could hold all members.
+
+        Where filters read other pods, the cheapest victims may be those beside which the members must run: no number
+        of victims helps that includes them, and those on one node do.
+        """
+        columns = self.units.columns
+        for region in self.tried(level):
+            yield region
+            for node in _single_nodes(region, level):
+                pods = np.flatnonzero(columns.node == node)
+                if pods.size:
+                    name = f"{region.name} {columns.running[int(pods[0])].node}"
+                    yield replace(region.within(_only(node, region.mask, name)), is_extra=True)
+
     def _least_harm(self, level: int) -> tuple[Ints, Ints]:
         """By domain the members of cores, and the work, that go at least, by the resource that is short first.
 
@@ -192,10 +207,10 @@ class Regions:
         return choice(needed, units)
 
 
-def _only(node: int, like: Bools) -> Scope:
+def _only(node: int, like: Bools, name: str = "") -> Scope:
     mask = np.zeros_like(like)
     mask[node] = True
-    return Scope(mask, mask)
+    return Scope(mask, mask, name=name)
 
 
 def _single_nodes(region: Region, level: int) -> list[int]:

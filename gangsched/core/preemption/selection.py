@@ -66,7 +66,7 @@ def choice(units: Sequence[int], of: Units) -> Choice:
 class Region:
     """A part of the cluster in which members that request `sums` need room; `free[r][n]` is free now.
 
-    `requests[r][i]` are the requests of the running pods.
+    `requests[r][i]` are the requests of the running pods. One that `is_extra` is tried beside a larger one that has it.
     """
 
     units: Units
@@ -74,6 +74,7 @@ class Region:
     free: Ints
     requests: Ints
     name: str = ""
+    is_extra: bool = False
 
     @cached_property
     def mask(self) -> Bools:

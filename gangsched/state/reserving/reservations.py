@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
 from gangsched.core.queue_sort import group_key, passing_key
@@ -311,6 +311,10 @@ class StandingReservations:
         freed = _freed((*before, *answer.replaced), self.standing)
         if freed:
             self._queue.wake(self._cluster.snapshot(), freed)
+        for group_id in _overtaking(before, self.standing):
+            group = self._registry.groups.get(group_id)
+            if group is not None and group.verdict is not None and group.verdict.kept_for is not None:
+                self._queue.activate(group_id)
 
     def _rank_of(self, group_id: str, now_s: float) -> tuple[Any, ...]:
         return self.rank(self._registry.group(group_id, now_s)) if group_id in self._registry.groups else ()
@@ -361,6 +365,20 @@ def _freed(before: Iterable[Reserved], after: Iterable[Reserved]) -> set[str]:
             freed |= set(old.nodes) - set(new.nodes)
             freed |= {node for _, node in _asked(old) - _asked(new)}
     return freed
+
+
+def _overtaking(before: Sequence[Reserved], after: Sequence[Reserved]) -> Iterator[str]:
+    """Groups whose reservation now comes before one that could restrict them until now (H8).
+
+    A group may be older than the one before it in the queue by the age of its members (H4): it was refused beside that
+    one's reservation before it had its own.
+    """
+    place = {each.group: number for number, each in enumerate(before)}
+    for number, each in enumerate(after):
+        stood = place.get(each.group, math.inf)
+        behind = (other for other in after[number + 1 :] if other.priority >= each.priority)
+        if any(stood == math.inf or place.get(other.group, math.inf) < stood for other in behind):
+            yield each.group
 
 
 def _asked(each: Reserved) -> Counter[tuple[Shape, str]]:
