@@ -46,6 +46,7 @@ from gangsched.model.protocol import (
     StampsGuarded,
 )
 from gangsched.model.reasons import EventReason
+from gangsched.model.snapshot import Snapshot
 from gangsched.model.storage import Claim, ClaimRef, Selection, Volume
 from gangsched.state.members import State
 from gangsched.state.rule_set import Rules
@@ -90,6 +91,7 @@ class World:
         self.sets_aside = False  # whether objects may fail to be applied
         self.show_binds = True
         self.preempts = preempts
+        self._checked_on: Snapshot | None = None  # None where anything has happened since
         self._list_budgets()
         self.add_nodes(*nodes)
 
@@ -97,6 +99,7 @@ class World:
 
     def say(self, *messages: Message) -> None:
         """Messages arrive."""
+        self._checked_on = None
         for message in messages:
             told = self.state.apply(message, now_s=self.now_s)
             assert self.sets_aside or not any(event.reason == EventReason.SET_ASIDE for event in told), told
@@ -172,13 +175,17 @@ class World:
     def turn(self) -> Plan | None:
         """One turn of the loop; returns the plan, if there was something to plan."""
         wall_s = EPOCH_S + self.now_s
-        self._do(prepare(self.state, self.now_s, wall_s).actions)
+        actions = prepare(self.state, self.now_s, wall_s).actions
+        self._do(actions)
         made = plan_and_commit(self.state, self.now_s, wall_s, limits=self.limits, policy=self.rules.policy)
         if made is not None:
             self.plans.append(made.plan)
             self._do(made.actions)
         self._do(self.state.take_reports(now_s=self.now_s, wall=WALL))
-        self.check()
+        snapshot = self.state.snapshot()
+        if made is not None or actions or snapshot is not self._checked_on:
+            self.check()
+            self._checked_on = snapshot
         return made.plan if made is not None else None
 
     def check(self) -> None:
@@ -206,8 +213,11 @@ class World:
 
     def advance(self, seconds: float) -> World:
         """Let time pass, waking up at every deadline on the way, as the loop does; evicted pods end on the way."""
-        until_s = self.now_s + seconds
-        self.settle()
+        return self.settle().advance_settled(seconds)
+
+    def advance_settled(self, seconds: float) -> World:
+        """`advance` where nothing is left to do at this moment."""
+        until_s, settled_s = self.now_s + seconds, self.now_s
         for _ in range(MOST_TURNS):
             ends_s = min(self.leaving.values(), default=math.inf)
             deadline_s = min(self.state.next_deadline_s(self.now_s) or math.inf, ends_s)
@@ -219,10 +229,11 @@ class World:
                 if uid in self.pods:
                     self.delete(self.pods[uid])
             self.settle()
+            settled_s = self.now_s
         else:
             raise AssertionError(f"more than {MOST_TURNS} deadlines in {seconds} s")
         self.now_s = until_s
-        return self.settle()
+        return self.settle() if until_s > settled_s else self
 
     def told(self) -> World:
         """Advance by the time after which a verdict is reported."""

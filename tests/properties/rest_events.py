@@ -46,10 +46,10 @@ class Arrivals:
     def rest(self, seconds: float) -> None:
         """Time passes; kubelets start what was bound, and evicted pods end."""
         self.world.settle()
-        for each in list(self.world.pods.values()):
-            if each.node_name and each.live and not each.start_s:
-                self.world.update(each, start_s=self.world.wall_s(), phase=Phase.RUNNING)
-        self.world.advance(seconds)
+        started = [each for each in self.world.pods.values() if each.node_name and each.live and not each.start_s]
+        for each in started:
+            self.world.update(each, start_s=self.world.wall_s(), phase=Phase.RUNNING)
+        (self.world.advance if started else self.world.advance_settled)(seconds)
 
     # --- what arrives -----------------------------------------------------------------------------------------------
 
