@@ -1,7 +1,8 @@
 """Many waiting: what events cost the loop while thousands of gangs wait for room.
 
 `python -m bench.waiting [--part 1] [--case NAME] [--json]` runs the loop in this process, with default settings, on a
-virtual clock and without an API server: 500 full nodes, and gangs that wait. CPU milliseconds of all turns until the
+virtual clock and without an API server: 500 nodes, and gangs that wait, of which `racks` must be in one rack of ten
+nodes: two GPUs are free in each rack, and no rack has room for a gang. CPU milliseconds of all turns until the
 loop is at rest again: after a small pod came and went (it helps nobody), after four GPUs were freed, and from a one-pod
 gang's creation in a quiet namespace to its bind; and how many conditions and statuses are ordered a minute for each
 gang while small pods come and go. Medians of `TRIALS`. `--part 100` takes a hundredth of the gangs. What it does *not*
@@ -22,6 +23,7 @@ from dataclasses import asdict, dataclass
 import structlog
 
 from gangsched import parameters
+from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.loop import Loop, Ports
 from gangsched.model.disruption import PodDisruptionBudget
@@ -44,7 +46,8 @@ from gangsched.state.scheduling import SchedulingState
 from gangsched.telemetry.metrics import Metrics
 from tests import builders
 
-NODES, GPUS, MEMBERS = 500, 8, 4
+NODES, GPUS, MEMBERS, RACK_SIZE = 500, 8, 4, 10
+RACK = "topology.kubernetes.io/rack"
 TRIALS = 7
 EPOCH_S = 1_893_456_000.0
 GOALS_MS = {"helps_nobody_ms": 1.0, "four_gpus_ms": 10.0, "other_namespace_ms": 100.0, "writes_a_minute": 1.0}
@@ -167,21 +170,34 @@ def two_shapes(gangs: int) -> list[list[Pod]]:
     return [_gang(number, [builders.shape(4, 1_000), *[builders.shape(1, 1_000)] * 3]) for number in range(gangs)]
 
 
-def _gang(number: int, of: Sequence[object]) -> list[Pod]:
+def racks(gangs: int) -> list[list[Pod]]:
+    """Gangs of four pods with one GPU each that must be in one rack."""
+    return [_gang(number, [builders.shape(1, 1_000)] * MEMBERS, required=RACK) for number in range(gangs)]
+
+
+def racks_and_shapes(gangs: int) -> list[list[Pod]]:
+    """The same, and no two gangs ask for the same CPU."""
+    shapes_of = (builders.shape(1, 1_000 + number % 10_000) for number in range(gangs))
+    return [_gang(number, [each] * MEMBERS, required=RACK) for number, each in enumerate(shapes_of)]
+
+
+def _gang(number: int, of: Sequence[object], required: str = "") -> list[Pod]:
     name = f"g{number:05}"
     notes = builders.gang_metadata(name, min_member=len(of))
+    notes = (*notes, (keys.TOPOLOGY[0], required)) if required else notes
     return [
         builders.pod(f"{name}-{index}", of=each, namespace="crowd", gang_metadata=notes, creation_s=1_000 + number)  # type: ignore[arg-type]
         for index, each in enumerate(of)
     ]
 
 
-def measure(case: str, gangs: list[list[Pod]], *, free: int) -> Result:
-    """One case, on nodes that have `free` GPUs each, which four filling pods of two more leave."""
+def measure(case: str, gangs: list[list[Pod]], *, free: Callable[[int], int], in_racks: bool = False) -> Result:
+    """One case, on nodes of which node `n` has `free(n)` GPUs, beside a pod of four that may go."""
     daemon = Daemon()
-    nodes = [builders.node(f"n{number:03}", GPUS) for number in range(NODES)]
+    racks_of = [{RACK: f"r{number // RACK_SIZE:03}"} if in_racks else {} for number in range(NODES)]
+    nodes = [builders.node(f"n{number:03}", GPUS, labels=labels) for number, labels in enumerate(racks_of)]
     daemon.say(*map(Applied, nodes))
-    fillers = [_filler(f"f{node.name}", GPUS - free - 4, node.name) for node in nodes]
+    fillers = [_filler(f"f{node.name}", GPUS - free(number) - 4, node.name) for number, node in enumerate(nodes)]
     fours = [_filler(f"four-{node.name}", 4, node.name) for node in nodes]
     daemon.create(*(pod for pod in (*fillers, *fours) if pod.shape.requests))
     daemon.say(Applied(builders.node("idle", 0)))
@@ -236,10 +252,17 @@ def _filler(name: str, gpus: int, node: str) -> Pod:
     return builders.running(builders.pod(name, of=of, namespace="others", scheduler_name="other"), node)
 
 
-CASES: dict[str, tuple[Callable[[int], list[list[Pod]]], int, int]] = {
-    "identical": (identical, 10_000, 0),
-    "different shapes": (shapes, 10_000, 0),
-    "two shapes on fragmented nodes": (two_shapes, 2_000, 2),
+def two_in_each_rack(node: int) -> int:
+    """One GPU on each of the first two nodes of a rack."""
+    return int(node % RACK_SIZE < 2)
+
+
+CASES: dict[str, tuple[Callable[[int], list[list[Pod]]], int, Callable[[int], int], bool]] = {
+    "identical": (identical, 10_000, lambda _: 0, False),
+    "different shapes": (shapes, 10_000, lambda _: 0, False),
+    "two shapes on fragmented nodes": (two_shapes, 2_000, lambda _: 2, False),
+    "in one rack": (racks, 10_000, two_in_each_rack, True),
+    "in one rack, different shapes": (racks_and_shapes, 10_000, two_in_each_rack, True),
 }
 
 
@@ -252,10 +275,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     missed = False
-    for case, (make, gangs, free) in CASES.items():
+    for case, (make, gangs, free, in_racks) in CASES.items():
         if not case.startswith(asked.case):
             continue
-        result = asdict(measure(case, make(gangs // asked.part), free=free))
+        result = asdict(measure(case, make(gangs // asked.part), free=free, in_racks=in_racks))
         missed = missed or any(result[name] > goal for name, goal in GOALS_MS.items())
         print(json.dumps(result) if asked.json else result, flush=True)
     return 1 if missed else 0

@@ -27,6 +27,7 @@ from gangsched.core.preemption.plan_preemptions import Behind, PlanPreemptions, 
 from gangsched.core.queue_sort import group_key, in_turns
 from gangsched.core.reservations.standing import Standing
 from gangsched.core.reserve import Ledger
+from gangsched.core.search.domains import in_domains, required_keys
 from gangsched.core.search.lacks import takes_when_empty
 from gangsched.core.work import Work
 from gangsched.model.gang import Gang, Group, Placement, Refusal
@@ -267,13 +268,14 @@ def _round(group: Group, gangs: list[Gang], ledger: Ledger, totals: Ledger) -> V
     hopeless = pre_filter.arithmetic(group, gangs, ledger, totals)
     if hopeless is not None:
         refusal, needs = hopeless
-        return _verdict(group, refusal, needs=needs)
+        return _verdict(group, refusal, needs=in_domains(needs, group, ledger) if group.strict else needs)
     trial, round_ = rounds.run_round(group, gangs, ledger)
     needs = tuple(Need(shape, 0) for shape in dict.fromkeys(pod.shape for gang in gangs for pod in gang.pending))
     if round_.outcome is RoundOutcome.REFUSED:
         told = _gang_failed(group, gangs, trial, ledger, totals)
         assert trial.culprit is not None
-        needs = pre_filter.least_needs(gangs, trial.culprit[1].shape) if group.strict and len(needs) > 1 else needs
+        if group.strict and (len(needs) > 1 or any(required_keys(group))):
+            needs = in_domains(pre_filter.least_needs(gangs, trial.culprit[1].shape), group, ledger)
         return _verdict(group, told, round=round_, needs=needs)
     notes = _notes(group, trial, ledger, totals)
     if round_.outcome is RoundOutcome.HOLDING:

@@ -48,6 +48,11 @@ class TopologyLevel:
             return np.bincount(self.codes[inside], weights=values[inside], minlength=self.size).astype(np.int64)
         return np.bincount(self.codes, weights=values, minlength=self.size).astype(np.int64)
 
+    def of(self, nodes: Ints) -> Ints:
+        """The domains that these nodes are in, ascending."""
+        found: Ints = np.unique(self.codes[nodes]).astype(np.int64)
+        return found[found >= 0]
+
     def inside(self, coarser: TopologyLevel) -> Ints:
         """By domain: the containing domain of a coarser level."""
         order, starts = self._sorted

@@ -41,10 +41,14 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Room required before a refused group is tried again: for `count` pods of `shape` (semantics Q3)."""
+    """Room required before a refused group is tried again: for `count` pods of `shape` (semantics Q3).
+
+    All of it is in one domain of the node labels `within`, the same one for all needs within these labels.
+    """
 
     shape: Shape
     count: int
+    within: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
 from gangsched.model.objects import Pod
+from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 
@@ -91,6 +92,14 @@ def required_keys(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
     topology = tuple(sorted({key for gang in group.gangs for key in gang.constraints.topology}))
     product = (PRODUCT_LABEL,) if any(gang.constraints.same_product for gang in group.gangs) else ()
     return topology, (*topology, *(key for key in product if key not in topology))
+
+
+def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Need, ...]:
+    """The same needs, each within the labels whose domains must hold pods of its shape (L18)."""
+    topology, must = required_keys(group)
+    if not must:
+        return tuple(needs)
+    return tuple(replace(need, within=must if ledger.accelerated(need.shape) else topology) for need in needs)
 
 
 def member_nodes(group: Group, table: NodeTable) -> Ints:

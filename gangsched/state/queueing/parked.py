@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from gangsched.core.filter import static_fit
 from gangsched.core.filter.node_resources_fit import room
+from gangsched.core.topology import level
 from gangsched.model.objects import Shape
 from gangsched.model.plan import Need
 from gangsched.model.snapshot import Bools, Ints, Snapshot
@@ -48,7 +50,7 @@ class Stay(NamedTuple):
         return longer and self.priority <= other.priority and self.kind == other.kind
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class _Kind:
     """Needs that groups have in common: of each shape a number of pods, at least 1, and those that all must fit."""
 
@@ -61,14 +63,32 @@ class _Kind:
         counts = {need.shape: max(need.count, 1) for need in needs}
         return cls(counts, tuple(need for need in needs if need.count))
 
+    def within(self, shape: Shape) -> tuple[str, ...]:
+        """The labels in a domain of which the room for a shape must be; none where any room may help."""
+        return next((need.within for need in self.required if need.shape is shape), ())
+
+    @cached_property
+    def rows(self) -> Mapping[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
+        """By labels `within`, sums that a domain must have for all: ⌊free/a⌋ of a resource, and how much of it (L11).
+
+        Only where there are several needs: the room for a shape by itself says more.
+        """
+        found = {}
+        for within in {need.within for need in self.required if need.within}:
+            asks = [(dict(need.shape.requests), need.count) for need in self.required if need.within == within]
+            amounts = {(name, a) for ask, _ in asks for name, amount in ask.items() for a in {1, amount} - {0}}
+            rows = ((name, a, sum(ask.get(name, 0) // a * count for ask, count in asks)) for name, a in amounts)
+            found[within] = tuple(sorted(rows)) if len(asks) > 1 else ()
+        return found
+
 
 @dataclass(slots=True)
 class _Waiting:
     """The groups that need one shape: (rank, group) in order, by their kinds of needs.
 
-    `batch` is how many are woken at a time, at least; `tried` the last one that was
-    woken and had its turn. Reservations keep the room from all that need as many pods as one in `kept_from` and pass no
-    more.
+    `batch` is how many are woken at a time, at least; `tried` the last one that was woken and had its turn; `freed` the
+    nodes for which they are woken. Reservations keep the room from all that need as many pods as one in `kept_from` and
+    pass no more.
     `told` are the facts that groups were parked with, by group.
     """
 
@@ -76,6 +96,7 @@ class _Waiting:
     by_kind: dict[_Kind, list[Entry]] = field(default_factory=dict)
     batch: int = 1
     tried: Entry | None = None
+    freed: set[str] = field(default_factory=set)
     kept_from: list[tuple[int, Stay]] = field(default_factory=list)
     told: dict[str, Facts] = field(default_factory=dict)
 
@@ -83,6 +104,12 @@ class _Waiting:
     def least(self) -> int:
         """The fewest pods that anybody needs room for."""
         return min(kind.counts[self.shape] for kind in self.by_kind)
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """The labels in a domain of which the room for each group must be; none where they differ."""
+        found = {kind.within(self.shape) for kind in self.by_kind}
+        return found.pop() if len(found) == 1 else ()
 
     @property
     def is_loose(self) -> bool:
@@ -142,6 +169,7 @@ class Parked:
         self._woken: dict[str, list[tuple[Shape, Entry]]] = {}
         self._stays: dict[str, Stay] = {}
         self._facts: tuple[Snapshot | None, dict[Shape, Facts]] = (None, {})
+        self._of_domains: tuple[Snapshot | None, dict[Hashable, Ints]] = (None, {})
 
     def __len__(self) -> int:
         return len(self._needs)
@@ -212,7 +240,7 @@ class Parked:
             self._rows.remove(shape)
             self._loose.pop(shape, None)
             return
-        self._rows.put(shape, waiting.least, waiting.first)
+        self._rows.put(shape, waiting.least, waiting.first, waiting.within)
         if waiting.is_loose or minds_pods(shape):
             self._loose[shape] = None
         else:
@@ -273,6 +301,7 @@ class Parked:
             self.looks += 1
             waiting = self._by_shape[shape]
             waiting.batch, waiting.tried, waiting.kept_from = 1, None, []
+            waiting.freed |= self._freed
             if minds_pods(shape) or self._may_use(shape, snapshot, nodes):
                 woken |= self._wake(shape, waiting, snapshot)
         return woken
@@ -286,7 +315,7 @@ class Parked:
         needs = self._needs.get(group, ((), ()))[0]
         rooms = {need.shape: self._room_facts(need.shape, snapshot)[0] for need in needs}
         may_be = bool(helped[self._rows.rows_of(shape for shape, fit in rooms.items() if fit)].any())
-        return may_be and all(rooms[need.shape] >= need.count for need in needs)
+        return may_be and (not (kind := self._kinds[needs]).required or self._copies(kind, snapshot) > 0)
 
     def tried(self, group: str, *, kept_from: tuple[int, Stay] | None = None) -> list[Shape]:
         """A group was decided, or is gone; return the shapes whose next groups are to be woken for the remaining room.
@@ -338,16 +367,55 @@ class Parked:
 
     def _wake(self, shape: Shape, waiting: _Waiting, snapshot: Snapshot, heads: Set[str] = frozenset()) -> set[str]:
         rooms = self._room_facts(shape, snapshot)[0]
+        freed = None if minds_pods(shape) else _indices(snapshot, waiting.freed)
 
         def most(kind: _Kind) -> int:
-            return min(
-                (self._room_facts(each.shape, snapshot)[0] // each.count for each in kind.required), default=rooms
-            )
+            return self._copies(kind, snapshot, freed) if kind.required else rooms
 
         groups = list(waiting.next(rooms, self._stays, most, heads))
+        if not groups:
+            waiting.freed = set()  # all groups behind it had their turn
         for group in groups:
             self._woken.setdefault(group, []).append((shape, (self._needs[group][1], group)))
         return set(groups)
+
+    def _copies(self, kind: _Kind, snapshot: Snapshot, freed: Ints | None = None) -> int:
+        """For how many groups of a kind sums leave room, in required domains those with nodes that were `freed`."""
+        found = min(self._room_facts(each.shape, snapshot)[0] // each.count for each in kind.required)
+        for within, rows in kind.rows.items() if found else ():
+            inside = level(within, snapshot.table)
+            copies = np.full(inside.size, found, dtype=np.int64)
+            for need in kind.required:
+                if need.within == within:
+                    copies = np.minimum(copies, self._rooms_in(within, need.shape, snapshot) // need.count)
+            for name, amount, asked in rows:
+                copies = np.minimum(copies, self._sums_in(within, name, amount, snapshot) // asked)
+            found = min(found, int((copies if freed is None else copies[inside.of(freed)]).sum()))
+        return found
+
+    def _rooms_in(self, within: tuple[str, ...], shape: Shape, snapshot: Snapshot) -> Ints:
+        """How many pods of a shape each domain of these labels takes."""
+        mask = static_fit(shape, snapshot.table).mask
+        return self._known(
+            (within, shape),
+            snapshot,
+            lambda: level(within, snapshot.table).sums(room(shape, snapshot.free, snapshot.resources) * mask),
+        )
+
+    def _sums_in(self, within: tuple[str, ...], name: str, amount: int, snapshot: Snapshot) -> Ints:
+        """What each domain of these labels has of a resource, in pieces of an amount."""
+        row = snapshot.resources.get(name)
+        free = np.zeros(len(snapshot.table), dtype=np.int64) if row is None else np.maximum(snapshot.free[row], 0)
+        return self._known((within, name, amount), snapshot, lambda: level(within, snapshot.table).sums(free // amount))
+
+    def _known(self, key: Hashable, snapshot: Snapshot, make: Callable[[], Ints]) -> Ints:
+        """What was computed of a snapshot before."""
+        if self._of_domains[0] is not snapshot:
+            self._of_domains = snapshot, {}
+        known = self._of_domains[1]
+        if key not in known:
+            known[key] = make()
+        return known[key]
 
     def _room_facts(self, shape: Shape, snapshot: Snapshot) -> Facts:
         """(pods of the shape that fit in all, nodes, usable nodes, and of each resource the most and the sum free)."""

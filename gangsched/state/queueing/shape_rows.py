@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from gangsched.core.topology import level
 from gangsched.model.objects import Shape
 from gangsched.model.snapshot import Bools, Ints, Snapshot
 
@@ -37,18 +38,24 @@ class ShapeRows:
         self._columns: dict[str, int] = {}
         self._requests: Ints = np.zeros((16, 4), dtype=np.int64)
         self._least: Ints = np.ones(16, dtype=np.int64)
+        self._within: list[tuple[str, ...]] = [()]  # sets of labels, by the number that `_level` has
+        self._level: Ints = np.zeros(16, dtype=np.int64)
         self._pending: Bools = np.zeros(16, dtype=np.bool_)
         self._first: dict[int, Entry] = {}
         self._order: list[tuple[Entry, int]] = []
 
-    def put(self, shape: Shape, least: int, first: Entry) -> None:
-        """Add the shape; at least `least` pods must fit to help any group, and `first` would be the
-        first group helped.
+    def put(self, shape: Shape, least: int, first: Entry, within: tuple[str, ...] = ()) -> None:
+        """Add the shape; at least `least` pods must fit to help any group, in one domain of the labels `within`.
+
+        `first` would be the first group helped.
         """
         row = self._rows.get(shape)
         if row is None:
             row = self._rows[shape] = self._new_row(shape)
         self._least[row] = min(least, MOST_COUNTED)
+        if within not in self._within:
+            self._within.append(within)
+        self._level[row] = self._within.index(within)
         if self._first.get(row) != first:
             self._leave_order(row)
             self._first[row] = first
@@ -100,7 +107,8 @@ class ShapeRows:
     def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
         """Rows of which a pod fits on one of these nodes, and whose least number fits into the total free room.
 
-        Complexity: shapes times nodes with distinct free room.
+        The total is that of the domains of these nodes where all must be in one domain. Complexity: shapes times nodes
+        with distinct free room.
         """
         in_use = len(self._shapes)
         fits = np.zeros(in_use, dtype=np.bool_)
@@ -117,6 +125,15 @@ class ShapeRows:
             fits |= (requests <= amounts).all(axis=1)
         found = np.flatnonzero(fits)
         fits[found] = (requests[found] * least[found, np.newaxis] <= free.sum(axis=1)).all(axis=1)
+        for number, within in enumerate(self._within):
+            of_level = np.flatnonzero(fits & (self._level[:in_use] == number)) if within else found[:0]
+            if of_level.size:
+                inside = level(within, snapshot.table)
+                domains = inside.of(nodes)
+                sums = np.array([inside.sums(row)[domains] for row in free]).reshape(len(free), -1)
+                asked, fits[of_level] = requests[of_level] * least[of_level, np.newaxis], False
+                for amounts in np.unique(sums, axis=1).T:
+                    fits[of_level] |= (asked <= amounts).all(axis=1)
         return fits
 
     def _leave_order(self, row: int) -> None:
@@ -142,10 +159,12 @@ class ShapeRows:
         return row
 
     def _grow(self, rows: int, columns: int) -> None:
-        before, least, pending = self._requests, self._least, self._pending
+        before, least, levels, pending = self._requests, self._least, self._level, self._pending
         self._requests = np.zeros((rows, columns), dtype=np.int64)
         self._requests[: len(before), : before.shape[1]] = before
         self._least = np.ones(rows, dtype=np.int64)
         self._least[: len(least)] = least
+        self._level = np.zeros(rows, dtype=np.int64)
+        self._level[: len(levels)] = levels
         self._pending = np.zeros(rows, dtype=np.bool_)
         self._pending[: len(pending)] = pending
