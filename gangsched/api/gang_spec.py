@@ -310,7 +310,7 @@ class _SpecReader:
                 names = ", ".join(origin.pod for origin in self._pods[:_PODS_NAMED])
                 return (
                     f"{key} differs between {names}: gangsched keeps all members of a gang in one domain, not sets of "
-                    "pods; give it to all of them or to none"
+                    "pods; set it on all of them or on none"
                 )
         largest = spec.constraints.slices[0].size if spec.constraints.slices else 0
         if largest > spec.total:
@@ -336,7 +336,10 @@ class _SpecReader:
         if not spec.constraints.slices or spec.mode is Mode.STRICT:
             return spec.mode
         used, source = f"{Mode.STRICT} (slices)", self.sources[_MODE.name]
-        text = f"mode {spec.mode} ({source}) does not go with slices, which are placed whole; {used} is used instead."
+        text = (
+            f"mode {spec.mode} ({source}) cannot be combined with slices, which are placed whole; "
+            f"{used} is used instead."
+        )
         self.problems.append(Problem(keys.MODE[0], quoted(spec.mode.value), used, text))
         self.sources[_MODE.name] = _SLICES.name
         return Mode.STRICT
@@ -427,8 +430,8 @@ def _disagreement(others: Sequence[_Statement[T]], used: str) -> Problem:
     named = ", ".join(other.pod for other in others[:_PODS_NAMED])
     more = f" and {len(others) - _PODS_NAMED} more" if len(others) > _PODS_NAMED else ""
     text = (
-        f"Members of one gang differ in {first.key}: {named}{more} give {quoted(first.text)}; "
-        f"the oldest member decides, {used} is used instead."
+        f"Members of one gang differ in {first.key}: {named}{more} have {quoted(first.text)}; "
+        f"the value of the oldest member is used instead: {used}."
     )
     return Problem(first.key, quoted(first.text), used, text, first.pod)
 

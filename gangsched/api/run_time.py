@@ -108,5 +108,5 @@ def _positive(text: str, parse: Callable[[str], float]) -> float:
         raise BadValue(f"is longer than {keys.SHORT} characters")
     seconds = parse(text)
     if seconds <= 0:
-        raise BadValue("is not more than 0")
+        raise BadValue("is not positive")
     return seconds

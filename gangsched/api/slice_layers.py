@@ -38,7 +38,7 @@ def parse_slices(text: str) -> tuple[SliceLayer, ...] | None:
     layers = tuple(map(_slice_layer, stated))
     for outer, inner in pairwise(layers):
         if outer.size % inner.size or outer.size == inner.size:
-            raise BadValue(f"has slices of {inner.size} after those of {outer.size}, which they must divide")
+            raise BadValue(f"has slices of {inner.size} inside slices of {outer.size}, which is not a multiple")
     if len({layer.topology for layer in layers}) < len(layers):
         raise BadValue("names the same label in two layers")
     return layers or None
@@ -51,7 +51,7 @@ def _slice_layer(stated: Mapping[str, object]) -> SliceLayer:
         raise BadValue(f"has the unknown field {quoted(unknown[0])}")
     size, topology = stated.get("size"), stated.get("topology")
     if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= INT32_MAX:
-        raise BadValue('has a layer whose "size" is not a number of pods from 1 on')
+        raise BadValue('has a layer whose "size" is not a positive number of pods')
     if not isinstance(topology, str) or not LABEL_KEY.fullmatch(topology):
         raise BadValue('has a layer whose "topology" is not a label key')
     return SliceLayer(size, topology)

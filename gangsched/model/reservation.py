@@ -113,7 +113,7 @@ class How(StrEnum):
 class NotEntitled(StrEnum):
     """Why a group that waits for room has no reservation (H3, H5, H7)."""
 
-    IMPOSSIBLE = "it needs more than the empty cluster has"
+    IMPOSSIBLE = "it would not start even on an empty cluster"
     TOO_YOUNG = "it needs less than a node, and has not waited long enough"
     NAMESPACE = "its namespace has its maximum of reservations"
     LATER = "older gangs have all reservations"

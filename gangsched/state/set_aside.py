@@ -70,13 +70,13 @@ def _meanwhile(item: Any) -> str:
     """What counts until it changes."""
     match item:
         case Pod() if item.node_name:
-            return f"; until it changes, node {item.node_name} counts as full"
+            return f"; until the object changes, node {item.node_name} counts as full"
         case Pod():
-            return "; until it changes, it is not scheduled"
+            return "; until the object changes, it is not scheduled"
         case Node():
-            return "; until it changes, nothing is placed on it"
+            return "; until the object changes, nothing is placed on it"
         case _:
-            return "; until it changes, its last valid version is used"
+            return "; until the object changes, its last valid version is used"
 
 
 def _ref(item: Any) -> ObjectRef:

@@ -318,7 +318,7 @@ def test_a_node_with_a_pod_that_is_set_aside_is_full(again: bool) -> None:
     ((about, _, message),) = world.events("SetAside")
     assert about == "Pod ns/bad"
     assert message.startswith("Pod ns/bad cannot be applied and is set aside")
-    assert "; until it changes, node n-0 counts as full: OverflowError: too large" in message
+    assert "; until the object changes, node n-0 counts as full: OverflowError: too large" in message
     assert world.state.counts.set_aside == 2
     world.create(pod("p", gpus=2))
     assert "p" not in world.settle().bound()

@@ -197,7 +197,8 @@ def waiting_for_members(gang: Gang) -> Refusal:
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
     """Refusal of a gang with enough members, too few of which the match policy counts (semantics B1)."""
-    text = f"waiting for members of gang {gang.id}, whose match policy {gang.match_policy.value} does not count all"
+    policy = gang.match_policy.value
+    text = f"waiting for members of gang {gang.id}, whose match policy {policy} does not count all of them"
     return Refusal(
         Reason.WAITING_FOR_MEMBERS,
         text,

@@ -32,7 +32,7 @@ def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
         left, are = count - of.empty, "is" if of.empty == 1 else "are"
         kept = f"{of.empty} of {counted(count, 'node')} {are} free and reserved"
         more = "one more" if left == 1 else f"{left} more"
-        return f"{kept}; {more} must empty: pods there declare no run time" if left else kept
+        return f"{kept}; {more} must become empty: their pods declare no run time" if left else kept
     at = moment(of.at_s, wall_s=wall_s)
     start = f"starts at {at} at the latest" if of.is_promised else f"expected at about {at}"
     when = _when(of.waits_for, namespace)
@@ -59,8 +59,8 @@ def not_reserved(why: NotReserved, *, wall_s: float) -> str:
     match why.why:
         case NotEntitled.IMPOSSIBLE:
             return (
-                f"not reserved: needs {counted(why.needs, 'node')}, the cluster has {why.offers}"
-                if why.needs
+                f"not reserved: it needs {counted(why.needs, 'node')}, and the cluster has {why.offers}"
+                if why.needs > why.offers
                 else f"not reserved: {why.why}"
             )
         case NotEntitled.NAMESPACE:
@@ -87,7 +87,9 @@ def ended(verdict: Verdict | None, why: NotReserved | None, *, wall_s: float) ->
     if reason is not Reason.UNSCHEDULABLE:
         return False, NOT_NEEDED, "the gang no longer waits for room"
     cause = (
-        not_reserved(why, wall_s=wall_s) if why is not None else "its room was taken or lost, and no other is available"
+        not_reserved(why, wall_s=wall_s)
+        if why is not None
+        else "the reserved room was lost, and no other room is available"
     )
     return False, LOST, cause
 

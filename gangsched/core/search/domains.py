@@ -249,10 +249,10 @@ def _told(domains: Domains, best: int, holds: Ints, left: int, demand: Demand, *
     if is_home:
         return f"its other members are in {domains.level.name(best)}, which lacks {lack} of {needed}"
     few = size - left
-    torn = "too fragmented" if demand.is_exact else "without a place that was found"
-    causes = [f"{n} {'has' if n == 1 else 'have'} too few free in sum" for n in (few,) if n]
-    causes += [f"{n} {'is' if n == 1 else 'are'} {torn}" for n in (left,) if n]
-    of_all = f"of {size} {'domain' if size == 1 else 'domains'} {', '.join(causes)}"
+    torn = f"{'is' if left == 1 else 'are'} too fragmented" if demand.is_exact else "could not be filled"
+    causes = [f"{n} {'has' if n == 1 else 'have'} too little free in total" for n in (few,) if n]
+    causes += [f"{left} {torn}"] if left else []
+    of_all = f"of {size} {'domain' if size == 1 else 'domains'}, {' and '.join(causes)}"
     return f"no domain has room: the best, {domains.level.name(best)}, lacks {lack} of {needed}; {of_all}"
 
 

@@ -56,7 +56,7 @@ def outcome_of(bind: Bind, answer: bytes, *, why: str) -> Outcome:
     """Outcome of a bind according to the pod read back (semantics B3). Raises msgspec.DecodeError."""
     pod = _decoder.decode(answer)
     if pod.metadata.uid != bind.uid:
-        return BindGone(bind.uid, bind.node, "the pod was deleted and another has its name")
+        return BindGone(bind.uid, bind.node, "the pod was deleted and recreated")
     if pod.spec.node_name == bind.node:
         return Bound(bind.uid, bind.node)
     if pod.spec.node_name:

@@ -107,7 +107,7 @@ def read_back(order: Evict, answer: bytes, said: Said) -> Said:
     """Result according to the pod itself; `said` if it adds nothing. Raises msgspec.DecodeError."""
     meta = _decoder.decode(answer).metadata
     if meta.uid != order.uid:
-        return Said("the pod was deleted and another has its name", EvictionResult.GONE)
+        return Said("the pod was deleted and recreated", EvictionResult.GONE)
     if meta.deletion_timestamp is not None:
         return Said("", EvictionResult.DONE)
     return said

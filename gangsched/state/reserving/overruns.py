@@ -133,7 +133,7 @@ class Overruns:
         text = (
             f"pod {pod.key} runs for much longer than declared; the run times that namespace {pod.namespace} declares"
         )
-        text += f" are ignored until {until} at least"
+        text += f" are ignored until at least {until}"
         return RecordEvent(self._ref(member), EventReason.RUN_TIMES_IGNORED, text, warning=True)
 
     def _run_time(self, member: Member) -> RunTime:

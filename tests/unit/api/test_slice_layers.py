@@ -23,8 +23,8 @@ from tests.unit.api.test_gang_spec import pod, pod_group, spec_of
         ("[4]", "is not a JSON list like"),
         ('[{"size": 4}]', '"topology" is not a label key'),
         ('[{"size": 4, "topology": "no label"}]', '"topology" is not a label key'),
-        ('[{"size": 0, "topology": "rack"}]', '"size" is not a number of pods from 1 on'),
-        ('[{"size": true, "topology": "rack"}]', '"size" is not a number of pods from 1 on'),
+        ('[{"size": 0, "topology": "rack"}]', '"size" is not a positive number of pods'),
+        ('[{"size": true, "topology": "rack"}]', '"size" is not a positive number of pods'),
         ('[{"size": 4, "topology": "rack", "count": 1}]', 'has the unknown field "count"'),
         ('[{"size": 4, "preferred": "rack"}]', 'has a "preferred" level of slices'),
         (
@@ -62,7 +62,10 @@ def test_a_gang_with_slices_is_strict() -> None:
     spec = spec_of(pod(gang_metadata=stated), group=pod_group(min_member=4))
     assert spec.mode is Mode.STRICT
     assert [problem.key for problem in spec.problems] == [keys.MODE[0]]
-    assert "does not go with slices, which are placed whole; Strict (slices) is used instead" in spec.problems[0].text
+    assert (
+        "cannot be combined with slices, which are placed whole; Strict (slices) is used instead"
+        in spec.problems[0].text
+    )
 
 
 # --- Kueue's annotations --------------------------------------------------------------------------------------------

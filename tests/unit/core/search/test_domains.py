@@ -117,10 +117,10 @@ def test_a_refusal_names_the_best_domain_and_what_it_lacks() -> None:
     verdict, _ = decided(builders.snapshot(nodes), builders.group(gang((2, 8), (1, 2))), most_plans=1)
     assert verdict.told.message.startswith(f"gang ns/g needs room for 3 more pods in one domain of {RACK}")
     assert f"no domain has room: the best, {RACK}=half, lacks 1 of 3" in verdict.told.now
-    assert "of 5 domains 5 have too few free in sum" in verdict.told.now
+    assert "of 5 domains, 5 have too little free in total" in verdict.told.now
     torn = builders.snapshot(rack("torn", (6, 6)))
     verdict, _ = decided(torn, builders.group(gang((1, 5), (1, 4), (1, 3))), most_plans=1)
-    assert "of 1 domain 1 is too fragmented" in verdict.told.now
+    assert "of 1 domain, 1 is too fragmented" in verdict.told.now
 
 
 def test_a_gang_that_is_in_a_rack_is_not_continued_in_another() -> None:

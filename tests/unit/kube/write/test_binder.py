@@ -76,12 +76,8 @@ LOST = Unreachable("No answer.")
         (NOT_FOUND, (stored(),), BindFailed("u1", "n1", 'pods "p" not found')),
         (CONFLICT, (stored(node="n1"),), Bound("u1", "n1")),
         (CONFLICT, (stored(node="n2"),), BindGone("u1", "n1", "the pod is bound to n2")),
-        (CONFLICT, (stored(uid="u2"),), BindGone("u1", "n1", "the pod was deleted and another has its name")),
-        (
-            CONFLICT,
-            (stored(uid="u2", node="n1"),),
-            BindGone("u1", "n1", "the pod was deleted and another has its name"),
-        ),
+        (CONFLICT, (stored(uid="u2"),), BindGone("u1", "n1", "the pod was deleted and recreated")),
+        (CONFLICT, (stored(uid="u2", node="n1"),), BindGone("u1", "n1", "the pod was deleted and recreated")),
         (CONFLICT, (stored(deleting=True),), BindGone("u1", "n1", "the pod is being deleted")),
         (CONFLICT, (stored(gated=True),), BindGone("u1", "n1", "the pod is gated")),
         (CONFLICT, (NOT_FOUND,), BindGone("u1", "n1", 'pods "p" not found')),
@@ -123,7 +119,7 @@ UNDECIDED = [
     [
         (({}, stored(node="n1")), Bound("u1", "n1")),
         ((CONFLICT, stored(node="n1")), Bound("u1", "n1")),
-        ((CONFLICT, stored(uid="u2")), BindGone("u1", "n1", "the pod was deleted and another has its name")),
+        ((CONFLICT, stored(uid="u2")), BindGone("u1", "n1", "the pod was deleted and recreated")),
         ((NOT_FOUND, NOT_FOUND), BindGone("u1", "n1", 'pods "p" not found')),
     ],
 )

@@ -86,9 +86,9 @@ def test_a_group_across_namespaces_is_told_apart() -> None:
 @pytest.mark.parametrize(
     ("empty", "text"),
     [
-        (0, "0 of 4 nodes are free and reserved; 4 more must empty: pods there declare no run time"),
-        (1, "1 of 4 nodes is free and reserved; 3 more must empty: pods there declare no run time"),
-        (3, "3 of 4 nodes are free and reserved; one more must empty: pods there declare no run time"),
+        (0, "0 of 4 nodes are free and reserved; 4 more must become empty: their pods declare no run time"),
+        (1, "1 of 4 nodes is free and reserved; 3 more must become empty: their pods declare no run time"),
+        (3, "3 of 4 nodes are free and reserved; one more must become empty: their pods declare no run time"),
         (4, "4 of 4 nodes are free and reserved"),
     ],
 )
@@ -167,9 +167,9 @@ def test_durations() -> None:
     [
         (
             NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8),
-            "not reserved: needs 12 nodes, the cluster has 8",
+            "not reserved: it needs 12 nodes, and the cluster has 8",
         ),
-        (NotReserved(why=NotEntitled.IMPOSSIBLE), "not reserved: it needs more than the empty cluster has"),
+        (NotReserved(why=NotEntitled.IMPOSSIBLE), "not reserved: it would not start even on an empty cluster"),
         (
             NotReserved(why=NotEntitled.NAMESPACE, namespace="ml", offers=2),
             "not reserved: namespace ml has 2 reservations",
@@ -218,7 +218,11 @@ def test_how_a_reservation_ends() -> None:
     """H13: started, lost with the cause, or not needed any more."""
     why = NotReserved(why=NotEntitled.IMPOSSIBLE, needs=12, offers=8)
     assert ended(verdict(Reason.SCHEDULED), None, wall_s=NOW_S)[:2] == (False, "Started")
-    assert ended(verdict(), why, wall_s=NOW_S) == (False, "Lost", "not reserved: needs 12 nodes, the cluster has 8")
+    assert ended(verdict(), why, wall_s=NOW_S) == (
+        False,
+        "Lost",
+        "not reserved: it needs 12 nodes, and the cluster has 8",
+    )
     assert ended(verdict(), None, wall_s=NOW_S)[1] == "Lost"
     assert ended(verdict(Reason.WAITING_FOR_MEMBERS), why, wall_s=NOW_S)[1] == "NotNeeded"
     assert ended(None, None, wall_s=NOW_S)[1] == "NotNeeded"
