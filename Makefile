@@ -256,7 +256,7 @@ bench-waves: install control-plane ## Hundreds of groups preempt at once; CASES=
 	@$(RUN)python -m bench.waves $(CASES) $(if $(BESIDE),--beside) $(if $(OUT_JSON),--out '$(OUT_JSON)')
 
 .PHONY: attacks
-attacks: install control-plane ## Attack the API of gangs, and time what bystanders notice: ATTACK_S=60, KIND=regex
+attacks: install control-plane ## Attack the gangs API, and time what bystanders notice: ATTACK_S=60, KIND=regex
 	@ATTACK_S=$(or $(ATTACK_S),60) $(RUN)pytest -q -s -o faulthandler_timeout=0 tests/e2e/visibility/test_attacks.py $(if $(KIND),-k '$(KIND)')
 
 .PHONY: bench-visibility

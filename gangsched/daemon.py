@@ -54,7 +54,7 @@ QUIET_AFTER_S, QUIET_WITHIN_S = 0.3, 5.0
 HAND_OVER_S = 0.05
 """For reports and evictions when another instance waits for the lease; it tells all but Events itself."""
 SERVE_WITHIN_S = 10.0
-"""The API of gangs waits no longer for the binds at the start."""
+"""The gangs API waits no longer for the binds at the start."""
 LOST_DRAIN_S = 1.0
 """For the answers to binds that are under way when the lease is lost; the others stay undecided."""
 
@@ -218,7 +218,7 @@ class Daemon:
             self._log.info("released the lease")
 
     async def _drain_visibility(self, *, until_s: float) -> None:
-        """Keep answering for the API of gangs: proxies route to a stopping replica until its endpoint is gone."""
+        """Keep answering for the gangs API: proxies route to a stopping replica until its endpoint is gone."""
         if self._visibility_server is not None:
             await self._runtime.sleep(max(0.0, until_s - self._runtime.now()))
 
@@ -263,7 +263,7 @@ class Daemon:
 
     @asynccontextmanager
     async def _visibility(self) -> AsyncIterator[None]:
-        """The API of gangs, where it is on. Raises SettingsError at once if its port is not available."""
+        """The gangs API, or None if it is off. Raises SettingsError at once if its port is not available."""
         if not self.settings.visibility_port:
             yield
             return
@@ -278,11 +278,11 @@ class Daemon:
                 await asyncio.wait({serving})
 
     async def _serve_gangs(self, listener: socket.socket) -> None:
-        """Serve the API of gangs. It is imported once what was waiting at the start is bound, which comes first."""
+        """Serve the gangs API. It is imported once what was waiting at the start is bound, which comes first."""
         await wait_for_event(self.informers.backlog_bound, SERVE_WITHIN_S)
         identity = self._leadership.elector.identity if self._leadership is not None else self.settings.identity or ""
         try:
-            await in_background(partial(import_module, "gangsched.visible"), name="import of the API of gangs")
+            await in_background(partial(import_module, "gangsched.visible"), name="import of the gangs API")
             from gangsched.visible import visibility_server
 
             server = visibility_server(

@@ -74,7 +74,7 @@ class Settings(BaseSettings):
     )
     bind_address: str = Field(
         default="",
-        description="Bind address of the health server and the API of gangs. Default: all interfaces, IPv4 and IPv6.",
+        description="Bind address of the health server and the gangs API. Default: all interfaces, IPv4 and IPv6.",
     )
     health_port: int = Field(
         default=8080, ge=0, le=65535, description="Port of /livez, /readyz and /metrics; 0 disables the server."
@@ -83,11 +83,11 @@ class Settings(BaseSettings):
         default=8081, ge=0, le=65535, description="Port of /debug/gangs on 127.0.0.1; 0 disables the server."
     )
     visibility_port: int = Field(
-        default=0, ge=0, le=65535, description="Port of the API of gangs, an aggregated API; 0 disables it."
+        default=0, ge=0, le=65535, description="Port of the gangs API, an aggregated API; 0 disables it."
     )
     visibility_cert_dir: Path | None = Field(
         default=None,
-        description="Directory with tls.crt and tls.key of the API of gangs. Default: a self-signed certificate in a "
+        description="Directory with tls.crt and tls.key of the gangs API. Default: a self-signed certificate in a "
         "Secret that the replicas share.",
     )
     log_format: LogFormat = Field(default=LogFormat.JSON, description="Log format: json or console.")
@@ -154,8 +154,8 @@ class Settings(BaseSettings):
     )
     plain_replicas: PlainReplicas = Field(
         default=PlainReplicas.SPREAD,
-        description="Replicas of ReplicaSets, StatefulSets and ReplicationControllers without a gang and without "
-        "accelerators: spread (over zones and nodes) or pack.",
+        description="Placement of replicas of ReplicaSets, StatefulSets and ReplicationControllers without a gang and "
+        "without accelerators: spread (over zones and nodes) or pack.",
     )
     preemption: VictimScope = Field(
         default=VictimScope.OWN,
@@ -180,7 +180,8 @@ class Settings(BaseSettings):
     )
     preempt_pdb: BudgetRule = Field(
         default=BudgetRule.RESPECT,
-        description="PodDisruptionBudgets: respect, or last_resort (violate them if no other preemption helps).",
+        description="Treatment of PodDisruptionBudgets: respect, or last_resort (violate them if no other preemption "
+        "helps).",
     )
     leader_elect: bool = Field(
         default=False, description="Enable leader election through a Lease; only the leader schedules."

@@ -38,7 +38,9 @@ def parse_slices(text: str) -> tuple[SliceLayer, ...] | None:
     layers = tuple(map(_slice_layer, stated))
     for outer, inner in pairwise(layers):
         if outer.size % inner.size or outer.size == inner.size:
-            raise BadValue(f"has slices of {inner.size} inside slices of {outer.size}, which is not a multiple")
+            raise BadValue(
+                f"has slices of {inner.size} inside slices of {outer.size}, whose size must be a larger multiple"
+            )
     if len({layer.topology for layer in layers}) < len(layers):
         raise BadValue("names the same label in two layers")
     return layers or None

@@ -112,7 +112,7 @@ def snapshot(
         "gangsched-snapshot.json.gz"
     ),
     redact_names: Annotated[
-        bool, typer.Option("--redact-names", help="Replace the names of all objects by pseudonyms.")
+        bool, typer.Option("--redact-names", help="Replace the names of all objects with pseudonyms.")
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -136,7 +136,10 @@ def replay(
     config: Annotated[
         Path | None, typer.Option(help="YAML file with settings. Default: the settings in the snapshot.")
     ] = None,
-    scheduler_name: Annotated[list[str] | None, typer.Option(help="Value of spec.schedulerName to serve.")] = None,
+    scheduler_name: Annotated[
+        list[str] | None,
+        typer.Option(help="Plan pods with this spec.schedulerName; repeatable. Default: as in the snapshot."),
+    ] = None,
     output: Form = Output.TEXT,
 ) -> None:
     """Schedule a snapshot offline, and print the decision for each waiting group."""

@@ -11,7 +11,7 @@ LOGS = "from gangsched.telemetry.logs import configure_logging"
 READING = "from gangsched.app import run_daemon"
 DECIDING = "from gangsched.daemon import Daemon"
 NEVER = (
-    "cryptography",  # certificates of the API of gangs, which is off by default
+    "cryptography",  # certificates of the gangs API, which is off by default
     "gangsched.kubectl",
     "gangsched.simulate",
     "gangsched.visibility",

@@ -89,7 +89,7 @@ async def test_the_api_of_gangs_gives_way_to_what_waits_at_the_start(monkeypatch
         assert asked == []
         informers.backlog_bound.set()
         await settle()
-        assert asked == ["import of the API of gangs"]
+        assert asked == ["import of the gangs API"]
         writer.close()
     with pytest.raises(OSError, match="Connect call failed"):
         await asyncio.open_connection("127.0.0.1", port)

@@ -29,9 +29,9 @@ from tests.unit.api.test_gang_spec import pod, pod_group, spec_of
         ('[{"size": 4, "preferred": "rack"}]', 'has a "preferred" level of slices'),
         (
             '[{"size": 6, "topology": "zone"}, {"size": 4, "topology": "rack"}]',
-            "slices of 4 after those of 6, which they must",
+            "slices of 4 inside slices of 6, whose size must be",
         ),
-        ('[{"size": 4, "topology": "zone"}, {"size": 4, "topology": "rack"}]', "slices of 4 after those of 4"),
+        ('[{"size": 4, "topology": "zone"}, {"size": 4, "topology": "rack"}]', "slices of 4 inside slices of 4"),
         ('[{"size": 4, "topology": "rack"}, {"size": 2, "topology": "rack"}]', "names the same label in two layers"),
         ("[" + ",".join(f'{{"size": {2**n}, "topology": "k{n}"}}' for n in (4, 3, 2, 1)) + "]", "lists more than 3"),
     ],
@@ -107,8 +107,8 @@ def test_kueues_slices_are_ours(annotations: Mapping[str, str]) -> None:
 @pytest.mark.parametrize(
     ("annotations", "why"),
     [
-        ({keys.KUEUE_SLICE_TOPOLOGY: "rack"}, '"size" is not a number of pods'),
-        ({keys.KUEUE_SLICE_TOPOLOGY: "rack", keys.KUEUE_SLICE_SIZE: "two"}, '"size" is not a number of pods'),
+        ({keys.KUEUE_SLICE_TOPOLOGY: "rack"}, '"size" is not a positive number of pods'),
+        ({keys.KUEUE_SLICE_TOPOLOGY: "rack", keys.KUEUE_SLICE_SIZE: "two"}, '"size" is not a positive number of pods'),
         ({keys.KUEUE_SLICE_SIZE: "2"}, '"topology" is not a label key'),
         (
             {
