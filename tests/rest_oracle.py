@@ -1,8 +1,8 @@
 """Who sleeps though a plan from scratch would place it or make room for it: the oracle of wake-ups (Q3, V25).
 
 Invariant: asking changes nothing that a plan decides on. All that waits is planned at once, on what is known now, and
-nothing that was found of a group in an earlier plan is believed. What may keep a group asleep all the same are rules,
-each with its end; the next turn that is due for it plans the group again:
+nothing that was found of a group in an earlier plan is believed; a search for victims is brought to its end. What may
+keep a group asleep all the same are rules, each with its end; the next turn that is due for it plans the group again:
 
 - its binds fail, and it backs off (Q3);
 - its PodGroup may be on its way (P1);
@@ -23,10 +23,13 @@ from dataclasses import replace
 
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.gpu_policy import GpuPolicy
-from gangsched.model.preemption import Preemption
+from gangsched.model.plan import Verdict
+from gangsched.model.preemption import NotHelpful, Obstacle, Preemption
 from gangsched.state.scheduling import SchedulingState
 
 EVERYTHING = Limits(groups=100_000, pods=1_000_000, work=10**12)
+MOST_PLANS = 20
+"""The last rounds of a search for victims are in one of so many plans."""
 
 
 def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPolicy | None = None) -> list[str]:
@@ -48,15 +51,20 @@ def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPol
     preempting = state.preemptions.input((group.id for group in waiting), wall_s)
     if preempting is not None:
         preempting = replace(preempting, known={}, overdue=state.overdue.heads)
-    proposal = plan(
-        state.snapshot(),
-        waiting,
-        now_s=now_s,
-        limits=EVERYTHING,
-        policy=policy,
-        reserving=state.reservations.glance(now_s, wall_s, {group.id for group in waiting}),
-        preempting=preempting,
-    )
+    for _ in range(MOST_PLANS):
+        proposal = plan(
+            state.snapshot(),
+            waiting,
+            now_s=now_s,
+            limits=EVERYTHING,
+            policy=policy,
+            reserving=state.reservations.glance(now_s, wall_s, {group.id for group in waiting}),
+            preempting=preempting,
+        )
+        later = {verdict.group: left for verdict in proposal.verdicts if (left := _unfinished(verdict)) is not None}
+        if preempting is None or not later:
+            break
+        preempting = replace(preempting, known=later)
     nominated = {record.group for record in state.preemptions.nominations.all()}
     found = []
     for verdict in proposal.verdicts:
@@ -72,3 +80,9 @@ def sleepers(state: SchedulingState, now_s: float, wall_s: float, policy: GpuPol
         if done:
             found.append(f"{verdict.group} sleeps, and a plan {' and '.join(done)}")
     return found
+
+
+def _unfinished(verdict: Verdict) -> NotHelpful | None:
+    """What a search for victims has come to that takes more rounds than one plan has (V25)."""
+    found = verdict.preemption
+    return found if isinstance(found, NotHelpful) and found.why is Obstacle.LATER else None

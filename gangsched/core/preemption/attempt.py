@@ -172,7 +172,15 @@ class Attempt:
         for anyway in (False, True) if self.columns.budgets.covering and not breaking else (breaking,):
             name = f"{self._takes_slow} {level} {breaking} {anyway}"
             probe = Probe(
-                regions, level, self._places, self._may_go_on, name, self.passed, breaking=anyway, known=self.known
+                regions,
+                level,
+                self._places,
+                self._may_go_on,
+                name,
+                self.passed,
+                breaking=anyway,
+                closely=self._needs_others(),
+                known=self.known,
             )
             chosen = probe.choose()
             if isinstance(chosen, NotHelpful):
@@ -213,6 +221,11 @@ class Attempt:
         if trial.culprit is not None or not permitted(self.preemptor.gangs, trial.counts):
             return None
         return trial.placements
+
+    def _needs_others(self) -> bool:
+        """Whether members may be allowed on a node by pods that run elsewhere (required affinity, spread)."""
+        asked = (pod.shape.inter_pod for pod in self.preemptor.pods)
+        return any(each is not None and (each.affinity or each.spread) for each in asked)
 
     def _may_go_on(self) -> bool:
         return self.rounds < ROUNDS

@@ -28,7 +28,7 @@ Places = Callable[[Sequence[int]], tuple[Placement, ...] | None]
 class Probe:
     """A search at one priority `level`; a plan runs further rounds only while `may_go_on`. `places` is the result of a
     round. `passed` are the regions that the searches for the group are done with, each by the `name` of the search;
-    this one adds to them.
+    this one adds to them. `closely`: more victims may help less, so single nodes are searched too.
     """
 
     regions: Regions
@@ -38,6 +38,7 @@ class Probe:
     name: str
     passed: list[str]
     breaking: bool = False
+    closely: bool = False
     known: NotHelpful | None = None
 
     @property
@@ -47,7 +48,8 @@ class Probe:
 
     def choose(self) -> Choice | NotHelpful | None:
         """Units to evict; None if there are none; Obstacle.LATER if the rounds run out before the choice is minimal."""
-        for region in self.regions.tried_closely(self.level):
+        tried = self.regions.tried_closely if self.closely else self.regions.tried
+        for region in tried(self.level):
             name = f"{self.name} {region.name}"
             if name in self.passed:
                 continue

@@ -14,8 +14,17 @@ from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
 from gangsched.model.preemption import Obstacle
 
-SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.NOTHING_LOWER})
-"""Why a group does not preempt now that does so later, when others end or its time has come."""
+SOON = frozenset(
+    {
+        Obstacle.TOO_LITTLE,
+        Obstacle.TOO_YOUNG,
+        Obstacle.BACK_OFF,
+        Obstacle.DELAYED,
+        Obstacle.NOTHING_LOWER,
+        Obstacle.LATER,
+    }
+)
+"""Why a group does not preempt now that does so later, when others end, its time has come or its search is done."""
 
 
 def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:

@@ -129,6 +129,19 @@ def test_rounds_that_are_used_up_go_on_in_the_next_plan(rounds: int, monkeypatch
     assert sorted(victim.name for victim in made.victims) == at_once
 
 
+def test_others_are_held_back_while_the_next_plans_search_for_victims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """V27: else what starts meanwhile is evicted, or takes the last room beside the victims."""
+    cluster, wants = repelling()
+    cluster.nodes = (*cluster.nodes, node("c", 2))
+    cluster.run("peer", "c", gpus=1, priority=1000)
+    monkeypatch.setattr(attempt, "ROUNDS", 5)
+    verdicts = cluster.verdicts(wants, high("ns/late", priority=1))
+    found = verdicts["ns/high"].preemption
+    assert isinstance(found, NotHelpful)
+    assert (found.why, found.wanted) == (Obstacle.LATER, ("a", "b", "c"))
+    assert verdicts["ns/late"].binds == ()
+
+
 @pytest.mark.parametrize("rounds", [2, 3, 5, 24])
 @pytest.mark.parametrize("last_resort", [False, True])
 def test_rounds_that_are_used_up_end_in_a_bounded_number_of_plans(
