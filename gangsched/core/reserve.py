@@ -151,9 +151,9 @@ class Ledger:
             known = self._usual[name] = {other: amount for other, amount in each.items() if amount > 0}
         return known
 
-    def recall(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Result of `make` for `key`, cached until something is reserved or released."""
-        version = len(self._touched)
+    def recall(self, key: Hashable, make: Callable[[], T], *, lasting: bool = False) -> T:
+        """Result of `make` for `key`, cached until something is reserved or released; a `lasting` one for the plan."""
+        version = -1 if lasting else len(self._touched)
         known = self._recalled.get(key)
         if known is None or known[0] != version:
             known = self._recalled[key] = (version, make())

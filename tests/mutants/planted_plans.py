@@ -155,6 +155,16 @@ def a_minimum_is_rounded_down_to_whole_slices(needed: Any) -> Any:
     return down
 
 
+@bug("R2", "core.search.terms:required_by_terms", "unit/core/search/test_terms.py")
+def the_first_member_decides_where_all_must_be(_: Any) -> Any:
+    return lambda group, ledger: ()
+
+
+@bug("R2", "core.search.terms:_apart", "unit/core/search/test_terms.py")
+def jobs_that_exclude_each_other_share_a_rack(_: Any) -> Any:
+    return lambda firsts, sizes, families, ledger: set()
+
+
 @bug("R1", "core.filter.replica_counts:ReplicaCounts.of", "unit/core/filter/test_replica_counts.py")
 def replicas_that_this_plan_placed_do_not_count(of: Any) -> Any:
     return lambda self, uid, moves: of(self, uid, ())

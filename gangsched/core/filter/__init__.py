@@ -53,6 +53,9 @@ FILTERS: tuple[Filter, ...] = (
 )
 STATIC = tuple(each for each in FILTERS if isinstance(each, StaticFilter))
 STATEFUL = tuple(each for each in FILTERS if isinstance(each, StatefulFilter))
+TERMS = tuple(
+    each for each in STATEFUL if isinstance(each, inter_pod_affinity.PodAffinity | inter_pod_affinity.PodAntiAffinity)
+)
 PRE_FILTERS = tuple(each for each in FILTERS if type(each).pre_filter is not Filter.pre_filter)
 
 
@@ -79,6 +82,11 @@ def pre_filter(pod: Pod, occupancy: Occupancy) -> Refusal | None:
 def restricts(pod: Pod, occupancy: Occupancy) -> bool:
     """Whether a stateful filter may refuse the pod a node that has enough room."""
     return any(each.applies(pod, occupancy) for each in STATEFUL)
+
+
+def restricts_by_terms(pod: Pod, occupancy: Occupancy) -> bool:
+    """Whether nothing but required pod terms, its own or those of existing pods, may refuse it a node with room."""
+    return all(each in TERMS for each in STATEFUL if each.applies(pod, occupancy))
 
 
 def serial(pod: Pod, occupancy: Occupancy) -> bool:

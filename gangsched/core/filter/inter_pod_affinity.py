@@ -53,7 +53,7 @@ class PodAntiAffinity(StatefulFilter):
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         pods = occupancy.pods
-        existing = pods.existing_terms(pod).anti_affinity
+        existing = [each for each in pods.existing_terms(pod).anti_affinity if pods.may_be_there(each[0])]
         own = pod.shape.constraints.anti_affinity
         occupancy.work.charge((len(own) + len(existing)) * (10 + len(occupancy.table) // 200))
         for term in own:

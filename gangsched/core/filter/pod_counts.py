@@ -7,6 +7,7 @@ inter-pod terms pays nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -74,6 +75,8 @@ class PodCounts:
         self._work = Work() if work is None else work
         self._pods_by_node = pods_by_node
         self._term_owners = dict.fromkeys(pods_by_node.term_owners)
+        self._at_start = frozenset(pods_by_node.term_owners)
+        self._placed = Counter[TermOwner]()  # by owner its pods that came in this plan, less those that went again
         self._label_keys = frozenset(key for shape, _ in self._term_owners for key in shape.constraints.keys)
         self._moves: list[tuple[Sequence[Pod], Sequence[int], int]] = []
         self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
@@ -88,6 +91,7 @@ class PodCounts:
         if shape.constraints.has_terms:
             self._term_owners.update(dict.fromkeys((shape, pod.namespace) for pod in pods))
             self._label_keys |= shape.constraints.keys
+            self._count_owners(pods, sign)
 
     def come(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
         """Count `pods[i]`, of any shapes, onto node `nodes[i]`."""
@@ -95,6 +99,22 @@ class PodCounts:
         owners = {(pod.shape, pod.namespace): None for pod in pods if pod.shape.constraints.has_terms}
         self._term_owners.update(owners)
         self._label_keys = self._label_keys.union(*(shape.constraints.keys for shape, _ in owners))
+        self._count_owners(pods, 1)
+
+    def _count_owners(self, pods: Sequence[Pod], sign: int) -> None:
+        if self._term_owners:
+            for pod in pods:
+                if pod.shape.constraints.has_terms:
+                    self._placed[pod.shape, pod.namespace] += sign
+
+    def may_be_there(self, owned: Question) -> bool:
+        """Whether a node may have pods of a term owner; not of one whose pods all came and went in this plan.
+
+        A round that is rolled back leaves many of those, and to count each of them for each pod takes most of the next.
+        """
+        if not isinstance(owned, OwnedBy) or self._placed[owned.owner] > 0:
+            return True
+        return owned.owner in self._at_start
 
     @property
     def versions(self) -> Ints:
@@ -110,9 +130,11 @@ class PodCounts:
     def leave(self, pods: Sequence[Pod], nodes: Sequence[int]) -> None:
         """Count `pods[i]`, of any shapes, off node `nodes[i]`."""
         self._moves.append((pods, nodes, -1))
+        self._count_owners(pods, -1)
 
     def take_back(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Undo a `move`; the newest is undone first."""
+        self._count_owners(pods, -sign)
         if self._counts or self._replicas.seen:
             self._moves.append((pods, nodes, -sign))
         else:

@@ -41,7 +41,7 @@ class HeadDomains:
         demand, domains = Demand.of(head.group, head.gangs, ledger), Domains.required(head.group, ledger.table)
         if domains is None or domains.outer is not domains.level or not head.group.strict:
             return None
-        if len(demand.items) < 2 or demand.slices is not None or not demand.is_exact:
+        if len(demand.items) < 2 or demand.slices is not None or not (demand.is_exact and demand.only_room):
             return None
         home, size = domains.level.common(member_nodes(head.group, ledger.table)), domains.level.size
         allowed = np.ones(size, dtype=np.bool_) if home is None else np.arange(size) == home

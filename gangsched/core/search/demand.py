@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from gangsched.core.filter import narrow
 from gangsched.core.permit import missing
 from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
@@ -21,9 +22,12 @@ from gangsched.core.search.kinds import Item, Kinds, Slices, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.region import problem
 from gangsched.core.search.slices import NeededUnits, Slice, is_sliced, needed, units
+from gangsched.core.search.terms import terms_of
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
+from gangsched.model.gpu_policy import SliceLayer
 from gangsched.model.objects import Pod, Shape
+from gangsched.model.resources import ResourceVector
 from gangsched.model.snapshot import Bools, Ints
 
 NO_LIMIT = 2**31
@@ -51,7 +55,8 @@ class Demand:
         """Pending members that the gangs need."""
         if is_sliced(gangs):
             return _sliced(group, gangs, ledger, [missing(gang, 0) for gang in gangs])
-        return cls.of_all(group, gangs, ledger).minimum()
+        made = cls.of_all(group, gangs, ledger).minimum()
+        return _parted(made) or made
 
     @classmethod
     def of_all(cls, group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Demand:
@@ -73,9 +78,26 @@ class Demand:
         """Whether packing decides: only room and the node itself matter."""
         if self.slices is not None and not self.slices.nested:
             return False
-        return not any(item.shape.unsupported for item in self.items) and all(
-            self.ledger.only_room_counts(item.pods) for item in self.items
-        )
+        if any(item.shape.unsupported for item in self.items):
+            return False
+        return self.only_room or self._by_terms
+
+    @cached_property
+    def only_room(self) -> bool:
+        """Whether no pod, port, volume or claim matters for any member."""
+        return all(self.ledger.only_room_counts(item.pods) for item in self.items)
+
+    @cached_property
+    def _by_terms(self) -> bool:
+        """Whether all that matters besides are terms that are topology, which a domain or its slices keep (L7)."""
+        if is_sliced(self.gangs) or self.only_room:
+            return False
+        if self.slices is not None:
+            return True
+        if len({item.shape.constraints.affinity for item in self.items} - {()}) > 1:
+            return False  # of several parts only a demand in slices is packed
+        found = terms_of(self.gangs, self.ledger)
+        return found is not None and (found.is_one_part or not found.parts)
 
     @property
     def is_searched(self) -> bool:
@@ -89,6 +111,8 @@ class Demand:
         for number, item in enumerate(self.items):
             for label, code in item.pins:
                 found[number] *= level((label,), self.ledger.table).codes == code
+            if self._by_terms:
+                found[number] = narrow(item.pods[0], found[number], self.ledger.occupancy)
         return found
 
     @cached_property
@@ -304,6 +328,34 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
             own.append(pod)
         items += [Item(index, shape, tuple(members), pinned, index) for (shape, pinned), members in pods.items()]
     return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))
+
+
+def _parted(demand: Demand) -> Demand | None:
+    """The demand of members that are several parts, or of which some are, as slices; None for any other (L7)."""
+    if not any(item.shape.constraints.affinity for item in demand.items) or sum(demand.needs) < sum(
+        len(item.pods) for item in demand.items
+    ):
+        return None
+    found, gangs, ledger = terms_of(demand.gangs, demand.ledger), demand.gangs, demand.ledger
+    if found is None or found.is_one_part or not found.parts:
+        return None
+    keys = dict.fromkeys(part.keys[0] for part in found.parts)
+    layers, is_nested = layers_of([(SliceLayer(1, key),) for key in keys], ledger.table)
+    # Shapes differ by terms that name one part each: what asks for the same and may go to the same nodes is one kind.
+    like: dict[Shape, Shape] = {}
+    kinds: dict[tuple[ResourceVector, bytes], Shape] = {}
+    for item, room in zip(demand.items, demand.room, strict=True):
+        name = item.shape.requests, narrow(item.pods[0], room, ledger.occupancy).tobytes()
+        like[item.shape] = kinds.setdefault(name, item.shape)
+    made = Kinds(ledger, layers, [len(loose) for loose in found.loose], like=like)
+    for g, loose in enumerate(found.loose):
+        made.add_pods(g, g, loose)
+    for part in found.parts:
+        made.wanted[part.gang] += 1
+        whole = Slice(part.keys[0], len(part.pods), part.pods, alone=part.alone)
+        made.tops.append((part.gang, part.gang, whole, ()))
+    items, slices = made.finished((None,) * len(gangs), is_nested=is_nested)
+    return Demand(demand.group, gangs, ledger, items, demand.needs, slices)
 
 
 def _sliced(group: Group, gangs: Sequence[Gang], ledger: Ledger, lacks: Sequence[int]) -> Demand:

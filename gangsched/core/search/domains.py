@@ -20,6 +20,7 @@ from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
 from gangsched.core.search.facts import is_refuted, packed
 from gangsched.core.search.slices import is_sliced, pinned_to, together
+from gangsched.core.search.terms import required_by_terms
 from gangsched.core.topology import TopologyLevel, level
 from gangsched.model.gang import Gang, Group
 from gangsched.model.gpu_policy import PRODUCT_LABEL
@@ -36,9 +37,9 @@ class Domains:
     outer: TopologyLevel | None
 
     @classmethod
-    def required(cls, group: Group, table: NodeTable) -> Domains | None:
-        """Domains one of which must hold the group; None if nothing is required."""
-        topology, must = required_keys(group)
+    def required(cls, group: Group, table: NodeTable, ledger: Ledger | None = None) -> Domains | None:
+        """Domains one of which must hold the group; None if nothing is required. As `required_keys`."""
+        topology, must = required_keys(group, ledger)
         return cls(level(must, table), level(topology, table) if topology else None) if must else None
 
     @cached_property
@@ -87,9 +88,13 @@ class Domains:
         return found
 
 
-def required_keys(group: Group) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Node labels whose domains must hold the whole group, and all labels that its nodes must share."""
-    topology = tuple(sorted({key for gang in group.gangs for key in gang.constraints.topology}))
+def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Node labels whose domains must hold the whole group, and all labels that its nodes must share.
+
+    With a ledger also those that its members require of each other by terms (L7), which pods that run may change.
+    """
+    by_terms = required_by_terms(group, ledger) if ledger is not None else ()
+    topology = tuple(sorted({*by_terms, *(key for gang in group.gangs for key in gang.constraints.topology)}))
     product = (PRODUCT_LABEL,) if any(gang.constraints.same_product for gang in group.gangs) else ()
     return topology, (*topology, *(key for key in product if key not in topology))
 
@@ -110,7 +115,7 @@ def member_nodes(group: Group, table: NodeTable) -> Ints:
 
 def pinned(group: Group, ledger: Ledger) -> Scope | None:
     """The required domain with most members of the group, which others join (L8); None if there is none."""
-    domains = Domains.required(group, ledger.table)
+    domains = Domains.required(group, ledger.table, ledger)
     common = domains.level.common(member_nodes(group, ledger.table)) if domains is not None else None
     return domains.scope(common) if domains is not None and common is not None else None
 
@@ -144,7 +149,7 @@ def free_domains(group: Group, ledger: Ledger) -> Domains | None:
     """
     if is_sliced(group.gangs) and pinned_to(group, ledger.table) is not None:
         return None
-    domains = Domains.required(group, ledger.table)
+    domains = Domains.required(group, ledger.table, ledger)
     return None if domains is None or pinned(group, ledger) is not None else domains
 
 
@@ -179,7 +184,7 @@ class Required:
     def of(cls, group: Group, present: Demand) -> Required | None:
         """The required domains, judged; None if nothing is required."""
         table = present.ledger.table
-        domains = Domains.required(group, table)
+        domains = Domains.required(group, table, present.ledger)
         if domains is None:
             return None
         demand = present.minimum()

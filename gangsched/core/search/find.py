@@ -4,14 +4,16 @@ Invariant: a result is reserved and suffices for every gang; without a result th
 rejects hopeless cases; then a few other orders are tried, then an exact search. The work is bounded by count, never by
 clock. Inside a required domain the exact search continues in the next plan until it has found places or refuted all of
 them; elsewhere it makes `STEPS` choices, for groups that need at most `PODS` members. It looks for *any* placement, not
-the best, and shapes whose members affect each other get the other orders only.
+the best. Shapes whose members affect each other get the other orders only, but for terms that are topology (L7).
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from math import inf
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -51,9 +53,9 @@ def find(
     identical members in order. Raises OutOfWork if a `whole` search is requested and too little work is left.
     """
     demand = Demand.of(group, gangs, ledger)
-    if len({(item.shape, item.pinned) for item in demand.items}) < 2:
+    if demand.slices is None and len({(item.shape, item.pinned) for item in demand.items}) < 2:
         return None  # the usual order is exact for one shape
-    if whole and demand.is_exact and any(required_keys(group)):
+    if whole and demand.is_exact and (demand.slices is not None or any(required_keys(group, ledger))):
         return _reserved(demand, _packing(demand, inf))
     if whole:
         ledger.work.reserved(WORK)
@@ -138,7 +140,9 @@ def _reserved(demand: Demand, packing: Packing | None) -> Found | None:
         for index, count in enumerate(pattern):
             if count:
                 taken = [pods[index].popleft() for _ in range(count)]
-                ledger.reserve(taken, np.array([step.node]), np.array([count]))
+                for _, alike in groupby(taken, key=attrgetter("shape")):  # of parts, shapes that differ by terms alone
+                    own = list(alike)
+                    ledger.reserve(own, np.array([step.node]), np.array([len(own)]))
                 found[demand.gangs[demand.items[index].gang].id] += [Placement(pod, name) for pod in taken]
     return found
 

@@ -76,20 +76,22 @@ def layers_of(stated: Sequence[Sequence[SliceLayer]], table: NodeTable) -> tuple
 
 @dataclass(slots=True)
 class Kinds:
-    """Collects pods and slices, equal ones as one kind."""
+    """Collects pods and slices, equal ones as one kind; `like` has shapes that count as another one (L7)."""
 
     ledger: Ledger
     layers: Sequence[str]
     wanted: list[int]
     tops: list[tuple[int, int, Slice, Pins]] = field(default_factory=list)
     pods: dict[tuple[int, int, Shape, bool, int, Pins], list[Pod]] = field(default_factory=dict)
+    like: Mapping[Shape, Shape] = field(default_factory=dict)
 
     def add_pods(self, gang: int, need: int, pods: Iterable[Pod], *, home: int = -1, pins: Pins = ()) -> None:
         """Pods that count for a need, or belong to slices of layer `home`."""
         storage = self.ledger.occupancy.storage
         for pod in pods:
             pinned = bool(pod.claims) and storage.pinned(pod)
-            self.pods.setdefault((gang, need, pod.shape, pinned, home, pins), []).append(pod)
+            shape = self.like.get(pod.shape, pod.shape)
+            self.pods.setdefault((gang, need, shape, pinned, home, pins), []).append(pod)
 
     def finished(self, units_of: tuple[NeededUnits | None, ...], *, is_nested: bool) -> tuple[tuple[Item, ...], Slices]:
         """The items, and the slices as kinds behind them."""
@@ -108,7 +110,7 @@ class Kinds:
         )
         items = sorted(found, key=lambda item: (size_key(item.shape, self.ledger.policy), not item.pinned))
         item_of = {pod.uid: number for number, item in enumerate(items) for pod in item.pods}
-        kinds: dict[tuple[int, int, int, tuple[int, ...], Pins], int] = {}
+        kinds: dict[tuple[int, int, int, tuple[int, ...], Pins, bool], int] = {}
         kind_of: dict[int, int] = {}
         at_hand: dict[int, list[Slice]] = {}
 
@@ -116,7 +118,7 @@ class Kinds:
             layer = self.layers.index(slice_.key)
             holds = [kind(part, need, layer, pins) for part in slice_.parts]
             holds += [item_of[pod.uid] for pod in slice_.own]
-            name = need if home < 0 else 0, home, layer, tuple(sorted(holds)), pins
+            name = need if home < 0 else 0, home, layer, tuple(sorted(holds)), pins, slice_.alone
             kind_of[id(slice_)] = number = kinds.setdefault(name, len(items) + len(kinds))
             return number
 
@@ -128,8 +130,8 @@ class Kinds:
             is_nested,
             units_of,
             tuple(
-                Piece(need, home=home, layer=layer, parts=tuple(sorted(Counter(holds).items())))
-                for need, home, layer, holds, _ in kinds
+                Piece(need, home=home, layer=layer, parts=tuple(sorted(Counter(holds).items())), alone=alone)
+                for need, home, layer, holds, _, alone in kinds
             ),
             tuple(tuple(at_hand.get(number, ())) for number in numbers),
             tuple(self.wanted),

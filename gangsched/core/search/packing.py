@@ -25,6 +25,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gangsched.core.search.openings import first_opening, next_opening
 from gangsched.core.work import Work
 from gangsched.model.snapshot import Ints
 
@@ -43,7 +44,8 @@ class Piece:
     """Identical pods or slices. Slices open at the beginning of a block of `layer`; pods have none (`asks` instead).
 
     `home` is the layer of the block that must take all of them, -1 for kinds of which each `gang` needs some. `parts`
-    are the kinds of which one slice consists, by index, with their numbers.
+    are the kinds of which one slice consists, by index, with their numbers. Of pieces that are `alone` a block takes
+    one at most; all of them are needed.
     """
 
     gang: int
@@ -51,6 +53,7 @@ class Piece:
     home: int = -1
     layer: int = -1
     parts: tuple[tuple[int, int], ...] = ()
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,17 @@ class PackingProblem:
         return tuple(
             tuple(t for t, kind in enumerate(self.kinds) if kind.home == layer) for layer in range(self.layers)
         )
+
+    @cached_property
+    def alone(self) -> tuple[int, ...]:
+        """Kinds of which a block takes one piece at most, whatever the kind."""
+        return tuple(t for t, kind in enumerate(self.kinds) if kind.alone)
+
+    @cached_property
+    def blocks_after(self) -> list[list[int]]:
+        """`blocks_after[step][0]`: how many blocks from that step on take any of the `alone` pieces."""
+        takes = [[int(any(step.room[t] for t in self.alone))] for step in self.steps]
+        return _sums_after(np.array(takes, dtype=np.int64).reshape(len(self.steps), 1))
 
     @cached_property
     def ends(self) -> tuple[tuple[int, ...], ...]:
@@ -201,6 +215,8 @@ class PackingProblem:
         if self.is_whole:
             asked: int = sum(map(mul, left, self.whole_weights))
             return (self.whole_after[step] - asked) & self.signs != self.signs
+        if self.alone and sum(left[t] for t in self.alone) > self.blocks_after[step][0]:
+            return True
         rooms, ends = self.room_after[step], self.ends[step]
         for layer, kinds in enumerate(self.bound_kinds):
             after = self.room_after[ends[layer]]
@@ -348,15 +364,10 @@ class Packing:
             return self._next_full(step, frame, work)
         kinds = self.problem.opening[step.layer]
         limits = tuple(min(frame.left[t], step.room[t]) for t in kinds)
+        alone = tuple(self.problem.kinds[t].alone for t in kinds)
         if frame.choice is None:
-            return _largest(limits, frame.above)
-        counts = list(frame.choice)
-        for index in range(len(counts) - 1, -1, -1):
-            if counts[index]:
-                counts[index] -= 1
-                counts[index + 1 :] = limits[index + 1 :]
-                return tuple(counts)
-        return None
+            return first_opening(limits, alone, frame.above)
+        return next_opening(frame.choice, limits, alone)
 
     def _next_full(self, step: Step, frame: _Frame, work: Work) -> Pattern | None:
         """The next counts of pods for a node to which no pod can be added. Raises OutOfWork, having come further."""
@@ -421,16 +432,6 @@ def _sums_after(values: Ints) -> list[list[int]]:
     sums[:-1] = np.cumsum(values[::-1], axis=0)[::-1]
     found: list[list[int]] = sums.tolist()
     return found
-
-
-def _largest(limits: Pattern, above: Pattern) -> Pattern:
-    """The largest counts within the limits that are not above `above`, in lexicographic order."""
-    counts, bound = [], above
-    for index, limit in enumerate(limits):
-        counts.append(min(limit, bound[index]) if bound else limit)
-        if bound and counts[index] < bound[index]:
-            bound = ()
-    return tuple(counts)
 
 
 def _side_by_side(sums: Iterable[int]) -> int:

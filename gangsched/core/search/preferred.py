@@ -27,7 +27,7 @@ PREFERENCE_WORK = 2_800
 
 def scopes(group: Group, gangs: Sequence[Gang], ledger: Ledger) -> Iterator[Scope]:
     """Yield scopes for the pending members of `gangs`, best first, until one attempt counts."""
-    must, may = any(required_keys(group)), _may_prefer(group, ledger)
+    must, may = any(required_keys(group, ledger)), _may_prefer(group, ledger)
     if not must and not may:
         yield EVERYWHERE
         return
@@ -72,7 +72,7 @@ def _levels(group: Group, present: Demand) -> Iterator[Domains]:
     shapes = {item.shape for item in present.items}
     if len(shapes) > MAX_SHAPES or (not stated and _on_one_node(present)):
         return
-    table, (topology, must) = ledger.table, required_keys(group)
+    table, (topology, must) = ledger.table, required_keys(group, ledger)
     product = (PRODUCT_LABEL,) if table.label_column(PRODUCT_LABEL).values else ()
     if stated:
         known = climb(stated, ledger.policy.topology_keys, table)
@@ -99,7 +99,7 @@ def _fewest(group: Group, present: Demand) -> Scope | None:
     stated, ledger = _stated(group), present.ledger
     if not stated or not ledger.table.label_column(stated).values or not present.items:
         return None
-    _, must = required_keys(group)
+    _, must = required_keys(group, ledger)
     inner = level((*must, stated), ledger.table)
     _, holds = present.judge(inner)
     needed, order = sum(present.needs), np.argsort(-holds, kind="stable")

@@ -140,7 +140,7 @@ class _Builder:
                 amount = sum(self.kinds[pod].asks[r] * count for pod, count in asked)
                 if amount:
                     limits.append(sum(step.free[r] for step in steps if step.layer < 0) // amount)
-            room.append(min(limits, default=0))
+            room.append(min([*limits, 1] if kind.alone else limits, default=0))
         return tuple(room)
 
 

@@ -31,13 +31,14 @@ Standing: TypeAlias = list[tuple[int, int]]
 class Slice:
     """The `pods` that wait for one domain of `key`; `size` when all are there.
 
-    They are its `own`, or those of smaller slices, its `parts`.
+    They are its `own`, or those of smaller slices, its `parts`. Slices that are `alone` never share a domain.
     """
 
     key: str
     size: int
     pods: tuple[Pod, ...]
     parts: tuple[Slice, ...] = ()
+    alone: bool = False
 
     @property
     def own(self) -> tuple[Pod, ...]:

@@ -48,6 +48,25 @@ def test_anti_affinity_works_both_ways() -> None:
     assert open_nodes(tied("p", anti_affinity=(PodTerm(HOSTNAME, app("web")),)), on) == {"b", "c"}
 
 
+def test_pods_that_came_and_went_in_a_plan_keep_nobody_away_and_others_do() -> None:
+    """Of a pod that is placed, taken back, placed again and released; one that runs counts until it is released."""
+    loner, there = (tied(name, anti_affinity=(PodTerm(ZONE, app("db")),)) for name in ("web", "old"))
+    on = ledger(zoned(a="x", b="y", c="z"), [(there, "c")])
+    assert open_nodes(tied("db"), on) == {"a", "b"}
+    with on.tentative():
+        on.move([(loner, "a")], 1)
+        assert open_nodes(tied("db"), on) == {"b"}
+    assert open_nodes(tied("db"), on) == {"a", "b"}
+    on.reserve_many([loner], [0])
+    assert open_nodes(tied("db"), on) == {"b"}
+    on.move([(loner, "a")], -1)
+    assert open_nodes(tied("db"), on) == {"a", "b"}
+    with on.tentative():
+        on.move([(there, "c")], -1)
+        assert open_nodes(tied("db"), on) == {"a", "b", "c"}
+    assert open_nodes(tied("db"), on) == {"a", "b"}
+
+
 def test_a_node_reports_the_first_rule_that_fails() -> None:
     """Affinity, then the pod's own anti-affinity, then that of the pods there."""
     loner = tied("web", anti_affinity=(PodTerm(ZONE, app("p")),))

@@ -1,0 +1,40 @@
+"""Openings: how many slices of each kind begin in one block, tried in falling lexicographic order.
+
+Invariant: every count within the limits is tried once. Kinds that are `alone` share no block: of all of them together
+it takes one piece at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+Counts: TypeAlias = tuple[int, ...]
+
+
+def first_opening(limits: Counts, alone: Sequence[bool], above: Counts) -> Counts:
+    """The largest counts within the limits and not above `above`."""
+    return _completed((), limits, alone, above)
+
+
+def next_opening(counts: Counts, limits: Counts, alone: Sequence[bool]) -> Counts | None:
+    """The largest counts below these; None after the last."""
+    for index in range(len(counts) - 1, -1, -1):
+        if counts[index]:
+            return _completed((*counts[:index], counts[index] - 1), limits, alone)
+    return None
+
+
+def _completed(begun: Counts, limits: Counts, alone: Sequence[bool], above: Counts = ()) -> Counts:
+    """The largest counts that begin so."""
+    counts, bound = list(begun), above
+    is_taken = any(count for count, each in zip(begun, alone, strict=False) if each)
+    for index in range(len(begun), len(limits)):
+        limit = limits[index]
+        if alone[index]:
+            limit = 0 if is_taken else min(limit, 1)
+        counts.append(min(limit, bound[index]) if bound else limit)
+        is_taken = is_taken or (alone[index] and counts[index] > 0)
+        if bound and counts[index] < bound[index]:
+            bound = ()
+    return tuple(counts)

@@ -1,0 +1,187 @@
+"""Pod terms that are topology: members that must be together, and parts of a gang that must be apart (L7).
+
+A *part* is members with one required affinity that selects all of them and no pod that runs: they start in one domain
+of its label. Anti-affinity between parts keeps their domains apart, as JobSet's exclusive placement does. Terms about
+pods that run close nodes.
+
+Invariant: where `Terms` are found, placing a member changes the nodes that are open to others in no other way, so a
+packing decides. Without them (None) the order of placing matters, and only rounds decide (L16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+from gangsched.core.filter import restricts_by_terms
+from gangsched.core.filter.inter_pod_affinity import first_of_its_kind
+from gangsched.core.reserve import Ledger
+from gangsched.model.gang import Gang, Group
+from gangsched.model.objects import Pod
+from gangsched.model.pods_by_node import Selected
+
+MAX_CLASSES = 32
+"""Kinds of members that differ for terms. To compare 32 with each other takes most of a plan."""
+
+Affinity: TypeAlias = tuple[Selected, tuple[str, ...]]
+"""The pods that all required affinity terms of a pod select, and their labels of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Members that start in one domain of each of `keys`; `gang` is their gang by index, -1 where they are of several.
+
+    Parts that are `alone` share no domain with each other.
+    """
+
+    gang: int
+    keys: tuple[str, ...]
+    pods: tuple[Pod, ...]
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the terms of the members say: `parts`, and by gang the `loose` members, which belong to no part."""
+
+    parts: tuple[Part, ...]
+    loose: tuple[tuple[Pod, ...], ...]
+
+    @property
+    def is_one_part(self) -> bool:
+        """Whether all members are one part."""
+        return len(self.parts) == 1 and not any(self.loose)
+
+
+def terms_of(gangs: Sequence[Gang], ledger: Ledger) -> Terms | None:
+    """The terms of all pending members; None where they are more than topology."""
+    # The gangs are part of the result: their ids, which are its name, stay theirs as long as it is kept.
+    name = ("terms", *map(id, gangs))
+    compared: tuple[Sequence[Gang], _Compared | None]
+    compared = ledger.recall((*name, "compared"), lambda: (gangs, _compared(gangs, ledger)), lasting=True)
+    if compared[1] is None:
+        return None
+    found: Terms | None = ledger.recall(name, lambda: _terms(len(gangs), compared[1], ledger))
+    return found
+
+
+def required_by_terms(group: Group, ledger: Ledger) -> tuple[str, ...]:
+    """Labels of nodes in one domain of which all waiting members must start by their own affinity."""
+    gangs = [gang for gang in group.gangs if gang.pending and not gang.free_running]
+    if not gangs or not all(gang.pending[0].shape.constraints.affinity for gang in gangs):
+        return ()
+    affinity = _affinity(gangs[0].pending[0], ledger)
+    if affinity is None or not all(
+        affinity[0].counts(pod) for gang in gangs for pod in (gang.pending[0], gang.pending[-1])
+    ):
+        return ()  # the terms of several parts are read only where a search needs them
+    found = terms_of(gangs, ledger)
+    return found.parts[0].keys if found is not None and found.is_one_part else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Members by what filters read of them, with their gangs: which of them terms select, whatever runs.
+
+    `families[i]` is the number of the affinity that members of class i share, -1 without any; those of a `wanted`
+    family select each other. `apart` are pairs of families that share no domain.
+    """
+
+    classes: tuple[tuple[tuple[int, Pod], ...], ...]
+    families: tuple[int, ...]
+    wanted: frozenset[int]
+    apart: frozenset[tuple[int, int]]
+
+    @property
+    def firsts(self) -> list[Pod]:
+        """The first of each class."""
+        return [own[0][1] for own in self.classes]
+
+
+def _compared(gangs: Sequence[Gang], ledger: Ledger) -> _Compared | None:
+    """What terms of members say of each other; None where that is more than topology."""
+    members = [(g, pod) for g, gang in enumerate(gangs) for pod in gang.pending]
+    ledger.work.charge(len(members))
+    alike = ledger.occupancy.equivalence([pod for _, pod in members])
+    classes: dict[Hashable, list[tuple[int, Pod]]] = {}
+    for g, pod in members:
+        classes.setdefault(alike(pod), []).append((g, pod))
+    firsts = [own[0][1] for own in classes.values()]
+    if len(firsts) > MAX_CLASSES or len({id(pod.shape) for pod in firsts}) < len(firsts):
+        return None  # a packing tells members apart by their shape
+    meant = [_affinity(pod, ledger) for pod in firsts]
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(each for each in meant if each is not None))}
+    families = [-1 if each is None else numbers[each] for each in meant]
+    wanted = set()
+    for each, family in numbers.items():
+        ledger.work.charge(len(firsts) * each[0].cost)
+        selected = {of for of, other in zip(families, firsts, strict=True) if each[0].counts(other)}
+        left_out = any(of == family and not each[0].counts(other) for of, other in zip(families, firsts, strict=True))
+        if selected - {family} or (selected and left_out):
+            return None  # others that come first decide where these may go
+        wanted |= selected
+    apart = _apart(firsts, [*map(len, classes.values())], families, ledger)
+    if apart is None:
+        return None
+    return _Compared(tuple(map(tuple, classes.values())), tuple(families), frozenset(wanted), frozenset(apart))
+
+
+def _terms(gangs: int, compared: _Compared | None, ledger: Ledger) -> Terms | None:
+    """The terms with the pods that run now: affinity to those stays as it is, for members come only where they are."""
+    assert compared is not None
+    firsts, families = compared.firsts, compared.families
+    if not all(restricts_by_terms(pod, ledger.occupancy) for pod in firsts):
+        return None
+    examples = dict(zip(families, firsts, strict=True))
+    open_ = {family for family in compared.wanted if first_of_its_kind(examples[family], ledger.occupancy)}
+    if any(family not in open_ for pair in compared.apart for family in pair):
+        return None
+    loose: list[list[Pod]] = [[] for _ in range(gangs)]
+    of: dict[int, list[tuple[int, Pod]]] = {}
+    for family, own in zip(families, compared.classes, strict=True):
+        for g, pod in own:
+            of.setdefault(family, []).append((g, pod)) if family in open_ else loose[g].append(pod)
+    parts = []
+    for family, members in of.items():
+        gang = members[0][0] if len({g for g, _ in members}) == 1 else -1
+        alone = any(family in pair for pair in compared.apart)
+        parts.append(Part(gang, _keys(members[0][1]), tuple([pod for _, pod in members]), alone))
+    found = Terms(tuple(parts), tuple(map(tuple, loose)))
+    is_packed = all(part.gang >= 0 and len(part.keys) == 1 for part in parts)
+    return found if found.is_one_part or is_packed else None
+
+
+def _keys(pod: Pod) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(term.topology_key for term in pod.shape.constraints.affinity))
+
+
+def _affinity(pod: Pod, ledger: Ledger) -> Affinity | None:
+    stated = pod.shape.constraints.affinity
+    if not stated:
+        return None
+    return ledger.occupancy.pods.selected(stated, pod), tuple(term.topology_key for term in stated)
+
+
+def _apart(
+    firsts: Sequence[Pod], sizes: Sequence[int], families: Sequence[int], ledger: Ledger
+) -> set[tuple[int, int]] | None:
+    """Pairs of families that share no domain; None if anti-affinity between members is more than that.
+
+    `sizes[i]` pods are like `firsts[i]`.
+    """
+    apart: set[tuple[int, int]] = set()
+    for i, pod in enumerate(firsts):
+        for term in pod.shape.constraints.anti_affinity:
+            selected = ledger.occupancy.pods.selected((term,), pod)
+            ledger.work.charge(len(firsts) * selected.cost)
+            for j, other in enumerate(firsts):
+                if (i == j and sizes[i] == 1) or not selected.counts(other):
+                    continue
+                is_between = min(families[i], families[j]) >= 0 and families[i] != families[j]
+                if not is_between or {*_keys(pod), *_keys(other)} != {term.topology_key}:
+                    return None
+                apart |= {(families[i], families[j]), (families[j], families[i])}
+    several = sorted({family for pair in apart for family in pair})
+    return apart if all(pair in apart for pair in combinations(several, 2)) else None
