@@ -387,3 +387,17 @@ def test_a_pod_preempts_on_one_node_where_the_cheapest_victim_is_the_one_that_it
     world.create(pod("high", of=shape(8, inter_pod=near), priority=10))
     world.advance(2)
     assert world.bound() == {"beside": "a", "high": "b"}
+
+
+def test_who_holds_the_place_of_another_member_leaves_it_its_own() -> None:
+    """V10, V16: two members hold on the node of the third, which is nominated to theirs; nobody else gets that room."""
+    world = World(node("a", 4, cpu_milli=16_000), node("b", 4, cpu_milli=4_000), rules=RULES, preempts=True)
+    for where, grace_s in (("a", 0), ("b", 60)):
+        world.create(running(pod(f"low-{where}", gpus=4, cpu_milli=1_000, priority=-1, grace_s=grace_s), where))
+    world.create(members("high", 3, gpus=2, cpu_milli=1_000, mode="NonStrict", priority=10))
+    world.advance(1)
+    assert world.held() == {"high-0": "a", "high-1": "a"}
+    assert [each.nominated_node for each in world.pods.values() if each.name.startswith("high")] == ["", "", "b"]
+    world.create(pod("late", gpus=4, cpu_milli=1_000, priority=10))
+    world.advance(60)
+    assert world.bound() == {"high-0": "a", "high-1": "a", "high-2": "b"}

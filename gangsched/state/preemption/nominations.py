@@ -308,7 +308,8 @@ class Nominations:
             self._queue.activate(group.id)
         record.waiting = frozenset(there)
         left = [nominated(before[uid].placement) for uid in before.keys() - after.keys() if uid in there]
-        new = [nominated(after[uid].placement) for uid in after.keys() - before.keys()]
+        places = {(uid, each.node) for uid, each in before.items()}
+        new = [nominated(each.placement) for uid, each in after.items() if (uid, each.node) not in places]
         actions: list[Action] = [CancelPreemption(f"{record.id}/left", tuple(left))] if left else []
         if new:
             record.unwritten += 1

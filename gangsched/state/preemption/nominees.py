@@ -1,8 +1,8 @@
 """The members for which a nomination reserves nodes, as the group changes (semantics V12).
 
-Invariant: pure. A pod that replaces a member of the same shape takes its node; with a smaller minimum, or once members
-have room of their own, fewer are nominated. A nominee may be vacant for a short time, since controllers take time to
-replace a pod.
+Invariant: pure. A pod that replaces a member of the same shape takes its node, and so does a nominee whose own node was
+taken by such a member; with a smaller minimum, or once members have room of their own, fewer are nominated. A nominee
+may be vacant for a short time, since controllers take time to replace a pod.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def settled(
                 kept[uid] = Nominee(member.pod, nominee.node, nominee.gang)
         elif not _has_started(uid, nominee, registry):
             vacated.append((uid, nominee))
+    for uid, nominee in nominees.items():
+        _exchange(nominee, _node_of(uid, nominee, registry), kept)
     for uid, nominee in vacated:
         heir = next(
             (m for m in there.values() if m.pod.uid not in {**nominees, **kept} and _may_replace(m, nominee)), None
@@ -79,6 +81,25 @@ def _needed_of(
         own = [(uid, nominee) for uid, nominee in nominees.items() if nominee.gang == gang_id]
         own.sort(key=lambda each: each[1].vacant_s is not None)
         yield from own[: needs(registry.view(gang_id))]
+
+
+def _exchange(nominee: Nominee, taken: str, kept: dict[str, Nominee]) -> None:
+    """A member has room on node `taken`: who was to run there in its place runs where the member was to.
+
+    Any place is as good to a round, and the other one would be lost with all that was evicted for it.
+    """
+    if taken in {"", nominee.node}:
+        return
+    for uid, other in kept.items():
+        if other.node == taken and other.gang == nominee.gang and other.pod.shape is nominee.pod.shape:
+            kept[uid] = Nominee(other.pod, nominee.node, other.gang)
+            return
+
+
+def _node_of(uid: str, nominee: Nominee, registry: Registry) -> str:
+    record = registry.gangs.get(nominee.gang)
+    member = record.members.get(uid) if record is not None else None
+    return member.node if member is not None else ""
 
 
 def _has_started(uid: str, nominee: Nominee, registry: Registry) -> bool:
