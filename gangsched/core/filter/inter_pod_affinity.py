@@ -28,6 +28,11 @@ class PodAffinity(StatefulFilter):
     def applies(self, pod: Pod, occupancy: Occupancy) -> bool:
         return bool(pod.shape.constraints.affinity)
 
+    def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
+        # The next one may go where this one may: beside pods that the terms select already, or, if it is the first of
+        # its kind, in the one domain to which `room_for_followers` narrows the room.
+        return False
+
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         terms, first = pod.shape.constraints.affinity, first_of_its_kind(pod, occupancy)
         near = occupancy.table.everywhere()
@@ -49,7 +54,8 @@ class PodAntiAffinity(StatefulFilter):
         return bool(pod.shape.constraints.anti_affinity or occupancy.pods.existing_terms(pod).anti_affinity)
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        return bool(pod.shape.constraints.anti_affinity)
+        stated = pod.shape.constraints.anti_affinity
+        return any(occupancy.pods.selected((term,), pod).counts(pod) for term in stated)
 
     def refusals(self, pod: Pod, occupancy: Occupancy) -> Iterator[RefusedNodes]:
         pods = occupancy.pods

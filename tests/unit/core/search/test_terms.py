@@ -140,6 +140,19 @@ def test_what_is_more_than_topology_is_left_to_rounds() -> None:
     assert [pod.name for pod in found.loose[0]] == ["driver"]
 
 
+def test_hundreds_of_members_that_must_be_together_are_placed_in_one_plan() -> None:
+    """Affinity to each other lets members be placed at once; that to members that are apart, one by one."""
+    nodes = [each for n in range(3) for each in rack(f"r{n}", *[8] * 60)]
+    for members in (pods_of("j", *[4] * 100, alone=False), pods_of("j", *[4] * 100)):
+        verdict, _ = decided(builders.snapshot(nodes), builders.gang("ns/g", members), most_plans=1)
+        assert len(racks_of(verdict)["j"]) == 1
+        assert len(verdict.binds) == 100
+    apart = InterPodConstraints(anti_affinity=(PodTerm("kubernetes.io/hostname", (Requirement("app", "Exists"),)),))
+    members = [builders.pod(f"p{n}", of=builders.shape(4, inter_pod=apart), labels={"app": "a"}) for n in range(9)]
+    verdict, _ = decided(builders.snapshot(nodes), builders.gang("ns/g", members))
+    assert len({placement.node for placement in verdict.binds}) == 9
+
+
 def test_members_that_must_be_together_preempt_in_one_rack() -> None:
     """Racks full of low pods: the members clear one that can hold them all, and nothing elsewhere."""
     nodes = [each for n in range(6) for each in rack(f"r{n}", 6, 5, 5)] + rack("x", 8, 8, 2)
