@@ -7,9 +7,9 @@ pods come at once; then the daemon's loop takes its turns on a virtual clock unt
 all pods are deleted. A fake API server binds, writes conditions and evicts between the turns.
 
 It prints the longest plans and turns, by the time of the loop's thread and by the clock, and fails where a turn took
-more than the goal by its thread's own time. A gang of which one took long is played again, and for each turn the
-shortest counts: on a busy machine the same turn may take twice as long. `--only` plays single gangs again, `--profile`
-with the functions that took most in their longest turns.
+more than the goal by its thread's own time, or turns went on without an end. A gang of which one took long is played
+again, and for each turn the shortest counts: on a busy machine the same turn may take twice as long. `--only` plays
+single gangs again, `--profile` with the functions that took most in their longest turns.
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ class TimedPlan:
         return made
 
 
+class RestlessError(Exception):
+    """Turns go on although nothing happens any more."""
+
+
 PLAN = TimedPlan()
 vars(turns)["plan"] = PLAN  # a turn looks it up by this name
 
@@ -171,7 +175,7 @@ class PlayedByLoop(World):
                 del self.leaving[uid]
                 if uid in self.pods:
                     self.delete(self.pods[uid])
-        raise RuntimeError(f"no rest after {MOST_TURNS} turns")
+        raise RestlessError(f"no rest after {MOST_TURNS} turns")
 
     def _turn(self) -> bool:
         """One turn, and what it ordered; whether there was anything to do."""
@@ -262,6 +266,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     worlds: dict[tuple[int, bool], PlayedByLoop] = {}
     chosen = arguments.only or range(arguments.first, arguments.first + arguments.gangs)
     found: list[Taken] = []
+    restless: list[int] = []
     for number in chosen:
         dice = random.Random(arguments.seed * 1_000_003 + number)
         size = dice.choice(SIZES)
@@ -270,7 +275,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             (size, hostile.reserves), _world(size, hostile)
         )
         world.profiles = [] if arguments.profile else None
-        taken = take(hostile, world, number)
+        try:
+            taken = take(hostile, world, number)
+        except RestlessError as error:
+            restless.append(number)
+            print(f"#{number}: {error}; {hostile.text}", flush=True)
+            del worlds[size, hostile.reserves]  # what it did last is not known
+            continue
         found.append(taken)
         if taken.turn_ms > arguments.goal_ms or arguments.only is not None:
             print(taken, flush=True)
@@ -281,16 +292,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     over = sum(each.turn_ms > arguments.goal_ms for each in found)
     print(f"The longest turn of each gang in ms: {_shares([each.turn_ms for each in found])}")
     print(f"The longest plan of each gang in ms: {_shares([each.plan_ms for each in found])}")
-    print(f"{len(found)} gangs; {over} turns over {arguments.goal_ms:g} ms. The longest turns:")
+    print(
+        f"{len(found)} gangs came to rest, {len(restless)} did not; {over} turns over {arguments.goal_ms:g} ms. "
+        "The longest turns:"
+    )
     for each in heapq.nlargest(SHOWN, found):
         print(f"  {each}")
     print("The longest plans:")
     for each in heapq.nlargest(SHOWN, found, key=lambda each: each.plan_ms):
         print(f"  {each}")
-    numbers = " ".join(str(each.number) for each in heapq.nlargest(SHOWN, found))
+    numbers = " ".join(map(str, [*restless, *(each.number for each in heapq.nlargest(SHOWN, found))]))
     again = f"python -m bench.hostile --seed {arguments.seed}{' --slices' * arguments.slices} --only {numbers}"
     print(f"Again: {again}")
-    return 1 if over else 0
+    return 1 if over or restless else 0
 
 
 def _world(size: int, hostile: Hostile) -> PlayedByLoop:

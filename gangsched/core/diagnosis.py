@@ -83,7 +83,7 @@ def empty_room(shape: Shape, group: Group, totals: Ledger) -> int:
 
 
 def _shortage(shape: Shape, group: Group, ledger: Ledger, totals: Ledger) -> Shortage:
-    ledger.work.charge(100 + len(ledger.table) // 30 + len(ledger.table.tainted) // 4)
+    ledger.work.charge(150 + len(ledger.table) // 30 + len(ledger.table.tainted) * (4 + len(shape.tolerations)))
     nodes = static_fit(shape, ledger.table).mask
     for _, mask in closed(group, shape, ledger):
         nodes = nodes & ~mask
@@ -102,13 +102,14 @@ def _closed(shape: Shape, ledger: Ledger) -> tuple[str, ...]:
         enough &= ledger.table.having(()) if row is None else ledger.allocatable[row] >= asked
     found = []
     for reason, refused in static_fit(shape, ledger.table).refused:
-        nodes = np.flatnonzero(refused & enough)
-        if not nodes.size:
+        shut = refused & enough
+        if not shut.any():
             continue
         text = reason.removeprefix("node(s) ")
         if reason == TaintToleration.reason:
-            of_nodes = (ledger.table.nodes[node].taints for node in nodes.tolist())
-            taints = {str(each) for taints in of_nodes for each in untolerated(shape, taints)}
+            tainted = ledger.table.tainted.items()
+            keep_off = (listed for listed, there in tainted if shut[there].any())
+            taints = {str(each) for listed in keep_off for each in untolerated(shape, listed)}
             if len(taints) <= TAINTS_NAMED:
                 text = f"had untolerated taint {', '.join(sorted(taints))}"
         found.append(text)

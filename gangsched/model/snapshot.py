@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nomination
-from gangsched.model.objects import Node, Shape
+from gangsched.model.objects import Node, Shape, Taint
 from gangsched.model.pods_by_node import PodsByNode
 from gangsched.model.storage import Storage
 
@@ -53,13 +53,14 @@ class StaticFit:
 class NodeTable:
     """Node attributes that filters read, except room; a new table is made when any of them changes.
 
-    `tainted` are the indices of nodes with taints, `schedulable[n]` is false for a cordoned node; read-only.
+    `tainted` are the indices of the nodes that have the same taints, by these; `schedulable[n]` is false for a cordoned
+    node; read-only.
     """
 
     nodes: tuple[Node, ...]
     names: tuple[str, ...]
     index: Mapping[str, int]
-    tainted: tuple[int, ...]
+    tainted: Mapping[tuple[Taint, ...], Ints]
     schedulable: Bools
     label_columns: dict[str, LabelColumn] = field(default_factory=dict)
     static_fits: MutableMapping[Shape, StaticFit] = field(default_factory=WeakKeyDictionary)
@@ -75,12 +76,16 @@ class NodeTable:
         """Sort `nodes` by name; facts about packings are taken over from the table `before`."""
         ordered = tuple(sorted(nodes, key=lambda node: node.name))
         names = tuple(node.name for node in ordered)
-        tainted = tuple(index for index, node in enumerate(ordered) if node.taints)
+        tainted: dict[tuple[Taint, ...], list[int]] = {}  # nodes of one pool have the same taints: few lists
+        for index, node in enumerate(ordered):
+            if node.taints:
+                tainted.setdefault(node.taints, []).append(index)
         schedulable = np.array([not node.unschedulable for node in ordered], dtype=np.bool_)
         schedulable.flags.writeable = False
-        index = {name: index for index, name in enumerate(names)}
+        indices = {taints: np.array(nodes) for taints, nodes in tainted.items()}
         packings = before.packings if before is not None else {}
-        return cls(ordered, names, index, tainted, schedulable, packings=packings)
+        index_of = {name: index for index, name in enumerate(names)}
+        return cls(ordered, names, index_of, indices, schedulable, packings=packings)
 
     def __len__(self) -> int:
         return len(self.nodes)

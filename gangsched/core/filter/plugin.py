@@ -76,10 +76,10 @@ def static_cost(shape: Shape, table: NodeTable) -> int:
     """Work units of evaluating the static filters for one shape (`core.work`)."""
     terms = [*(shape.required or ()), *(each.term for each in shape.preferred)]
     asked = [each for term in terms for each in (*term.labels, *term.fields)]
-    columns = [table.label_columns.get(each.key) for each in asked]
+    columns = [table.label_columns.get(each.key) for term in terms for each in term.labels]  # names are looked up
     values = sum(len(table) if column is None else len(column.values) for column in columns)
     per_value = 1 if any(each.operator in {"Gt", "Lt"} for each in asked) else 8
     listed = sum(len(each.values) for each in asked)
-    taints = len(table.tainted) * (1 + len(shape.tolerations)) // 8
+    taints = len(table.tainted) * (4 + len(shape.tolerations))
     nodes = len(table) // 300 * (4 + len(asked) + len(shape.node_selector))
     return 60 + 4 * len(asked) + values // per_value + listed // 16 + taints + nodes

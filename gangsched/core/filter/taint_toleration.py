@@ -48,15 +48,11 @@ def untolerated(shape: Shape, taints: tuple[Taint, ...]) -> list[Taint]:
 
 
 def _untolerated(shape: Shape, table: NodeTable, effects: frozenset[str]) -> Ints:
-    """Count untolerated taints with one of `effects` per node; nodes share few distinct taint lists."""
+    """Count untolerated taints with one of `effects` per node."""
     counts = np.zeros(len(table), dtype=np.int64)
     count = _counter(shape.tolerations, effects)
-    seen: dict[tuple[Taint, ...], int] = {}
-    for index in table.tainted:
-        taints = table.nodes[index].taints
-        if taints not in seen:
-            seen[taints] = sum(map(count, taints))
-        counts[index] = seen[taints]
+    for taints, nodes in table.tainted.items():
+        counts[nodes] = sum(map(count, taints))
     return counts
 
 

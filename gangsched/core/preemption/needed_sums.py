@@ -14,6 +14,7 @@ from operator import sub
 import numpy as np
 
 from gangsched.core.filter import static_fit
+from gangsched.core.filter.plugin import static_cost
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
@@ -85,9 +86,8 @@ class NeededSums:
         if not all(name in ledger.resources for name in asked):
             return None
         names = tuple(sorted(asked))
-        new = sum(shape not in ledger.table.static_fits for shape in counts)
-        ledger.work.charge((len(counts) + 2 * new) * (20 + len(ledger.table) // 200))
-        asks = tuple(_ask(shape, count, names, preemptor, ledger) for shape, count in counts.items())
+        ledger.work.charge(len(counts) * (20 + len(ledger.table) // 200))
+        asks = tuple([_ask(shape, count, names, preemptor, ledger) for shape, count in counts.items()])
         anywhere = np.logical_or.reduce([ask.mask for ask in asks])
         totals = []
         for row in range(len(names)):
@@ -200,6 +200,8 @@ def _fits(amounts: Sequence[tuple[int, int]], column: tuple[int, ...]) -> int:
 
 
 def _ask(shape: Shape, count: int, names: Sequence[str], preemptor: Preemptor, ledger: Ledger) -> Ask:
+    if shape not in ledger.table.static_fits:
+        ledger.work.charge(static_cost(shape, ledger.table))
     mask = static_fit(shape, ledger.table).mask
     for _, shut in closed(preemptor.group, shape, ledger):
         mask = mask & ~shut

@@ -18,7 +18,7 @@ from gangsched.core.queue_sort import size_key
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import Scope
 from gangsched.core.scopes import usable
-from gangsched.core.search.kinds import Item, Kinds, Slices, layers_of
+from gangsched.core.search.kinds import UNITS_AN_ITEM, Item, Kinds, Slices, layers_of
 from gangsched.core.search.packing import PackingProblem, Piece
 from gangsched.core.search.region import problem
 from gangsched.core.search.slices import NeededUnits, Slice, is_sliced, needed, units
@@ -326,6 +326,7 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
                 own = pods.setdefault((pod.shape, bool(pod.claims) and storage.pinned(pod)), [])
                 last = None if pod.claims else pod.shape
             own.append(pod)
+        ledger.work.charge(len(gang.pending) // 8 + UNITS_AN_ITEM * len(pods))
         items += [Item(index, shape, tuple(members), pinned, index) for (shape, pinned), members in pods.items()]
     return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))
 

@@ -240,7 +240,7 @@ def _without_nodes(tried: Tried, text: str) -> str:
         going = len(made.victims) + len(made.awaited)
         return f"it starts once {counted(going, 'pod')} on its nodes {'has' if going == 1 else 'have'} ended"
     table = tried.snapshot.table
-    for taint in {taint for node in table.tainted for taint in table.nodes[node].taints if taint.value}:
+    for taint in {taint for taints in table.tainted for taint in taints if taint.value}:
         text = text.replace(str(taint), str(without_value(taint)))
     return text
 
