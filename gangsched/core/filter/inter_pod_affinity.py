@@ -92,6 +92,7 @@ def room_for_followers(pod: Pod, count: int, group: Group, room: Ints, occupancy
         return room
     terms = pod.shape.constraints.affinity
     matching = occupancy.pods.selected(terms, pod)
+    occupancy.work.charge(sum(len(gang.pending) for gang in group.gangs) * matching.cost)
     count = max(count, sum(matching.counts(member) for gang in group.gangs for member in gang.pending))
     for term in terms:
         codes = occupancy.pods.domains(term.topology_key)

@@ -443,5 +443,7 @@ def _in_vain(verdict: Verdict, why: NotHelpful, group: Group) -> Verdict:
     notes = verdict.notes
     if notes:
         needed = {pod.uid for gang in group.gangs for pod in (*gang.pending, *gang.retry)}
-        notes = tuple((uid, preempting.with_obstacle(note, why) if uid in needed else note) for uid, note in notes)
+        shared = {id(note): note for _, note in notes}  # thousands have one note
+        told = {each: preempting.with_obstacle(note, why) for each, note in shared.items()}
+        notes = tuple((uid, told[id(note)] if uid in needed else note) for uid, note in notes)
     return replace(verdict, told=preempting.with_obstacle(verdict.told, why), notes=notes, preemption=why)

@@ -326,7 +326,7 @@ def _items(gangs: Sequence[Gang], ledger: Ledger) -> list[Item]:
                 own = pods.setdefault((pod.shape, bool(pod.claims) and storage.pinned(pod)), [])
                 last = None if pod.claims else pod.shape
             own.append(pod)
-        ledger.work.charge(len(gang.pending) // 8 + UNITS_AN_ITEM * len(pods))
+        ledger.work.charge(len(gang.pending) // (2 if last is None else 8) + UNITS_AN_ITEM * len(pods))
         items += [Item(index, shape, tuple(members), pinned, index) for (shape, pinned), members in pods.items()]
     return sorted(items, key=lambda item: (size_key(item.shape, ledger.policy), not item.pinned))
 

@@ -13,6 +13,7 @@ import math
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Set
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ EVERY_S: Final = 1.0
 AT_ONCE: Final = 16
 """Groups that are examined in one turn for this alone."""
 LOOKS_AT_ONCE: Final = 200
-"""Kinds of which it is found out whether they may use a node that changed; the others are taken to."""
+"""Shapes of which it is found out whether they may use a node that changed; kinds with others are taken to."""
 UNHELPED: Final = frozenset(
     {Obstacle.POLICY_NEVER, Obstacle.FORBIDDEN, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.LATER}
 )
@@ -135,10 +136,11 @@ class Preemptors:
             return kinds
         index = snapshot.table.index
         nodes = np.array(sorted(index[name] for name in changed if name in index), dtype=np.int64)
+        looked = accumulate(len(kind.shapes) for kind in kinds)
         return [
             kind
-            for number, kind in enumerate(kinds)
-            if number >= LOOKS_AT_ONCE
+            for kind, number in zip(kinds, looked, strict=True)
+            if number > LOOKS_AT_ONCE
             or not changed.isdisjoint(self._wanted[kind])
             or any(takes_one_empty(shape, nodes, snapshot) for shape in kind.shapes)
         ]

@@ -22,8 +22,8 @@ from gangsched.model.snapshot import Bools, Ints, NodeTable
 from gangsched.model.storage import SHARED_MODES, Claim, Selection, Storage, Volume
 
 NO_LIMIT = np.iinfo(np.int32).max
-UNITS_PER_NEEDS = 15
-"""Units of looking up one claim of a pod and what it is bound to."""
+UNITS_PER_NEEDS, UNITS_TO_COMPARE = 15, 8
+"""Units of looking up one claim of a pod and what it is bound to, and of comparing the claims of two pods."""
 PickedByNode = dict[int, Volume]
 
 
@@ -187,6 +187,7 @@ class StorageUse:
         """Equal for pods whose claims have equal requirements."""
         if not pod.claims:
             return None
+        self._work.charge(UNITS_TO_COMPARE)
         needs = self.needs(pod)
         if needs.problem is not None or self.serial(pod):
             return (pod.namespace, pod.claims)
