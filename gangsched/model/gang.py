@@ -197,6 +197,11 @@ class Group:
         return min((pod.priority for pod in pods), default=self.priority)
 
     @property
+    def waits(self) -> bool:
+        """Whether any member waits."""
+        return any(gang.waiting for gang in self.gangs)
+
+    @property
     def holds(self) -> bool:
         """Whether any member is held."""
         return any(gang.held for gang in self.gangs)

@@ -216,6 +216,7 @@ class Registry:
         groups = {self.group_of[gang_id] for gang_id in changed | regroup if gang_id in self.group_of}
         for group_id in groups:
             self.changed(group_id)
+            self.group(group_id, now_s)  # now, in parts, rather than all of them before the next plan
         return Refreshed(groups, gone - groups, forgotten)
 
     def _view(self, record: GangRecord, now_s: float) -> Gang:

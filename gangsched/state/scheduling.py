@@ -45,6 +45,8 @@ from gangsched.state.reserving.reservations import StandingReservations
 from gangsched.state.rule_set import Rules
 from gangsched.state.unfinished import UnfinishedLook
 
+MOST_AT_ONCE = 1_000
+"""Groups that a plan is given; it decides `Limits.groups` at most, and to look at 10,000 takes longer than that."""
 LATE_CLAIMS_S = 30.0
 """A group whose claims took too long is planned again after this time, doubling to `LATE_CLAIMS_LONGEST_S`: it has kept
 room from others for 10 minutes, and must not do so time after time."""
@@ -247,7 +249,7 @@ class SchedulingState:
 
     def _idle(self, groups: set[str], now_s: float) -> set[str]:
         """The groups without waiting members."""
-        return {group_id for group_id in groups if not _waits(self.registry.group(group_id, now_s))}
+        return {group_id for group_id in groups if not self.registry.group(group_id, now_s).waits}
 
     def _without_holds(self) -> Snapshot:
         """The cluster for those that are woken: as if nobody held anything, since holds may yield to them (D1)."""
@@ -288,16 +290,19 @@ class SchedulingState:
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """Groups to plan now, and all other holding groups as unchanged; empty if nothing is to decide."""
         expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
-        groups = []
-        for group_id in self.queue.ready(now_s) | expired:
-            group = self.registry.group(group_id, now_s)
-            if _waits(group):
+        groups: list[Group] = []
+        due = [self.registry.group(group_id, now_s) for group_id in self.queue.ready(now_s) | expired]
+        is_cut = len(due) > MOST_AT_ONCE
+        for group in self.reservations.in_order(due, self._looked_at) if is_cut else due:
+            if len(groups) == MOST_AT_ONCE:
+                break
+            if group.waits:
                 groups.append(group)
             else:
-                self.queue.park(group_id, ())
-                self.reservations.left(group_id)
+                self.queue.park(group.id, ())
+                self.reservations.left(group.id)
                 if not any(gang.bound for gang in group.gangs):
-                    self.registry.groups[group_id].verdict = None  # what was said of members is void without them
+                    self.registry.groups[group.id].verdict = None  # what was said of members is void without them
         if not groups:
             return ()
         chosen = {group.id for group in groups}
@@ -442,7 +447,3 @@ class SchedulingState:
     def take_reports(self, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:
         """Reports that are due now; `wall` is the present in RFC 3339."""
         return self.reports.take(self.registry, now_s=now_s, wall=wall, everything=everything)
-
-
-def _waits(group: Group) -> bool:
-    return any(gang.waiting for gang in group.gangs)

@@ -10,7 +10,7 @@ import pytest
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.reasons import Reason
-from gangsched.state import groups
+from gangsched.state import groups, scheduling
 from tests.builders import NAMESPACE, members, node, pod, pod_group, shape
 from tests.world import World
 
@@ -315,6 +315,26 @@ def test_every_ready_group_is_looked_at_in_turn() -> None:
         world.turn()
     world.answer()
     assert "young" in world.bound()
+
+
+def test_a_plan_is_given_a_part_of_thousands_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q1, Q4: a plan is not given ten thousand groups, but those that it comes to; all are decided, none twice."""
+    monkeypatch.setattr(scheduling, "MOST_AT_ONCE", 4)
+    world = World(node("a", 0))
+    world.limits = Limits(groups=2)
+    often = [pod(f"p{n}", gpus=0, cpu_milli=10**9 + n, creation_s=n) for n in range(9)]
+    rare = pod("rare", gpus=0, cpu_milli=100, namespace="other", creation_s=10_000)
+    urgent = pod("urgent", gpus=0, cpu_milli=100, priority=5, creation_s=20_000)
+    world.create([*often, rare, urgent])
+    world.state.refresh(world.now_s)
+    given = world.state.plan_input(world.now_s, world.wall_s())
+    assert given is not None
+    assert len(given.queue) == 4
+    world.settle()
+    decided = [verdict.group for each in world.plans for verdict in each.verdicts]
+    assert decided[0] == f"pod:{NAMESPACE}/urgent"
+    assert "pod:other/rare" in decided[:4]
+    assert len(decided) == len(set(decided)) == 11
 
 
 def test_yields_are_looked_for_whatever_a_plan_is_limited_to() -> None:
