@@ -345,7 +345,7 @@ class _SpecReader:
         return Mode.STRICT
 
     def total(self, min_member: int | None) -> int:
-        """What a round expects: never below the minimum (I3)."""
+        """Expected number of members, at least the minimum; only used in messages (I3)."""
         total = self.value(_TOTAL, default=min_member or 0, default_source=_MIN.name) or 0
         if min_member is None or total >= min_member:
             return total
@@ -368,7 +368,7 @@ class _SpecReader:
         return most_s
 
     def preemption_delay(self, defaults: GangDefaults) -> float:
-        """How long nobody is preempted for the gang: what its members state, the longest counts; else its PodGroup's.
+        """Preemption delay of the gang: the longest of its members, else that of its PodGroup.
 
         At most one hour (V28).
         """

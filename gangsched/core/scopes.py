@@ -1,4 +1,4 @@
-"""Which nodes are closed to a group, and how many of its pods the other nodes take.
+"""Nodes that are closed to a group, and the number of its pods that fit on the other nodes.
 
 Invariant: the ledger is only read. A node is closed for a reason of the group (a kubelet rejected a member, shared
 GPUs, room held back or reserved for others), or because it is outside the current scope.
@@ -59,7 +59,7 @@ def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNod
 
 
 def standing(group: Group, shape: Shape, ledger: Ledger) -> Hashable:
-    """Equal for groups to whose pods of `shape` the same nodes are closed now."""
+    """Key of the nodes that are closed to the group's pods of `shape`; equal for equal sets of nodes."""
     scope = ledger.scope
     everywhere = scope.accelerated is None and scope.others is None
     kept = None if ledger.kept is None else ledger.kept.standing(group)

@@ -1,4 +1,4 @@
-"""What is known of one gang or pod, from any source, and the sentence about it.
+"""Facts about one gang or pod, from any source, and the sentence about it.
 
 Invariant: pure. The scheduler's messages are shown as written; only missing ones are filled in here.
 """

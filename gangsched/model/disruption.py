@@ -18,7 +18,7 @@ VICTIM_MESSAGE = "gangsched: preempting to accommodate a higher priority pod gro
 
 
 class PodDisruptionBudget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How many of the pods that `selector` matches in its namespace may be evicted now.
+    """A budget: `allowed` of the pods that `selector` matches in its namespace may be evicted now.
 
     As in policy/v1, `selector` () matches every pod of the namespace and None no pod. `allowed` is
     status.disruptionsAllowed; 0 while the status is not of the newest spec.

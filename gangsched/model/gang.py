@@ -23,14 +23,14 @@ Rank: TypeAlias = tuple[int, bool, int, str]
 
 
 class Mode(StrEnum):
-    """What happens to the other members when one does not fit (semantics R2, R3)."""
+    """Whether members keep their room while others do not fit (semantics R2, R3)."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
 
 
 class MatchPolicy(StrEnum):
-    """Which members Permit counts (semantics B1)."""
+    """Selects the members that Permit counts (semantics B1)."""
 
     ONCE_SATISFIED = "once-satisfied"
     ONLY_WAITING = "only-waiting"
@@ -186,7 +186,7 @@ class Group:
 
     @property
     def strict(self) -> bool:
-        """One Strict gang makes the whole group Strict (semantics R3)."""
+        """True if a gang of the group is Strict (semantics R3)."""
         return any(gang.mode is Mode.STRICT for gang in self.gangs)
 
     @property

@@ -1,4 +1,4 @@
-"""What `plan` sees of the cluster: nodes as columns.
+"""The cluster as input of `plan`: nodes as columns.
 
 Invariant: a snapshot is immutable. Node columns are sorted by node name, so "lowest index" is "first by name" and no
 decision depends on the order of events. The memo tables on `NodeTable` cache only pure functions of it.

@@ -21,7 +21,7 @@ CLASSES_S: Final = (600.0, HOUR_S, 4 * HOUR_S, DAY_S, 3 * DAY_S, 7 * DAY_S, 30 *
 
 
 class Stated(StrEnum):
-    """Which run times are declared; with HALF, half of the jobs, chosen by name, declare their class."""
+    """The run times that jobs declare; with HALF, half of the jobs, chosen by name, declare their class."""
 
     FILE = "file"
     EXACT = "exact"

@@ -239,7 +239,7 @@ class Cluster:
 
     @property
     def touched(self) -> Set[str]:
-        """What `take_touched` would return."""
+        """The result of `take_touched`, without resetting it."""
         return self._touched
 
     def take_touched(self) -> set[str]:

@@ -27,30 +27,32 @@ API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 
 @dataclass(slots=True, kw_only=True)
 class GangRecord:
-    """The record of one gang.
-
-    `members` are its members by uid, `roster` their current and former places. `spec_of` is the input that `spec` was
-    derived from. `run_time` is its longest member's (H1), derived from `run_time_of`; `counted_s` is the part of it
-    that counts (H11). `delay_s` is the preemption delay of a plain pod (V28); a gang's is in its spec. `ours`:
-    gangsched schedules a member (or, once none is left, did); nothing is reported about other gangs. `preempted` is the
-    message after the gang was evicted whole, until it starts again (V22); `preemptions` counts these.
-    """
+    """The record of one gang."""
 
     id: str
     plain: bool = False
+    #: By uid.
     members: dict[str, Member] = field(default_factory=dict)
+    #: Current and former places of members.
     roster: Roster = field(default_factory=Roster)
     pod_groups: dict[str, PodGroup] = field(default_factory=dict)
     spec: GangSpec | None = None
+    #: The input that `spec` was derived from.
     spec_of: object = None
+    #: Run time of the longest member (H1), derived from `run_time_of`.
     run_time: RunTime = UNKNOWN
     run_time_of: object = None
+    #: The part of the run time that counts (H11).
     counted_s: float = UNKNOWN.seconds
+    #: Preemption delay of a plain pod (V28); that of a gang is in its spec.
     delay_s: float = 0.0
     native: bool = False
     named_natively: bool = False
+    #: gangsched schedules a member, or scheduled the last one. Other gangs are not reported.
     ours: bool = False
+    #: Message after the gang was evicted whole, until it starts again (V22).
     preempted: str = ""
+    #: Times that the gang was evicted whole.
     preemptions: int = 0
     #: Why slices are not made by index, though members have some.
     index_problem: Problem | None = None

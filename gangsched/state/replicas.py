@@ -1,4 +1,4 @@
-"""How many replicas of each controller run on which node, kept as pods come and go.
+"""Number of replicas of each controller on each node, updated with every pod.
 
 Invariant: the numbers are those of the pods that are counted, on nodes that are known or not. What was `shown` never
 changes: a controller's numbers are copied when they change after that. So neither a snapshot nor a plan counts pods.

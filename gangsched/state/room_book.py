@@ -41,7 +41,7 @@ class RoomBook:
         return self._by_node.get(node, {}).values()
 
     def current(self, layout: ColumnLayout) -> NominatedRoom:
-        """All promises; the same object until one of them, or the `layout`, changes."""
+        """All promises; the same object until a promise or the `layout` changes."""
         before, self._layout = self._layout, layout
         if before is None or layout.nodes is not before.nodes or layout.shape != before.shape:
             self._shown = NominatedRoom().changed(self._by_key, layout)  # rows are only ever added to resources

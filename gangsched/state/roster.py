@@ -20,7 +20,7 @@ WAITING = RETRIED | {State.PENDING, State.HELD}
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """What may replace a member: a pod of its shape, or one of its controller that requests no more."""
+    """The place of a lost member: a pod of its shape may take it, or one of its controller that requests no more."""
 
     shape: Shape
     controller_uid: str

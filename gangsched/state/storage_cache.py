@@ -1,4 +1,4 @@
-"""Claims, volumes and classes as last read, and the pods that use them.
+"""Claims, volumes and classes as last read, and their pods.
 
 Invariant: each object is kept as the API server sent it last; decisions about a claim are kept with its member.
 `storage()` returns all of it, the same object until something changes.

@@ -29,7 +29,7 @@ class GangMetrics(Collector):
         self.counts = GangCounts()
         waits = Histogram(
             "gangsched_gang_wait_seconds",
-            "Time from a gang's quorum to the answer to the last bind of its minimum, by its minimum.",
+            "Time from a gang's quorum to the last answered bind of its minimum, by minimum.",
             ["members"],
             buckets=WAIT_BUCKETS_S,
             registry=registry,
@@ -49,22 +49,22 @@ class GangMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield current waits and counts."""
         pending, counts = self.count(), self.counts
-        gangs = GaugeMetricFamily("gangsched_pending_gangs", "Gangs that wait, by reason.", labels=["reason"])
+        gangs = GaugeMetricFamily("gangsched_pending_gangs", "Waiting gangs, by reason.", labels=["reason"])
         pods = GaugeMetricFamily(
-            "gangsched_pending_pods", "Pods of ours that wait, in gangs and plain ones, by reason.", labels=["reason"]
+            "gangsched_pending_pods", "Waiting managed pods, of gangs and plain ones, by reason.", labels=["reason"]
         )
         for reason in REASONS:
             gangs.add_metric([reason], pending.gangs[reason])
             pods.add_metric([reason], pending.pods[reason])
         yield gangs
         yield pods
-        broken = "Gangs that started and are below their minimum, with members that wait."
+        broken = "Gangs that started, are below their minimum and have waiting members."
         yield GaugeMetricFamily("gangsched_broken_gangs", broken, pending.broken)
         holds = "Pods that hold room and wait for their gang."
         yield GaugeMetricFamily("gangsched_holds", holds, pending.held)
-        yielded = "Groups that released their held nodes so that one ranked before them could start."
+        yielded = "Groups that released their holds so that a higher-ranked group could start."
         yield CounterMetricFamily("gangsched_yields", yielded, counts.yielded)
-        timed_out = "Groups whose wait time ran out while they held room."
+        timed_out = "Groups whose wait time expired while they held room."
         yield CounterMetricFamily("gangsched_timeouts", timed_out, counts.timed_out)
         rejected = "Bound members that a kubelet rejected."
         yield CounterMetricFamily("gangsched_kubelet_rejections", rejected, counts.kubelet_rejected)

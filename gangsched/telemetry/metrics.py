@@ -55,22 +55,22 @@ class Metrics:
         self.rounds = Children(rounds, RoundOutcome)
         answered = "Binds answered, by result; gone: the pod was deleted or is bound elsewhere."
         self.binds = Children(counter("gangsched_binds", answered, ["result"]), BIND_RESULTS)
-        bind_seconds = "Time from a bind's order to its answer."
+        bind_seconds = "Time from the request of a bind to its answer."
         self.bind_seconds = histogram("gangsched_bind_seconds", bind_seconds, buckets=BIND_BUCKETS_S)
         parts = gauge("gangsched_queue_groups", "Groups in each part of the queue.", ["part"])
         self.queue_groups = Children(parts, QUEUE_PARTS)
         self.gangs = GangMetrics(registry)
         self.preemption = PreemptionMetrics(registry)
         self.reservations = ReservationMetrics(registry)
-        self.known_nodes = gauge("gangsched_nodes", "Nodes known.")
-        self.known_pods = gauge("gangsched_pods", "Pods known that have not ended, of all schedulers.")
-        self.known_gangs = gauge("gangsched_gangs", "Gangs known.")
-        followed = "Whether changes of PodGroups are received: 1, or 0 while an API group of them cannot be read."
+        self.known_nodes = gauge("gangsched_nodes", "Known nodes.")
+        self.known_pods = gauge("gangsched_pods", "Known pods of all schedulers that have not ended.")
+        self.known_gangs = gauge("gangsched_gangs", "Known gangs.")
+        followed = "1 if PodGroups are watched, 0 while an API group of them cannot be read."
         self.pod_groups_followed = gauge("gangsched_podgroups_followed", followed)
         self._watches = _Watches(registry)
-        lag = "How late the event loop was at its last heartbeat, every 100 ms."
+        lag = "Lateness of the event loop at its last heartbeat, every 100 ms."
         self.loop_lag_seconds = gauge("gangsched_loop_lag_seconds", lag)
-        self.loop_stall_max_seconds = gauge("gangsched_loop_stall_max_seconds", "The latest that the loop ever was.")
+        self.loop_stall_max_seconds = gauge("gangsched_loop_stall_max_seconds", "Maximum lateness of the event loop.")
         build_info = gauge("gangsched_build_info", "Always 1.", ["version", "python"])
         build_info.labels(__version__, platform.python_version()).set(1)
         self._published = _Published(registry)
@@ -121,7 +121,7 @@ class _Watches(Collector):
         registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        silent = "Time since the API server was last heard of a resource: a list, an event or a bookmark, by resource."
+        silent = "Time since the last list, event or bookmark of the API server, by resource."
         metric = GaugeMetricFamily("gangsched_watch_staleness_seconds", silent, labels=["part"])
         for part, (read, now) in self.heard.items():
             if (heard_s := read()) is not None:

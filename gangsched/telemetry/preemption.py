@@ -22,10 +22,10 @@ class PreemptionMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
-        looked = "Groups for which preemption was looked at, by result."
+        looked = "Groups for which preemption was evaluated, by result."
         attempts = counter("gangsched_preemption_attempts", looked, ["result"])
         taken_as = (
-            "Pods evicted: surplus members above a minimum, members of a core evicted with its group, plain pods."
+            "Evicted pods: surplus (members above a minimum), core (members evicted with their group), plain pods."
         )
         victims = counter("gangsched_preemption_victim_pods", taken_as, ["unit"])
         seconds = Histogram(
@@ -39,11 +39,11 @@ class PreemptionMetrics:
         self._victims = {kind: victims.labels(kind.value) for kind in UnitKind}
         self._seconds = {result: seconds.labels(result.value) for result in Result}
         self._stopped = counter("gangsched_preemption_gangs_stopped", "Gangs evicted below their minimum.")
-        lost = "Accelerator-seconds of work that evictions cost, as estimated when the victims were chosen."
+        lost = "Accelerator-seconds of work lost by evictions, estimated when the victims were chosen."
         self._lost = counter("gangsched_preemption_lost_accelerator_seconds", lost)
-        in_vain = "Pods evicted for a group that did not start by it; alert on its growth."
+        in_vain = "Pods evicted for a group that then did not start; alert on an increase."
         self._in_vain = counter("gangsched_preemption_evicted_in_vain", in_vain)
-        now = "Groups for which room is being made."
+        now = "Groups with a nomination."
         self.nominations = Gauge("gangsched_preemption_nominations", now, registry=registry)
 
     def add(self, counts: NominationCounts) -> None:

@@ -47,30 +47,27 @@ class ReservationMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
-        standing = gauge("gangsched_reservations", "Reservations that stand.", ["kind"])
-        idle = gauge(
-            "gangsched_reserved_idle", "Reserved room that nobody uses; cpu in cores, memory in bytes.", ["resource"]
-        )
+        standing = gauge("gangsched_reservations", "Current reservations.", ["kind"])
+        idle = gauge("gangsched_reserved_idle", "Reserved but idle room; cpu in cores, memory in bytes.", ["resource"])
         idle_seconds = counter(
-            "gangsched_reserved_idle_seconds", "The same, times seconds: what reservations cost.", ["resource"]
+            "gangsched_reserved_idle_seconds", "Integral of reserved but idle room over time.", ["resource"]
         )
         stood = histogram(
             "gangsched_reservation_seconds",
-            "How long reservations stood, and how they ended.",
+            "Duration of reservations, by how they ended.",
             ["kind", "result"],
             buckets=WAIT_BUCKETS_S,
         )
         errors = histogram(
             "gangsched_start_error_seconds",
-            "Starts after the time that was told, to the first of the queue (a promise: should not be above 0) and to "
-            "others (an estimate); negative is early.",
+            "Actual minus reported start, of the first head (promised: should not exceed 0) and of others (estimated).",
             ["head"],
             buckets=ERROR_BUCKETS_S,
         )
         passed = counter(
             "gangsched_backfilled_groups",
-            "Groups that passed a reservation: beside (on other nodes), spare (in what is left of reserved ones), "
-            "short (they end in time).",
+            "Backfilled groups: beside (on other nodes), spare (in the remainder of reserved nodes), short (end in "
+            "time).",
             ["how"],
         )
         waits = histogram(
@@ -80,7 +77,7 @@ class ReservationMetrics:
             buckets=WAIT_BUCKETS_S,
         )
         run_times = counter("gangsched_group_run_times", "Groups that started, by their run time.", ["run_time"])
-        self.overruns = counter("gangsched_overruns", "Groups that were told that they run for longer than stated.")
+        self.overruns = counter("gangsched_overruns", "Groups that exceeded their declared run time.")
         self._begun: dict[str, _Begun] = {}
         self._last: dict[str, Reserved] = {}
         self._idle_now: dict[str, float] = {}

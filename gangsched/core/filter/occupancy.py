@@ -1,4 +1,4 @@
-"""What is in use while one plan is made: free room, the pods on each node, storage.
+"""Usage of the nodes during one plan: free room, the pods on each node, storage.
 
 Invariant: stateful filters read nothing else. Every reservation updates it, and undoing a reservation restores it
 exactly.

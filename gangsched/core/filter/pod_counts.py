@@ -167,7 +167,7 @@ class PodCounts:
         return known
 
     def replicas(self, uid: str) -> SpreadCost:
-        """What the replicas of a controller cost each node by now; do not keep the result."""
+        """Current spread cost of each node for replicas of this controller; the result is overwritten later."""
         unseen = self._moves[self._replicas.seen :]
         self._work.charge(10 + len(self.table) // 200 + sum(len(pods) for pods, _, _ in unseen))
         return self._replicas.of(uid, self._moves)

@@ -54,7 +54,7 @@ class ReplicaCounts:
         self.seen = 0
 
     def of(self, uid: str, moves: Sequence[tuple[Sequence[Pod], Sequence[int], int]]) -> SpreadCost:
-        """What the replicas of a controller cost after these moves, which only grow; do not keep the result."""
+        """Spread cost of each node after these moves, a list that only grows; the result is overwritten later."""
         for pods, nodes, sign in moves[self.seen :]:
             for pod, node in zip(pods, nodes, strict=True):
                 if owner := pod.replica_of:

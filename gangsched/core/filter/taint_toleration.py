@@ -42,7 +42,7 @@ def penalty(shape: Shape, table: NodeTable) -> Ints:
 
 
 def untolerated(shape: Shape, taints: tuple[Taint, ...]) -> list[Taint]:
-    """Those of `taints` that exclude pods of the shape."""
+    """The `taints` that exclude pods of the shape."""
     keeps_off = _counter(shape.tolerations, HARD)
     return [taint for taint in taints if keeps_off(taint)]
 

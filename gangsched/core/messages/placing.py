@@ -119,12 +119,12 @@ def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tupl
 
 
 def no_domain_for_slice(size: int, key: str, *, best: str, takes: int) -> str:
-    """No domain takes even one slice."""
+    """No domain has room for a single slice."""
     return f"no domain of {key} has room for a slice of {counted(size, 'pod')}: the best, {best}, takes {takes}"
 
 
 def too_few_slices(size: int, key: str, *, room: int, needed: int) -> str:
-    """Some slices find a place, and too few."""
+    """Too few of the slices fit."""
     return f"domains of {key} have room for {room} of {needed} slices of {counted(size, 'pod')}"
 
 

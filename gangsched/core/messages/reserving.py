@@ -26,7 +26,7 @@ STEPS_S = ((600, 60), (3_600, 300), (10_800, 900), (43_200, 3_600), (604_800, 21
 
 
 def reserved(of: Reserved, namespace: str, *, wall_s: float) -> str:
-    """What is reserved, from when, and which groups must end first; names only groups of `namespace`."""
+    """The reserved nodes, the start time, and the groups that must end first; names only groups of `namespace`."""
     count = len(of.nodes)
     if of.is_fence:
         left, are = count - of.empty, "is" if of.empty == 1 else "are"

@@ -42,7 +42,7 @@ def alike_behind(group: Group, behind: Sequence[Group]) -> list[Group]:
 
 
 def together(preemptors: Sequence[Preemptor]) -> Preemptor:
-    """One preemptor that needs the pods of all of them."""
+    """Merge the preemptors into one that needs the pods of all of them."""
     first = preemptors[0]
     (gang,) = first.gangs
     gang = replace(gang, pending=tuple(pod for each in preemptors for pod in each.pods))

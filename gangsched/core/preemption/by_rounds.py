@@ -1,4 +1,4 @@
-"""Choosing victims by rounds where sums do not decide: members of several shapes, or filters that read other pods (V9).
+"""Choosing victims by rounds if sums do not decide: members of several shapes, or filters that read other pods (V9).
 
 Invariant: a round permitted the choice, and no unit of it can stay with the members still permitted. A "no" by sums
 saves the round. When the plan has no rounds left, the next one continues from what is known (V25), and each plan passes

@@ -48,7 +48,7 @@ class DomainSums:
 
     @property
     def size(self) -> int:
-        """How many domains there are."""
+        """Number of domains."""
         return self.level.size
 
     def scope(self, domain: int) -> Scope:
@@ -74,7 +74,7 @@ class DomainSums:
         return found
 
     def room(self, free: Ints) -> Ints:
-        """By domain how many members have room, each shape judged by itself. Raises OutOfWork."""
+        """Number of members that fit in each domain, each shape by itself. Raises OutOfWork."""
         self.sums.charge(free)
         found = np.zeros(self.size, dtype=np.int64)
         for ask in self.sums.asks:

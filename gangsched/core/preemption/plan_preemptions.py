@@ -59,7 +59,7 @@ Part = tuple[Preemptor, Verdict, Found]
 
 
 def nobody(_most: int) -> Sequence[Group]:
-    """No group is behind."""
+    """Default: no group is behind the preemptor."""
     return ()
 
 

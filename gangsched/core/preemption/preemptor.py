@@ -58,7 +58,7 @@ class Preemptor:
 
 
 def refused_for_room(verdict: Verdict) -> bool:
-    """Whether the group lacks nothing but room, and this plan changed nothing of it but new holds."""
+    """Whether the group only lacks room, and this plan changed only its holds."""
     return verdict.reason in FOR_ROOM and bool(verdict.needs) and not (verdict.binds or verdict.releases)
 
 

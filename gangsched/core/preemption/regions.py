@@ -1,4 +1,4 @@
-"""Where room is made: in a required domain or anywhere, and on single nodes if one can hold all missing members (V9).
+"""Regions for preemption: required domains or the whole cluster, and single nodes that can hold all members (V9).
 
 Invariant: every choice suffices by sums and uses the lowest sufficient priority; the cheapest by V8 comes first.
 """
@@ -91,7 +91,7 @@ class Regions:
         return bool(self.domains.enough(self.everywhere.without(gone)).any())
 
     def most_room(self, gone: Bools) -> int:
-        """How many members the roomiest region has room for without the pods with `gone[i]`."""
+        """Number of members that fit into the best region once the pods with `gone[i]` are evicted."""
         return int(self.domains.room(self.everywhere.without(gone)).max(initial=0))
 
     def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:

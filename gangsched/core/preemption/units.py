@@ -42,7 +42,7 @@ class Cores:
         return np.flatnonzero(there[1:])
 
     def members(self, core: int) -> Ints:
-        """Pods of a core."""
+        """Pods of a core (a group that is evicted as a whole)."""
         found: Ints = self.pods[self.first[core] : self.first[core + 1]]
         return found
 
@@ -137,7 +137,7 @@ class Units:
         )
 
     def stopped_singly(self, units: Iterable[int]) -> set[str]:
-        """Those of the stopped gangs whose pods are evicted one by one."""
+        """Stopped gangs whose pods are evicted one by one."""
         taken = Counter(self.columns.gang[[unit for unit in units if unit >= 0]].tolist())
         gangs = ((self.columns.gangs[g], int(self.running[g]), number) for g, number in taken.items() if g >= 0)
         return {

@@ -48,11 +48,11 @@ class _Rows:
         return cls(ends_s, started_s, node, shape, claims, column)._take(np.argsort(ends_s, kind="stable"))
 
     def without(self, nodes: Ints) -> _Rows:
-        """Those on other nodes."""
+        """The timeline without the pods on these nodes."""
         return self._take(np.flatnonzero(~np.isin(self.node, nodes)))
 
     def with_ending_together(self, others: _Rows) -> _Rows:
-        """These and others that all end at the same time."""
+        """The timeline with `others` added, which all end at the same time."""
         at = int(np.searchsorted(self.ends_s, others.ends_s[0], side="right")) if len(others.ends_s) else 0
         both = zip(self._columns(), others._columns(), strict=True)
         return _Rows(*(np.concatenate((column[:at], other, column[at:])) for column, other in both))

@@ -1,4 +1,4 @@
-"""What slices without a place lack (M2), by sums, for the message of a refused gang.
+"""What slices without a placement lack (M2), by sums, for the message of a refused gang.
 
 Invariant: the ledger is only read. A lack that sums do not show is reported as fragmentation.
 """

@@ -117,7 +117,8 @@ def pinned_to(group: Group, table: NodeTable) -> Bools | None:
 class NeededUnits:
     """The units of a gang that make up its minimum.
 
-    `fixed` are needed, of their pods so many; of the slices `of` which all have one size `number` are needed.
+    `fixed`: units that are needed, each with the number of its pods. Of the slices `of`, which all have one size,
+    `number` are needed.
     """
 
     fixed: list[tuple[Unit, int]] = field(default_factory=list)
@@ -126,13 +127,13 @@ class NeededUnits:
 
     @property
     def pods(self) -> int:
-        """How many members that are at least."""
+        """Number of members that are needed at least."""
         size = len(self.of[0].pods) if self.of else 0
         return sum(number for _, number in self.fixed) + self.number * size
 
     @property
     def waiting(self) -> list[Pod]:
-        """Members that are enough, the first where there is a choice."""
+        """The first members that suffice."""
         fixed = [pod for unit, number in self.fixed for pod in unit.pods[:number]]
         return fixed + [pod for each in self.of[: self.number] for pod in each.pods]
 

@@ -1,17 +1,17 @@
 """The candidate: what one process knows of the lease, and what it may write (client-go's `leaderelection`).
 
 Invariant: times are seconds of one monotonic clock, and every time is an argument. Other processes' clocks are not
-used: a record counts from when this process saw it change. Its own hold counts from when the write was *sent*, so it
-ends here before it can end for any other process. Sending and waiting are left to `elector`.
+used: a record counts from when this process saw it change. The own lease counts from when its write was *sent*, so it
+expires here before it expires for any other process. Sending and waiting are left to `elector`.
 
 Why at most one candidate writes at a time: a holder stops `Timing.fence_s` after it sent its last successful write.
 Others wait for `duration_s` after they saw that write, which is later than it was sent, and their own write is refused
 if the object has changed since. Clock speeds may differ by the ratio of `margin_s` to `duration_s`.
 
 Two rules are stricter than in client-go. A missing Lease does not count as released: it may have been deleted while its
-holder still writes. So a process that creates the Lease holds it at once and renews it, but leads only `duration_s`
-after it saw it stored, unless it was the holder all the time. A record with the own identity counts as own only if this
-process wrote it, since two processes may have the same identity.
+holder still writes. So a process that creates the Lease holds and renews it at once, but leads only `duration_s` after
+it has seen the Lease stored, unless it was the holder all along. A record with this process's identity counts as its
+own only if this process wrote it, since two processes may have the same identity.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Timing:
 
     @property
     def fence_s(self) -> float:
-        """How long after a renewal was sent other writes may leave."""
+        """Seconds after sending a renewal during which other writes may be sent."""
         return self.duration_s - self.margin_s
 
 

@@ -1,4 +1,4 @@
-"""Which pods this scheduler serves, by `spec.schedulerName`; a name that looks misspelt is reported once.
+"""Selects managed pods by `spec.schedulerName`, and reports each name that looks misspelt once.
 
 Invariant: no other component reports a pod whose scheduler does not exist. What is remembered of other names is
 bounded: only names of about the same length, and only so many.

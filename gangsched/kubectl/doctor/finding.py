@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """One problem: a sentence, and the remedy."""
+    """A problem and its remedy, one sentence each."""
 
     check: str
     sentence: str

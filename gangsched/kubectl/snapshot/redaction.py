@@ -1,4 +1,4 @@
-"""What is left out of a snapshot, and how names are replaced.
+"""Redaction of snapshots: omitted fields and replaced names.
 
 Invariant: only fields that affect decisions are kept (the wire structs of `kube.read` have no others). Annotations that
 are not read and labels that no selector names are dropped. `redact_names` replaces every name consistently by one that

@@ -37,7 +37,7 @@ _containers = msgspec.json.Decoder(list[ContainerStatus] | None)
 
 
 def all_resources() -> dict[str, resources.Resource[Any, Any]]:
-    """What the daemon reads, by plural name, except PodGroups."""
+    """Resources that the daemon reads, by plural name, except PodGroups."""
     required: tuple[Any, ...] = (resources.pods(ShapeTable()), resources.nodes(silent), resources.NAMESPACES)
     return {each.name: each for each in (*required, *resources.STORAGE, resources.DISRUPTION_BUDGETS)}
 

@@ -1,4 +1,4 @@
-"""What a nomination waits for: its deadline, and its status message (semantics V12, V20)."""
+"""The pods that a nomination waits for, its deadline, and its status message (semantics V12, V20)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ends_s(record: NominationRecord, members: MemberStore, *, max_wait_s: float,
 
 
 def told(record: NominationRecord, members: MemberStore, *, until_s: int, wall_s: int) -> Refusal:
-    """Status message: the nodes of its members, and how many pods they wait for; both times are epoch seconds."""
+    """Status message: the nominated nodes, and the number of pods that must end; both times are epoch seconds."""
     known = (members.get(uid) for uid in (*record.victims, *record.awaited))
     left = [member for member in known if member is not None and member.node]
     gangs = 0 if any(not member.gang for member in left) else len({member.gang for member in left})

@@ -19,7 +19,7 @@ from gangsched.model.resources import ResourceVector
 
 
 class Stage(StrEnum):
-    """How far the writes have come (semantics V13)."""
+    """Progress of the writes (semantics V13)."""
 
     PREPARING = "preparing"  # members are being nominated, and victims marked
     PREPARED = "prepared"  # that is written; the last look comes when the group is refused again
@@ -61,7 +61,7 @@ class Nominee:
         return Placement(self.pod, self.node)
 
     def promise(self, group: str, freed: ResourceVector = ()) -> Nomination:
-        """The room as others see it; leaving pods still use `freed` of it."""
+        """The promised room for snapshots; leaving pods still use `freed` of it."""
         pod = self.pod
         stand_in = Pod(uid=pod.uid, namespace="", name="", creation_s=0, shape=pod.shape, priority=pod.priority)
         return Nomination(self.node, stand_in, group, freed)
@@ -106,7 +106,7 @@ class NominationRecord:
 
     @property
     def looks_around(self) -> bool:
-        """Whether nodes other than its own may affect it."""
+        """Whether changes of nodes other than its nominated ones may affect the nomination."""
         return any(nominee.pod.claims or nominee.pod.shape.inter_pod is not None for nominee in self.nominees.values())
 
     @property

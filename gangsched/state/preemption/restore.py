@@ -77,7 +77,7 @@ class _Left:
         return [Placement(each.pod, each.pod.nominated_node) for each in waiting if each.pod.nominated_node]
 
     def decision(self, group: GroupRecord) -> Preemption | None:
-        """The decision that was under way; None if it cannot be told any more, or does not hold."""
+        """The preemption decision in progress; None if it cannot be derived any more, or is no longer valid."""
         placements = self._needed(group)
         if not placements:
             return None

@@ -24,13 +24,13 @@ Placed = tuple[Pod, str]
 
 
 class RoomClaim(Protocol):
-    """Who is promised room; a higher `serial` is a younger one."""
+    """A promise of room to a group; a higher `serial` is a younger promise."""
 
     serial: int
 
     @property
     def lowest_priority(self) -> int:
-        """That of its member for which the most other promises count."""
+        """Priority of the group's lowest member, against which most other promises count."""
 
 
 class Claims(Protocol):

@@ -29,7 +29,7 @@ class TakenGroups:
         return self._uids
 
     def take(self, group_id: str, uid: str) -> None:
-        """A member is to be evicted with its group."""
+        """Record that a member is evicted with its group."""
         self._uids.setdefault(group_id, set()).add(uid)
         self._show(group_id)
 

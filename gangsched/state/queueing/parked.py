@@ -59,12 +59,12 @@ class _Kind:
 
     @classmethod
     def of(cls, needs: tuple[Need, ...]) -> _Kind:
-        """A count of 0 stands for any room at all."""
+        """The need; a count of 0 means any room at all."""
         counts = {need.shape: max(need.count, 1) for need in needs}
         return cls(counts, tuple(need for need in needs if need.count))
 
     def within(self, shape: Shape) -> tuple[str, ...]:
-        """The labels in a domain of which the room for a shape must be; none where any room may help."""
+        """Labels of one domain that must have the room for a shape; none if any room may help."""
         return next((need.within for need in self.required if need.shape is shape), ())
 
     @cached_property
@@ -107,7 +107,7 @@ class _Waiting:
 
     @property
     def within(self) -> tuple[str, ...]:
-        """The labels in a domain of which the room for each group must be; none where they differ."""
+        """Labels of one domain that must have the room for each group; none if these differ."""
         found = {kind.within(self.shape) for kind in self.by_kind}
         return found.pop() if len(found) == 1 else ()
 

@@ -172,7 +172,7 @@ class Queue:
             self._review_s = max(now_s + REVIEW_AFTER_S, self._reviewed_s + REVIEW_EVERY_S)
 
     def review_is_due(self, now_s: float) -> bool:
-        """Whether `review` is to be called."""
+        """Whether `review` must be called now."""
         return self._review_s is not None and now_s >= self._review_s
 
     def review(self, snapshot: Snapshot, now_s: float) -> None:

@@ -105,7 +105,7 @@ class ShapeRows:
         return np.array([self._rows[shape] for shape in shapes], dtype=np.int64)
 
     def fitting(self, snapshot: Snapshot, nodes: Ints) -> Bools:
-        """Rows of which a pod fits on one of these nodes, and whose least number fits into the total free room.
+        """Rows of shapes with a pod that fits on one of these nodes, and whose smallest need fits in total.
 
         The total is that of the domains of these nodes where all must be in one domain. Complexity: shapes times nodes
         with distinct free room.

@@ -1,4 +1,4 @@
-"""Which of a parked group's needs are watched: a single one if it needs room for very many shapes.
+"""The watched needs of a parked group: a single one if it needs room for very many shapes.
 
 Invariant: watched needs have room whenever all needs have, so no group stays parked wrongly. A group of thousands of
 shapes may be examined more often than one of few, but parking it is as cheap: comparing 2,000 shapes with 5,000 nodes

@@ -45,7 +45,7 @@ class GangCounts:
 
 @dataclass(slots=True)
 class Pending:
-    """What waits now, by reason: gangs, and pods of gangs or plain ones; broken gangs (B5) and held pods (R3)."""
+    """Numbers of waiting gangs and pods by reason, of broken gangs (B5) and of held pods (R3)."""
 
     gangs: Counter[str] = field(default_factory=Counter)
     pods: Counter[str] = field(default_factory=Counter)
@@ -99,13 +99,13 @@ class PendingCount:
                 del known[group_id]
 
     def now(self) -> Pending:
-        """What waits as of the last refresh and commit."""
+        """Waiting gangs and pods as of the last refresh and commit."""
         self.catch_up(len(self._changed))
         return self._sum
 
 
 def parts_of(registry: Registry, group: GroupRecord) -> tuple[Part, ...]:
-    """What the waiting gangs of a group add to `Pending`."""
+    """Contribution of a group's waiting gangs to `Pending`."""
     gangs = [gang for gang in map(registry.view, group.gangs) if gang.waiting]
     verdict = group.verdict
     if not gangs:

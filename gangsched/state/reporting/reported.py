@@ -1,4 +1,4 @@
-"""What was last reported of one gang, so that only changes are written (semantics E1-E4). Part of the gang's record."""
+"""The last reports about one gang, so that only changes are written (semantics E1-E4). Part of the gang's record."""
 
 from __future__ import annotations
 

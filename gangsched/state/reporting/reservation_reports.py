@@ -1,4 +1,4 @@
-"""Current reservations, and what was last reported of them (semantics H13, H14).
+"""Current reservations, and the last reports about them (semantics H13, H14).
 
 Invariant: a reservation is reported again only if `Told.is_out_of_date`, and its end once. Of the reports of an earlier
 process only the stored condition of the PodGroup is known; it stays until this process has a result (H16).

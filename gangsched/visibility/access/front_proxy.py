@@ -26,7 +26,7 @@ class Headers(Protocol):
         """All values of a name."""
 
     def items(self) -> Iterable[tuple[str, str]]:
-        """All of them."""
+        """All name-value pairs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a user may ask with a review: priorities, and namespaces of other pods.
+"""Permissions of a user for a review: priorities, and namespaces of other pods.
 
 Invariant: a review reveals no more than the user could find out by creating pods. A priority must be one that they may
 use, and pods of other namespaces count only if they may list them.
