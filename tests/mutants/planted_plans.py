@@ -173,3 +173,44 @@ def replicas_that_this_plan_placed_do_not_count(of: Any) -> Any:
 @bug("R1", "state.replicas:Replicas.shown", "unit/state/test_replicas.py")
 def a_snapshot_shows_replicas_that_came_after_it(_: Any) -> Any:
     return lambda self: self._counts
+
+
+@bug("L4", "core.search.domains:Domains.order", "unit/core/search/test_domains.py")
+def the_last_required_domain_is_skipped(order: Any) -> Any:
+    return lambda *args, **kwargs: (found := order(*args, **kwargs))[:-1] or found
+
+
+@bug("R2", "core.search.packing:Packing.run", "unit/core/search/test_packing.py")
+def a_remainder_counts_as_refuted_where_work_ends(run: Any) -> Any:
+    def forgetful(packing: Any, *args: Any) -> Any:
+        try:
+            return run(packing, *args)
+        finally:
+            if packing.found is None and len(packing._stack) > 1:
+                frame = packing._stack.pop()
+                packing._dead.add((frame.step, frame.left, frame.above))
+
+    return forgetful
+
+
+@bug("R2", "core.search.facts:key", "unit/core/search/test_domains.py")
+def unequal_domains_are_taken_for_equal(_: Any) -> Any:
+    return lambda problem: repr((problem.kinds, problem.start, problem.needs)).encode()
+
+
+@bug("R2", "core.search.region:_Builder.steps", "unit/core/search/test_slices.py")
+def unequal_blocks_are_taken_for_equal(steps: Any) -> Any:
+    def alike(builder: Any, *args: Any) -> Any:
+        return [replace(step, like=-1) if step.layer >= 0 else step for step in steps(builder, *args)]
+
+    return alike
+
+
+@bug("P3", "core.rounds:_completed", "unit/core/search/test_find.py")
+def members_that_an_exact_search_left_over_are_lost(completed: Any) -> Any:
+    def least(found: Any, group: Any, gangs: Any, ledger: Any) -> Any:
+        needed = {placement.pod.uid for placements in found.values() for placement in placements}
+        few = [replace(gang, pending=tuple(pod for pod in gang.pending if pod.uid in needed)) for gang in gangs]
+        return completed(found, group, few, ledger)
+
+    return least

@@ -63,6 +63,14 @@ def test_the_one_rack_that_fits_is_found_among_many(racks: int) -> None:
     assert (racks_of(verdict), len(verdict.binds), plans) == ({"x"}, 3, 1)
 
 
+@pytest.mark.parametrize("racks", [1, 5, 50])
+def test_no_domain_is_skipped_that_sums_leave(racks: int) -> None:
+    """Nodes of 4, 4 and 2 GPUs have the sums for pods of 3, 3, 2 and 2, but only the roomiest rack takes them."""
+    nodes = [each for n in range(racks) for each in rack(f"r{n:03}", (4, 4, 2))] + rack("x", (5, 5, 3))
+    verdict, _ = decided(builders.snapshot(nodes), builders.group(gang((2, 3), (2, 2))), most_plans=1)
+    assert (racks_of(verdict), len(verdict.binds)) == ({"x"}, 4)
+
+
 def test_preemption_clears_the_one_rack_that_can_be_cleared() -> None:
     """Racks of 6, 5 and 5 GPUs have the sums, but only the one of 8, 8 and 2 takes pods of 4, 4, 3, 3 and 2."""
     nodes = [each for n in range(6) for each in rack(f"r{n}", (6, 5, 5))] + rack("x", (8, 8, 2))
