@@ -117,7 +117,7 @@ crashes: install control-plane ## Kill the scheduler after each write of a preem
 
 .PHONY: operators
 operators: install control-plane ## The real operators of docs/guides and Kueue, built from their modules: what they emit is scheduled
-	@$(PYTHON) hack/control-plane/build.py mpi-operator training-operator jobset kueue kuberay trainer spark-operator
+	@$(PYTHON) hack/control-plane/build.py mpi-operator training-operator jobset lws kueue kuberay trainer spark-operator
 	@$(RUN)pytest -q -o faulthandler_timeout=0 tests/operators
 
 .PHONY: sim

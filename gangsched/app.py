@@ -127,6 +127,7 @@ async def schedule(
             scheduler_names=settings.scheduler_names,
             node_selector=settings.node_selector,
             disruption_budgets=settings.preemption is not VictimScope.OFF,
+            dialects=settings.dialects,
             runtime=runtime,
             follow=follow,
         )

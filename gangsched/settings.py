@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gangsched.api.dialects import NAMES, DialectName
 from gangsched.api.label_selector import parse_label_selector
 from gangsched.api.values import BadValue
 from gangsched.model.backfill import BackfillOrder, OnOverrun
@@ -157,6 +158,11 @@ class Settings(BaseSettings):
         description="Placement of replicas of ReplicaSets, StatefulSets and ReplicationControllers without a gang and "
         "without accelerators: spread (over zones and nodes) or pack.",
     )
+    dialects: Annotated[tuple[DialectName, ...], NoDecode] = Field(
+        default=NAMES,
+        description="Kinds of other projects that are read as gangs where they are served: grove (PodGangs) and "
+        "volcano (PodGroups). Marks of the others on pods are not read.",
+    )
     preemption: VictimScope = Field(
         default=VictimScope.OWN,
         description="Lower-priority pods that may be evicted: own (of gangsched), all (of any scheduler) or off.",
@@ -242,14 +248,14 @@ class Settings(BaseSettings):
         except BadValue as bad:
             raise ValueError(f"it {bad}") from None
 
-    @field_validator("scheduler_names", "topology_keys", "accelerators", mode="before")
+    @field_validator("scheduler_names", "topology_keys", "accelerators", "dialects", mode="before")
     @classmethod
     def _split_names(cls, value: object) -> object:
         if isinstance(value, str):
             value = [name.strip() for name in value.split(",") if name.strip()]
         return value
 
-    @field_validator("scheduler_names", "topology_keys", "accelerators")
+    @field_validator("scheduler_names", "topology_keys", "accelerators", "dialects")
     @classmethod
     def _unique_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value))

@@ -32,6 +32,7 @@ COPIES = {
             "priority-class.yaml",
             "rbac.yaml",
             "rbac-preemption.yaml",
+            "rbac-dialects.yaml",
             "rbac-users.yaml",
             "service.yaml",
         )

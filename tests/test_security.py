@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gangsched.api.dialects import DIALECTS
 from gangsched.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,7 +60,7 @@ def test_every_policy_is_bound_and_about_our_account_only() -> None:
 
 def test_every_write_that_names_fields_has_a_policy() -> None:
     """What the roles let the daemon write or end is limited by a policy, but for statuses that are its own."""
-    files = ("rbac.yaml", "rbac-preemption.yaml", "visibility/rbac.yaml")
+    files = ("rbac.yaml", "rbac-preemption.yaml", "rbac-dialects.yaml", "visibility/rbac.yaml")
     rules = [rule for file in files for body in documents(file) for rule in body.get("rules", ())]
     granted = {
         f"{group}/{resource}"
@@ -76,9 +77,7 @@ def test_every_write_that_names_fields_has_a_policy() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    own = {
-        f"{group}/podgroups/status" for group in ("scheduling.x-k8s.io", "scheduling.sigs.k8s.io", "scheduling.k8s.io")
-    }
+    own = {f"{group}/{dialect.plural}/status" for group, dialect in DIALECTS.items()}
     beside = "resource.k8s.io/resourceclaims/binding"  # a right beside that to the status
     unseen = "authorization.k8s.io/subjectaccessreviews"  # API servers ask no policy about them
     assert granted - limited == own | {beside, unseen}

@@ -7,11 +7,12 @@ as written becomes a `Problem` (E4). The order of pods does not matter. Whether 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from gangsched.api import keys
+from gangsched.api.dialects.leader_worker_set import members_to_come
 from gangsched.api.problem import Problem, bad_value, quoted
 from gangsched.api.slice_layers import format_slices, parse_slices
 from gangsched.api.values import (
@@ -56,11 +57,11 @@ _PREEMPTION_DELAY_MAX_S: Final = 3600.0
 
 
 class GangRef(NamedTuple):
-    """The gang a pod belongs to; `native`: its PodGroup is the one of `scheduling.k8s.io`."""
+    """The gang a pod belongs to; `api_groups` are those of its PodGroup, the first that has one counts."""
 
     id: str
     needs_pod_group: bool
-    native: bool = False
+    api_groups: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +84,8 @@ class GangSpec:
 
     `total` is the expected number of members, never below `min_member` (I3). `group` is sorted and includes `id`,
     unless `group_problem` says that the declared list omits it: then it is the declared list, to be refused (I4).
-    `waiting_for` is why the gang is uninitialised, None when it may be scheduled. `sources` are (value, source) for
-    every value, in a fixed order.
+    `waiting_for` is why the gang is uninitialised, None when it may be scheduled; `unsupported` is what its pods ask
+    for and cannot have, None for nothing. `sources` are (value, source) for every value, in a fixed order.
     """
 
     id: str
@@ -99,6 +100,7 @@ class GangSpec:
     preemption_delay_s: float = 0.0
     waiting_for: str | None = None
     pod_group_missing: bool = False
+    unsupported: str | None = None
     group_problem: str | None = None
     sources: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -108,9 +110,9 @@ def gang_id(pod: Pod) -> GangRef | None:
     """The gang named by the pod's metadata, else its native group; None for a plain pod (I2)."""
     named = dict(pod.gang_metadata)
     for identity in keys.IDENTITIES:
-        if name := named.get(identity.key):
-            return GangRef(f"{pod.namespace}/{name}", identity.needs_pod_group)
-    return GangRef(f"{pod.namespace}/{pod.native_group}", True, native=True) if pod.native_group else None
+        if (name := named.get(identity.key)) and not (identity.opt_in and pod.native_group):
+            return GangRef(f"{pod.namespace}/{name}", identity.needs_pod_group, identity.api_groups)
+    return GangRef(f"{pod.namespace}/{pod.native_group}", True, (keys.NATIVE,)) if pod.native_group else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ def gang_spec(
         spec,
         mode=reader.strict(spec),
         waiting_for=spec.waiting_for or reader.misplaced(spec),
+        unsupported=members_to_come(reader.stated(), spec.min_member, pod_group),
         sources=tuple(reader.sources.items()),
         problems=tuple(reader.problems),
     )
@@ -317,6 +320,10 @@ class _SpecReader:
             stated = f"slices of {largest} pods ({self.sources[_SLICES.name]})"
             return f"{stated} are larger than gang {_cut(spec.id)} of {spec.total}: correct them, or {keys.TOTAL[0]}"
         return None
+
+    def stated(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Yield each pod that was read, by name, with its keys."""
+        return ((origin.pod, origin.gang_metadata) for origin in self._pods)
 
     def tell_of_exclusive_jobs(self, min_member: int | None) -> None:
         """Report that JobSet creates the other pods of a Job after its first one has a node, which a gang waits for."""

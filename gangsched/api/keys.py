@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 GangMetadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -18,7 +19,10 @@ GangMetadata: TypeAlias = tuple[tuple[str, str], ...]
 X_K8S: Final = "scheduling.x-k8s.io"
 SIGS: Final = "scheduling.sigs.k8s.io"
 NATIVE: Final = "scheduling.k8s.io"
-"""API groups with a PodGroup: scheduler-plugins today, Koordinator and older scheduler-plugins, Kubernetes >= 1.36."""
+VOLCANO: Final = "scheduling.volcano.sh"
+GROVE: Final = "scheduler.grove.io"
+"""API groups with a PodGroup: scheduler-plugins today, Koordinator and older scheduler-plugins, Kubernetes >= 1.36,
+Volcano; and Grove's with a PodGang. `api.dialects` reads them."""
 
 K: Final = "gang.scheduling.koordinator.sh/"
 _LEGACY: Final = "pod-group.scheduling.sigs.k8s.io"
@@ -33,6 +37,23 @@ KUEUE_NAME: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_TOTAL: Final = "kueue.x-k8s.io/pod-group-total-count"
 """Kueue's plain pod groups need all members: the total is the minimum of a gang that `KUEUE_NAME` names."""
 
+GROVE_GANG: Final = "grove.io/podgang"
+GROVE_CLIQUE: Final = "grove.io/podclique"
+"""Labels of pods: the PodGang, and the one of its podgroups that the pod is a member of. Without the first the second
+marks no gang."""
+OWNER_GANG: Final = "gangsched.dev/gang"
+OWNER: Final = "owner"
+"""The key, and its only value: the pod is a member of a gang that the labels of its owner describe."""
+_LWS: Final = "leaderworkerset.sigs.k8s.io/"
+LWS_NAME: Final = _LWS + "name"
+LWS_GROUP: Final = (LWS_NAME, _LWS + "group-index", _LWS + "template-revision-hash")
+"""Labels whose values, joined by hyphens, name one group of a LeaderWorkerSet, as its gang provider does. The first one
+stands for all of them in `gang_metadata`."""
+LWS_SIZE: Final = _LWS + "size"
+"""Annotation: pods of one group, the minimum of the gang that the group is."""
+LEADER_FIRST: Final = ("gangsched.dev/leader-first", _LWS + "exclusive-topology")
+"""Annotations of pods whose owner creates the other members once a first one has a node; "false" is as good as none."""
+
 LONGEST_VALUE: Final = 4096
 """In bytes. A longer text is a bad value; of it only so much is kept as shows that (semantics I3)."""
 SHORT: Final = 128
@@ -44,11 +65,17 @@ _ENDING: Final = re.compile(r"-([0-9]{1,9})$")
 
 
 class GangKey(NamedTuple):
-    """A key that names a pod's gang; `needs_pod_group`: a PodGroup object of that name must exist (I2)."""
+    """A key that names a pod's gang; `needs_pod_group`: a PodGroup object of that name must exist (I2).
+
+    `api_groups` are those in which the object is looked for, in this order. An `opt_in` key counts only on pods that
+    say so by `OWNER_GANG`, and after a native group.
+    """
 
     key: str
     label: bool
     needs_pod_group: bool
+    api_groups: tuple[str, ...] = (X_K8S, SIGS)
+    opt_in: bool = False
 
 
 IDENTITIES: Final = (
@@ -56,9 +83,13 @@ IDENTITIES: Final = (
     GangKey(_LEGACY, label=True, needs_pod_group=True),
     GangKey(_LEGACY + "/name", label=True, needs_pod_group=False),
     GangKey(NAME, label=False, needs_pod_group=False),
-    GangKey("scheduling.k8s.io/group-name", label=False, needs_pod_group=False),
+    # Volcano's oldest key, which LeaderWorkerSet still writes beside a PodGroup of Volcano.
+    GangKey("scheduling.k8s.io/group-name", label=False, needs_pod_group=False, api_groups=(X_K8S, SIGS, VOLCANO)),
     GangKey("pod-group/name", label=True, needs_pod_group=False),
     GangKey(KUEUE_NAME, label=True, needs_pod_group=False),
+    GangKey(VOLCANO + "/group-name", label=False, needs_pod_group=True, api_groups=(VOLCANO,)),
+    GangKey(GROVE_CLIQUE, label=True, needs_pod_group=True, api_groups=(GROVE,)),
+    GangKey(LWS_NAME, label=True, needs_pod_group=False, api_groups=(), opt_in=True),
 )
 """In order of precedence: the first one present and not empty names the gang."""
 
@@ -69,6 +100,7 @@ MIN: Final = (
     "scheduling.k8s.io/group-pod-num",
     "pod-group/min-available",
     KUEUE_TOTAL,
+    LWS_SIZE,  # of pods that `_add_leader_worker_set` finds to be a gang
 )
 TOTAL: Final = (K + "total-number",)
 MODE: Final = (K + "mode",)
@@ -117,7 +149,7 @@ DEADLINE: Final = "activeDeadlineSeconds"
 
 VALUE_KEYS: Final = frozenset(
     (
-        *MIN,
+        *MIN[:-1],
         *TOTAL,
         *MODE,
         *WAIT_TIME,
@@ -132,18 +164,25 @@ VALUE_KEYS: Final = frozenset(
         *PREEMPTION_DELAY,
     )
 )
-_NAMES_BEFORE_KUEUES: Final = tuple(identity.key for identity in IDENTITIES if identity.key != KUEUE_NAME)
+_NAMES_BEFORE_KUEUES: Final = tuple(each.key for each in takewhile(lambda each: each.key != KUEUE_NAME, IDENTITIES))
 _POD_GROUP_KEYS: Final = frozenset(key for key in VALUE_KEYS if not key.startswith("kueue.")) | {EXPECTED_RUNTIME}
 RUN_TIME_KEYS: Final = frozenset({EXPECTED_RUNTIME, SLURM_TIME_LIMIT, KUEUE_MAX_EXEC_TIME})
 _RUN_TIME_KEYS_IN_ORDER: Final = tuple(sorted(RUN_TIME_KEYS))
 _KUEUE_SLICE: Final = frozenset((KUEUE_SLICE_TOPOLOGY, KUEUE_SLICE_SIZE))
-GANG_LABELS: Final = VALUE_KEYS | {identity.key for identity in IDENTITIES if identity.label}
+_OF_LWS: Final = frozenset((LWS_SIZE, *LEADER_FIRST))
+GANG_LABELS: Final = VALUE_KEYS | {OWNER_GANG, *(each.key for each in IDENTITIES if each.label and not each.opt_in)}
 _JOBSET: Final = frozenset((JOBSET_EXCLUSIVE, JOBSET_NODE_SELECTOR))
-GANG_ANNOTATIONS: Final = VALUE_KEYS | _KUEUE_SLICE | _JOBSET | {each.key for each in IDENTITIES if not each.label}
+GANG_ANNOTATIONS: Final = (
+    VALUE_KEYS | _KUEUE_SLICE | _JOBSET | {OWNER_GANG, *(each.key for each in IDENTITIES if not each.label)}
+)
 
 
-def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str]) -> GangMetadata:
+def pod_gang_metadata(
+    labels: Mapping[str, str], annotations: Mapping[str, str], unread: frozenset[str] = frozenset()
+) -> GangMetadata:
     """The pod's gang metadata: (key, value) pairs sorted by key, one per key; equal results are one object.
+
+    `unread` are keys that are left out.
 
     An annotation wins over a label of the same key, unless it is empty. An empty identity counts as absent; an empty
     value is kept, because it is reported as invalid (semantics E4).
@@ -161,6 +200,10 @@ def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str])
             gang_metadata.setdefault(key, value)
     if KUEUE_TOTAL in gang_metadata and any(gang_metadata.get(key) for key in _NAMES_BEFORE_KUEUES):
         del gang_metadata[KUEUE_TOTAL]
+    if not labels.get(GROVE_GANG):
+        gang_metadata.pop(GROVE_CLIQUE, None)
+    if LWS_NAME in labels:
+        _add_leader_worker_set(gang_metadata, labels, annotations)
     if not _KUEUE_SLICE.isdisjoint(annotations):
         gang_metadata[SLICES[1]] = _kueue_slices(annotations)
     kept, is_short = [], True
@@ -168,9 +211,26 @@ def pod_gang_metadata(labels: Mapping[str, str], annotations: Mapping[str, str])
         text = gang_metadata[key]
         if len(text) > SHORT:
             text, is_short = text[: LONGEST_VALUE + 1], False
-        if text or key in VALUE_KEYS:
+        if (text or key in VALUE_KEYS) and key not in unread:
             kept.append((key, text))
     return _interned(tuple(kept)) if is_short else tuple(kept)
+
+
+def _add_leader_worker_set(
+    gang_metadata: dict[str, str], labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> None:
+    """Name the gang that a group of a LeaderWorkerSet is, if the pod opts in, and keep what its annotations say of it.
+
+    They count for that gang only: users may have one gang of several groups.
+    """
+    group = "-".join(labels.get(key, "") for key in LWS_GROUP)
+    named = next((gang_metadata[each.key] for each in IDENTITIES if gang_metadata.get(each.key)), None)
+    if named is None and gang_metadata.get(OWNER_GANG) == OWNER and all(labels.get(key) for key in LWS_GROUP):
+        gang_metadata[LWS_NAME] = named = group
+    if named is not None and gang_metadata.get(OWNER_GANG) == OWNER:
+        del gang_metadata[OWNER_GANG]  # where it is left, it has no effect, which is told
+    if named == group:
+        gang_metadata.update((key, annotations[key]) for key in sorted(_OF_LWS) if annotations.get(key))
 
 
 def _kueue_slices(annotations: Mapping[str, str]) -> str:

@@ -8,132 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, StrictInt, ValidationError
 
 from gangsched.api import keys
+from gangsched.api.dialects import DIALECTS
+from gangsched.api.dialects.spec import Count, Declared, DialectSpec, Readable
 from gangsched.api.problem import quoted
 from gangsched.api.timestamps import parse_timestamp
-from gangsched.api.values import INT32_MAX, BadValue, parse_level
 from gangsched.model.objects import PodGroup
 from gangsched.model.resources import QuantityError, ResourceVector, add, parse_resources
-
-Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
 
 PROBLEMS_TOLD: Final = 20
 KEY_SHOWN: Final = 320
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
-
-
-class _WrittenModel(_Model):
+class _WrittenModel(Readable):
     # Only what we write ourselves may be built by its Python names; users spell min_member as minMember or not at all.
     model_config = ConfigDict(populate_by_name=True)
-
-
-class PodGroupSpec(_Model):
-    """The spec of `scheduling.x-k8s.io` and `scheduling.sigs.k8s.io` PodGroups; a timeout of 0 means the default."""
-
-    min_member: Count | None = None
-    schedule_timeout_seconds: Count | None = None
-    min_resources: dict[str, Any] | None = None
-    indivisible: ClassVar[bool] = False
-    disrupted_singly: ClassVar[bool] = False
-    never_preempts: ClassVar[bool] = False
-    unsupported: ClassVar[tuple[str, ...]] = ()
-    topology: ClassVar[tuple[str, ...]] = ()
-    priority: ClassVar[int] = 0
-
-
-class GangPolicy(_Model):
-    """Gang scheduling: all or nothing, from `min_count` members on."""
-
-    min_count: Count | None = None
-
-
-class SchedulingPolicy(_Model):
-    """Either `basic` (every member alone) or `gang`."""
-
-    basic: dict[str, Any] | None = None
-    gang: GangPolicy | None = None
-
-
-class NativePodGroupSpec(_Model):
-    """The spec of a `scheduling.k8s.io` PodGroup (v1alpha2 and later, KEP-4671)."""
-
-    scheduling_policy: SchedulingPolicy | None = None
-    disruption_mode: str | dict[str, Any] | None = None
-    preemption_policy: str | None = None
-    priority: int | None = None
-    scheduling_constraints: dict[str, Any] | None = None
-    resource_claims: list[Any] | None = None
-    parent_composite_pod_group_name: str | None = None
-    min_resources: ClassVar[None] = None
-    schedule_timeout_seconds: ClassVar[None] = None
-
-    @property
-    def unsupported(self) -> tuple[str, ...]:
-        """Fields that are set but not supported by gangsched; such a gang is not started."""
-        constraints = any((self.scheduling_constraints or {}).values()) and not self.topology
-        return tuple(
-            name
-            for name, is_set in (
-                ("schedulingConstraints", constraints),
-                ("resourceClaims", self.resource_claims),
-                ("parentCompositePodGroupName", self.parent_composite_pod_group_name),
-            )
-            if is_set
-        )
-
-    @property
-    def topology(self) -> tuple[str, ...]:
-        """Node labels for each of which one domain must hold the group; none unless all are understood."""
-        constraints = {name: value for name, value in (self.scheduling_constraints or {}).items() if value}
-        stated = constraints.pop("topology", None)
-        if constraints or not isinstance(stated, list):
-            return ()
-        found = [each.get("key") for each in stated if isinstance(each, dict) and len(each) == 1]
-        levels = [each for each in found if isinstance(each, str) and each]
-        if len(levels) < len(stated):
-            return ()
-        try:
-            return tuple(sorted({str(parse_level(each)) for each in levels}))
-        except BadValue:
-            return ()
-
-    @property
-    def indivisible(self) -> bool:
-        """Whether all pods are disrupted together (KEP-5710): "PodGroup" in Kubernetes 1.36, `all` later."""
-        mode = self.disruption_mode
-        return mode == "PodGroup" or (isinstance(mode, dict) and "all" in mode)
-
-    @property
-    def disrupted_singly(self) -> bool:
-        """Whether each pod may be disrupted by itself: "Pod" in Kubernetes 1.36, `single` later.
-
-        Kubernetes 1.37 stores `single` if nothing is set.
-        """
-        mode = self.disruption_mode
-        return mode == "Pod" or (isinstance(mode, dict) and "single" in mode)
-
-    @property
-    def never_preempts(self) -> bool:
-        """Whether the group never preempts."""
-        return self.preemption_policy == "Never"
-
-    @property
-    def min_member(self) -> int | None:
-        """Minimum that follows from the policy; None without a policy."""
-        policy = self.scheduling_policy
-        if policy is None:
-            return None
-        if policy.gang is not None:
-            return policy.gang.min_count
-        return 0 if policy.basic is not None else None
 
 
 SCHEDULED: Final = "Scheduled"
@@ -228,31 +121,51 @@ def parse_pod_group(body: Mapping[str, Any], *, api_group: str = "", version: st
     api_group, _, version = stated.rpartition("/")
     if not api_group or not version:
         raise ValueError(f"PodGroup {namespace}/{name} has no apiVersion.")
-    reader = _PodGroupReader(f"PodGroup {namespace}/{name}")
-    spec = reader.spec(NativePodGroupSpec if api_group == keys.NATIVE else PodGroupSpec, body.get("spec"))
-    return PodGroup(
-        api_group=api_group,
-        version=version,
-        namespace=namespace,
-        name=name,
-        uid=uid,
-        creation_s=reader.epoch_s(metadata.get("creationTimestamp")),
-        generation=generation if isinstance(generation := metadata.get("generation"), int) else 0,
-        resource_version=str(metadata.get("resourceVersion") or ""),
-        deleting=bool(metadata.get("deletionTimestamp")),
-        gang_metadata=keys.pod_group_metadata(_texts(metadata.get("annotations"))),
-        min_member=spec.min_member,
-        min_resources=reader.resources(spec.min_resources or {}),
-        schedule_timeout_s=spec.schedule_timeout_seconds or None,
-        indivisible=spec.indivisible,
-        disrupted_singly=spec.disrupted_singly,
-        never_preempts=spec.never_preempts,
-        unsupported=spec.unsupported,
-        topology=spec.topology,
-        priority=spec.priority or 0,
-        problems=tuple(reader.problems),
-        status=dict(_mapping(body.get("status"))),
+    if api_group not in DIALECTS:
+        raise ValueError(f"PodGroup {namespace}/{name} is of {api_group}, which gangsched does not read.")
+    where = f"{DIALECTS[api_group].kind} {namespace}/{name}"
+    reader = _PodGroupReader(where)
+    declared = reader.declared(DIALECTS[api_group].spec, body.get("spec"))
+    annotations = _texts(metadata.get("annotations"))
+    creation_s, status = reader.epoch_s(metadata.get("creationTimestamp")), dict(_mapping(body.get("status")))
+
+    def made(
+        of: Declared, name: str, of_object: str = "", *, speaks: bool = True, parts: tuple[PodGroup, ...] = ()
+    ) -> PodGroup:
+        min_resources = reader.resources(of.min_resources)
+        return PodGroup(
+            api_group=api_group,
+            version=version,
+            namespace=namespace,
+            name=name,
+            uid=uid,
+            creation_s=creation_s,
+            generation=generation if isinstance(generation := metadata.get("generation"), int) else 0,
+            resource_version=str(metadata.get("resourceVersion") or ""),
+            deleting=bool(metadata.get("deletionTimestamp")),
+            gang_metadata=keys.pod_group_metadata({**of.gang_metadata, **annotations}),
+            min_member=of.min_member,
+            min_resources=min_resources,
+            schedule_timeout_s=of.schedule_timeout_s,
+            indivisible=of.indivisible,
+            disrupted_singly=of.disrupted_singly,
+            never_preempts=of.never_preempts,
+            unsupported=of.unsupported,
+            invalid=of.invalid,
+            not_used=of.not_used,
+            topology=of.topology,
+            priority=of.priority,
+            problems=tuple(reader.problems),
+            of_object=of_object,
+            speaks=speaks,
+            parts=parts,
+            status=status,
+        )
+
+    parts = (
+        made(part, each, of_object=name, speaks=place == 0) for place, (each, part) in enumerate(declared.parts.items())
     )
+    return made(declared, name, parts=tuple(parts))
 
 
 def _identity(metadata: Mapping[str, object]) -> tuple[str, str, str]:
@@ -269,14 +182,14 @@ class _PodGroupReader:
         self.problems: list[str] = []
         self._where = where
 
-    def spec(self, model: type[PodGroupSpec | NativePodGroupSpec], raw: object) -> PodGroupSpec | NativePodGroupSpec:
-        """`raw` as `model`, without the fields that do not validate."""
+    def declared(self, model: type[DialectSpec], raw: object) -> Declared:
+        """What `raw` declares if read as `model`, without the fields that do not validate."""
         if raw is not None and not isinstance(raw, Mapping):
             self._left_out("spec", raw, "is not an object")
         data: dict[str, object] = dict(_mapping(raw))
         while True:
             try:
-                return model.model_validate(data)
+                return model.model_validate(data).declared(self._where)
             except ValidationError as refusal:
                 # Every field is optional, so each pass leaves out the field of one error, and an empty rest is valid.
                 error = refusal.errors(include_url=False, include_context=False)[0]

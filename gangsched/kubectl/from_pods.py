@@ -57,7 +57,9 @@ def pod_named(client: BlockingClient, namespace: str, name: str) -> PodStory | N
 def gang_named(client: BlockingClient, namespace: str, name: str) -> GangStory | None:
     """The gang with all its members, or None if nothing declares it. Raises Fault if pods may not be listed."""
     pods = _members(client, namespace, name)
-    pod_group = _pod_group(client, namespace, name, native=any(pod.native_group == name for pod in pods))
+    groups = [group for pod in pods if (ref := gang_id(pod)) is not None for group in ref.api_groups]
+    groups += [keys.NATIVE for pod in pods if pod.native_group == name]
+    pod_group = _pod_group(client, namespace, name, dict.fromkeys(groups or (keys.X_K8S, keys.SIGS)))
     if not pods and pod_group is None:
         return None
     return _gang(client, namespace, name, pods, pod_group)
@@ -75,7 +77,7 @@ def similar(client: BlockingClient, namespace: str, name: str) -> list[str]:
 def _members(client: BlockingClient, namespace: str, name: str) -> list[Pod]:
     """Its pods; those that carry labels are asked for by them, which is cheap in a large namespace."""
     wanted = f"{namespace}/{name}"
-    labels = [identity.key for identity in keys.IDENTITIES if identity.label]
+    labels = [identity.key for identity in keys.IDENTITIES if identity.label and not identity.opt_in]
     with ThreadPoolExecutor(len(labels)) as pool:
         found = list(pool.map(lambda key: list(_listed(client, namespace, f"{key}={name}")), labels))
     pods = {pod.uid: pod for some in found for pod in some} or {pod.uid: pod for pod in _listed(client, namespace)}
@@ -94,11 +96,16 @@ def _listed(client: BlockingClient, namespace: str, label_selector: str = "") ->
             raise
 
 
-def _pod_group(client: BlockingClient, namespace: str, name: str, *, native: bool) -> Mapping[str, Any] | None:
-    versions = [f"{api_group}/v1alpha1" for api_group in (keys.X_K8S, keys.SIGS)]
-    if native:
-        (served,) = client.gets([f"/apis/{keys.NATIVE}"])
-        versions = [] if isinstance(served, Fault) else [each["groupVersion"] for each in served.get("versions", ())]
+def _pod_group(
+    client: BlockingClient, namespace: str, name: str, api_groups: Iterable[str]
+) -> Mapping[str, Any] | None:
+    versions = []
+    for api_group in api_groups:
+        if api_group in {keys.X_K8S, keys.SIGS}:
+            versions.append(f"{api_group}/v1alpha1")
+            continue
+        (served,) = client.gets([f"/apis/{api_group}"])
+        versions += [] if isinstance(served, Fault) else [each["groupVersion"] for each in served.get("versions", ())]
     paths = [f"/apis/{version}/namespaces/{quote(namespace)}/podgroups/{quote(name, safe='')}" for version in versions]
     return next((found for found in client.gets(paths) if not isinstance(found, Fault)), None) if paths else None
 

@@ -243,9 +243,11 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     `min_member` is None if missing or invalid; `schedule_timeout_s` is None if missing, 0 or invalid. `indivisible`:
     its pods are disrupted together, `disrupted_singly`: each by itself (V6). `never_preempts`: it preempts nothing
-    (V2). `problems` are messages about invalid values (E4). Of native PodGroups: `unsupported` are fields that are set
-    but not supported; `topology` are the node labels that its scheduling constraints require; `priority` is the
-    declared one, 0 for none. `status` is as stored, so that writes without a change are skipped.
+    (V2). `problems` are messages about invalid values (E4). `topology` are the node labels it requires; `priority`
+    is the declared one, 0 for none. `unsupported`, `invalid` and `not_used` are sentences about what it asks for and
+    does not get (`api.dialects`). An object that declares several gangs has these as `parts`, each with the name of its
+    gang, and with that of the object as `of_object`; the first of them `speaks` for all. `status` is as stored: writes
+    without a change are skipped.
     """
 
     api_group: str
@@ -265,12 +267,27 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     disrupted_singly: bool = False
     never_preempts: bool = False
     unsupported: tuple[str, ...] = ()
+    invalid: tuple[str, ...] = ()
+    not_used: tuple[str, ...] = ()
     topology: tuple[str, ...] = ()
     priority: int = 0
     problems: tuple[str, ...] = ()
+    of_object: str = ""
+    speaks: bool = True
+    parts: tuple[PodGroup, ...] = ()
     status: Mapping[str, object] = msgspec.field(default_factory=dict)
 
     @property
     def id(self) -> str:
         """The id of the gang this object describes: `namespace/name`."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def object_name(self) -> str:
+        """Name of the object that declares the gang."""
+        return self.of_object or self.name
+
+    @property
+    def declaration(self) -> PodGroup:
+        """All that users declare by it: without its status, and equal for as long as they change nothing."""
+        return msgspec.structs.replace(self, status={}, resource_version="")

@@ -49,10 +49,11 @@ class Replaced(msgspec.Struct, frozen=True):
 
 
 class Unread(msgspec.Struct, frozen=True, gc=False):
-    """Objects of that kind (and `api_group`, for PodGroups) cannot be read: refused, or not served."""
+    """Objects of that kind (and `api_group`, for PodGroups) cannot be read: not served, or `forbidden`."""
 
     kind: type[Object]
     api_group: str = ""
+    forbidden: bool = False
 
 
 class Followed(msgspec.Struct, frozen=True, gc=False):

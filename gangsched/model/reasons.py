@@ -38,6 +38,7 @@ class EventReason(StrEnum):
     OVERRUN = "Overrun"
     RUN_TIMES_IGNORED = "RunTimesIgnored"
     SET_ASIDE = "SetAside"
+    NOT_USED = "NotUsed"
     FAILED_SCHEDULING = "FailedScheduling"
     SCHEDULED = "Scheduled"
     FAILED_BINDING = "FailedBinding"

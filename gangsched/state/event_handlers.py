@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
+from gangsched.api.dialects.leader_worker_set import owner_problem
 from gangsched.api.gang_spec import gang_id, preemption_delay
 from gangsched.api.run_time import run_time
 from gangsched.model.disruption import PodDisruptionBudget
@@ -82,6 +83,8 @@ class EventHandlers:
         self._avoid_s = avoid_s
         self._bind_retry_keep_s = bind_retry_keep_s
         self.set_aside = SetAside()
+        #: The gangs of each PodGroup that declares several, by API group and id of the object.
+        self._gangs_of: dict[tuple[str, str], frozenset[str]] = {}
 
     def apply(self, message: Event | Outcome | BindUndecided, *, now_s: float) -> tuple[RecordEvent, ...]:
         """Apply one message; return Events that must be written whatever is decided next."""
@@ -92,8 +95,9 @@ class EventHandlers:
                 self._gone(message)
             case Replaced():
                 return self._replaced(message, now_s)
-            case Unread(kind=kind, api_group=api_group):
+            case Unread(kind=kind, api_group=api_group, forbidden=forbidden):
                 if kind is PodGroup:
+                    self._touch(self._registry.pod_group_names.forbid(api_group, forbidden=forbidden))
                     self._replace_pod_groups(api_group, (), now_s, served=False)
                 elif kind is PodDisruptionBudget:
                     self._disruption_budgets.miss()
@@ -175,6 +179,7 @@ class EventHandlers:
         if kind is Namespace:
             self._cluster.replace_namespaces(items)
         elif kind is PodGroup:
+            self._touch(self._registry.pod_group_names.forbid(message.api_group, forbidden=False))
             return self._replace_pod_groups(message.api_group, items, now_s)
         elif kind is PodDisruptionBudget:
             self._disruption_budgets.replace(items)
@@ -229,9 +234,10 @@ class EventHandlers:
         """What is wrong with what a plain pod states; a gang's condition says it of its members (semantics E4)."""
         run_times = run_time(pod.run_time_metadata, where=f"pod {pod.key}").problems
         _, delays = preemption_delay(pod, self._registry.defaults)
+        owner = owner_problem(pod)
         return tuple(
             RecordEvent(pod_ref(pod), Reason.INVALID_GANG.value, problem.text, warning=True)
-            for problem in (*run_times, *delays)
+            for problem in (*run_times, *delays, *(() if owner is None else (owner,)))
         )
 
     def _gang_id(self, pod: Pod) -> tuple[str, bool]:
@@ -273,22 +279,45 @@ class EventHandlers:
         return tuple(event for node in nodes for event in self._applied(node, now_s))
 
     def _apply_pod_group(self, pod_group: PodGroup) -> None:
+        """A PodGroup exists or has changed; one of several gangs is that of each, and of none that it has no more."""
+        before = self._gangs_of.get((pod_group.api_group, pod_group.id), frozenset())
+        gangs = frozenset(part.id for part in pod_group.parts)
+        for gang in before - gangs:
+            self._forget_pod_group(pod_group.api_group, gang, pod_group.uid)
+        if not gangs:
+            self._gangs_of.pop((pod_group.api_group, pod_group.id), None)
+            self._declare(pod_group)
+            return
+        self._gangs_of[pod_group.api_group, pod_group.id] = gangs
+        for part in pod_group.parts:
+            self._declare(part)
+
+    def _declare(self, pod_group: PodGroup) -> None:
         record = self._registry.gangs.get(pod_group.id) or self._registry.gang(pod_group.id)
         old = record.pod_groups.get(pod_group.api_group)
         record.pod_groups[pod_group.api_group] = pod_group
         if old is None:
             self._touch(self._registry.pod_group_names.add(pod_group.id, pod_group.api_group))
-        if old is None or _declared(old) != _declared(pod_group):
+        if old is None or old.declaration != pod_group.declaration:
             self._redeclared(record)
 
-    def _drop_pod_group(self, api_group: str, gang: str, uid: str) -> None:
+    def _drop_pod_group(self, api_group: str, name: str, uid: str) -> None:
+        gangs = self._gangs_of.get((api_group, name), frozenset({name}))
+        forgotten = [self._forget_pod_group(api_group, gang, uid) for gang in gangs]
+        if any(forgotten):
+            self._gangs_of.pop((api_group, name), None)
+
+    def _forget_pod_group(self, api_group: str, gang: str, uid: str) -> bool:
+        """The gang has no PodGroup of the API group any more; False if that has another uid."""
         record = self._registry.gangs.get(gang)
         if record is None or api_group not in record.pod_groups:
-            return
-        if not uid or record.pod_groups[api_group].uid == uid:
-            del record.pod_groups[api_group]
-            self._redeclared(record)
-            self._touch(self._registry.pod_group_names.remove(gang, api_group))
+            return False
+        if uid and record.pod_groups[api_group].uid != uid:
+            return False
+        del record.pod_groups[api_group]
+        self._redeclared(record)
+        self._touch(self._registry.pod_group_names.remove(gang, api_group))
+        return True
 
     def _redeclared(self, record: GangRecord) -> None:
         """The PodGroup of a gang says something else, perhaps of its members' run time."""
@@ -305,10 +334,11 @@ class EventHandlers:
         self, api_group: str, pod_groups: tuple[PodGroup, ...], now_s: float, *, served: bool = True
     ) -> tuple[RecordEvent, ...]:
         self._touch(self._registry.pod_group_names.serve(api_group, served=served))
-        listed = {pod_group.id for pod_group in pod_groups}
+        listed = {part.id for pod_group in pod_groups for part in pod_group.parts or (pod_group,)}
         for gang, record in list(self._registry.gangs.items()):
             if api_group in record.pod_groups and gang not in listed:
-                self._drop_pod_group(api_group, gang, "")
+                self._forget_pod_group(api_group, gang, "")
+        self._gangs_of = {key: gangs for key, gangs in self._gangs_of.items() if key[0] != api_group}
         return tuple(event for pod_group in pod_groups for event in self._applied(pod_group, now_s))
 
     def _undecided(self, bind: BindUndecided) -> None:
@@ -359,20 +389,4 @@ def _same(old: Pod, new: Pod) -> bool:
         and old.labels == new.labels
         and old.claims == new.claims
         and old.run_time_metadata == new.run_time_metadata
-    )
-
-
-def _declared(pod_group: PodGroup) -> tuple[object, ...]:
-    return (
-        pod_group.uid,
-        pod_group.generation,
-        pod_group.gang_metadata,
-        pod_group.min_member,
-        pod_group.min_resources,
-        pod_group.schedule_timeout_s,
-        pod_group.deleting,
-        pod_group.unsupported,
-        pod_group.topology,
-        pod_group.priority,
-        pod_group.problems,
     )

@@ -116,7 +116,7 @@ def _declared(gang: Gang, spec: GangSpec, pod_group: PodGroup | None) -> Gang:
         indivisible=pod_group is not None and pod_group.indivisible,
         disrupted_singly=pod_group is not None and pod_group.disrupted_singly,
         never_preempts=pod_group is not None and pod_group.never_preempts,
-        uninitialised=_uninitialised(spec) or _unsupported(gang, pod_group),
+        uninitialised=_uninitialised(spec) or _refused(gang, pod_group),
         min_overrides=_min_overrides(spec, pod_group),
     )
 
@@ -136,15 +136,15 @@ def _placements(members: list[Member]) -> tuple[Placement, ...]:
     return tuple(Placement(member.pod, member.node) for member in sorted(members, key=lambda each: each.pod.key))
 
 
-def _unsupported(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
+def _refused(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
     """What a PodGroup asks that cannot be honoured: a refusal that names the field, never a start without it."""
     if pod_group is None:
         return None
-    where = f"of PodGroup {pod_group.id}"
+    if pod_group.invalid:
+        return Refusal(Reason.INVALID_GANG, "; ".join(pod_group.invalid))
     if pod_group.unsupported:
-        fields = ", ".join(f"spec.{field}" for field in pod_group.unsupported)
-        text = f"{fields} {where} is not supported by gangsched yet: remove it, or leave the gang to kube-scheduler"
-        return Refusal(Reason.UNSUPPORTED, text)
+        return Refusal(Reason.UNSUPPORTED, "; ".join(pod_group.unsupported))
+    where = f"of PodGroup {pod_group.id}"
     others = {pod.priority for pod in gang.pending} - {pod_group.priority}
     if pod_group.priority and others:
         text = f"spec.priority {pod_group.priority} {where} differs from that of its pods, {min(others)}, which decides"
@@ -154,6 +154,6 @@ def _unsupported(gang: Gang, pod_group: PodGroup | None) -> Refusal | None:
 
 def _uninitialised(spec: GangSpec) -> Refusal | None:
     if spec.waiting_for is None:
-        return None
+        return Refusal(Reason.UNSUPPORTED, spec.unsupported) if spec.unsupported is not None else None
     reason = Reason.POD_GROUP_MISSING if spec.pod_group_missing else Reason.INVALID_GANG
     return Refusal(reason, spec.waiting_for)

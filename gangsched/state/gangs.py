@@ -22,8 +22,6 @@ from gangsched.state.roster import Roster
 WAITING = (State.GATED, State.PENDING, State.HELD, State.KEPT, State.RETRY)
 """The states of members that wait to be placed or bound."""
 
-API_GROUP_ORDER = (keys.X_K8S, keys.SIGS, keys.NATIVE)
-
 
 @dataclass(slots=True, kw_only=True)
 class GangRecord:
@@ -46,8 +44,8 @@ class GangRecord:
     counted_s: float = UNKNOWN.seconds
     #: Preemption delay of a plain pod (V28); that of a gang is in its spec.
     delay_s: float = 0.0
-    native: bool = False
-    named_natively: bool = False
+    #: API groups in which its members say that its PodGroup is; the first that has one counts.
+    api_groups: tuple[str, ...] = (keys.X_K8S, keys.SIGS)
     #: gangsched schedules a member, or scheduled the last one. Other gangs are not reported.
     ours: bool = False
     #: Message after the gang was evicted whole, until it starts again (V22).
@@ -77,14 +75,11 @@ class GangRecord:
 
     @property
     def pod_group(self) -> PodGroup | None:
-        """The PodGroup of the gang: of the API group its members name, else in a fixed order (I2).
+        """The PodGroup of the gang: of an API group that its members name (I2).
 
-        A native PodGroup counts only if `spec.schedulingGroup` names it: an unrelated one may have the same name.
+        Others may have an unrelated one of the same name.
         """
-        if self.native:
-            return self.pod_groups.get(keys.NATIVE)
-        groups = API_GROUP_ORDER if self.named_natively else API_GROUP_ORDER[:-1]
-        return next((self.pod_groups[group] for group in groups if group in self.pod_groups), None)
+        return next((self.pod_groups[group] for group in self.api_groups if group in self.pod_groups), None)
 
     @property
     def creation_s(self) -> int:
@@ -184,12 +179,12 @@ class GangRecord:
         """Update `spec`; return whether it changed."""
         asked = self._asked()
         mark = gang_id(asked[0]) if asked else None
-        if asked:  # else the gang stays what its last members were
-            self.native = mark is not None and mark.native
-            self.named_natively = any(f"{pod.namespace}/{pod.native_group}" == self.id for pod in asked)
+        if mark is not None:  # else the gang stays what its last members were
+            also = any(f"{pod.namespace}/{pod.native_group}" == self.id for pod in asked)
+            self.api_groups = tuple(dict.fromkeys((*mark.api_groups, *((keys.NATIVE,) if also else ()))))
         pod_group = self.pod_group
         stated = tuple((pod.uid, pod.gang_metadata, pod.shape.node_selector) for pod in asked)
-        spec_of = (stated, _declaration(pod_group))
+        spec_of = (stated, pod_group.declaration if pod_group is not None else None)
         if spec_of == self.spec_of:
             return False
         self.spec_of = spec_of
@@ -246,19 +241,3 @@ def newest(members: Iterable[Member]) -> PermitStamp | None:
     """Stamp of the latest Permit that any of these members passed (semantics B4)."""
     stamps = (member.permit for member in members if member.permit is not None)
     return max(stamps, key=lambda stamp: stamp.epoch, default=None)
-
-
-def _declaration(pod_group: PodGroup | None) -> object:
-    """The parts of a PodGroup that a spec is made from, without its status."""
-    if pod_group is None:
-        return None
-    return (
-        pod_group.api_group,
-        pod_group.uid,
-        pod_group.generation,
-        pod_group.gang_metadata,
-        pod_group.min_member,
-        pod_group.min_resources,
-        pod_group.schedule_timeout_s,
-        pod_group.problems,
-    )

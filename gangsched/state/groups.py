@@ -231,9 +231,13 @@ class Registry:
         elif record.id not in self._awaits_until_s:
             self._awaits_until_s[record.id] = now_s + POD_GROUP_WAIT_S
             self._awaiting[record.id] = None
-        if record.id in self._awaiting or view.uninitialised.reason is not Reason.POD_GROUP_MISSING:
+        names = self.pod_group_names
+        # A gang without a minimum may have one in a PodGroup that we may not read.
+        no_minimum = record.spec is not None and record.spec.min_member is None
+        may_exist = no_minimum and not names.forbidden.isdisjoint(record.api_groups)
+        if record.id in self._awaiting or not (may_exist or view.uninitialised.reason is Reason.POD_GROUP_MISSING):
             return view
-        return replace(view, uninitialised=self.pod_group_names.missing(record.id, native=record.native))
+        return replace(view, uninitialised=names.missing(record.id, record.api_groups))
 
     def _found(self, gang_id: str) -> None:
         """The gang misses no PodGroup (any more)."""

@@ -1,7 +1,7 @@
 """Names of PodGroups: existing ones, missing ones, and which are similar (semantics E1).
 
 Invariant: a name is compared with a bounded number of others of its namespace, its neighbours when sorted by beginning
-or by end. Native PodGroups and those of custom API groups are separate.
+or by end, in the API groups in which the PodGroup may be.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gangsched.api import keys
+from gangsched.api.dialects import DIALECTS
 from gangsched.model.gang import Refusal
 from gangsched.model.reasons import Reason
 
@@ -65,69 +65,77 @@ class PodGroupNames:
 
     def __init__(self) -> None:
         self.unserved: set[str] = set()
+        #: Those among them that are served, and that we have no right to read.
+        self.forbidden: set[str] = set()
         #: API groups whose changes are not received at the moment.
         self.unfollowed: set[str] = set()
-        self._present = {False: _Names(), True: _Names()}
-        self._missing = {False: _Names(), True: _Names()}
-        self._waiting: dict[str, bool] = {}
+        #: By API group; a missing name is in each in which it may come.
+        self._present: defaultdict[str, _Names] = defaultdict(_Names)
+        self._missing: defaultdict[str, _Names] = defaultdict(_Names)
+        self._waiting: dict[str, tuple[str, ...]] = {}
 
     def add(self, gang_id: str, api_group: str) -> list[str]:
         """A PodGroup exists; return the gangs whose message may change."""
-        self._present[api_group == keys.NATIVE].add(gang_id)
+        self._present[api_group].add(gang_id)
         return self._waiting_for(gang_id, api_group)
 
     def remove(self, gang_id: str, api_group: str) -> list[str]:
         """A PodGroup was deleted; return the gangs whose message may change."""
-        self._present[api_group == keys.NATIVE].discard(gang_id)
+        self._present[api_group].discard(gang_id)
         return self._waiting_for(gang_id, api_group)
 
     def serve(self, api_group: str, *, served: bool) -> list[str]:
         """The API server does, or does not, serve PodGroups of an API group; return the gangs whose
         message may change.
         """
-        if served != (api_group in self.unserved):
-            return []
-        (self.unserved.discard if served else self.unserved.add)(api_group)
-        return list(self._missing[api_group == keys.NATIVE])
+        return self._note(self.unserved, api_group, is_in=not served)
+
+    def forbid(self, api_group: str, *, forbidden: bool) -> list[str]:
+        """PodGroups of an API group may not, or may, be read; return the gangs whose message may change."""
+        return self._note(self.forbidden, api_group, is_in=forbidden)
 
     def follow(self, api_group: str, *, live: bool) -> list[str]:
         """PodGroups of an API group can, or cannot, be watched; return the gangs whose message may change."""
-        if live != (api_group in self.unfollowed):
+        return self._note(self.unfollowed, api_group, is_in=not live)
+
+    def _note(self, among: set[str], api_group: str, *, is_in: bool) -> list[str]:
+        if is_in == (api_group in among):
             return []
-        (self.unfollowed.discard if live else self.unfollowed.add)(api_group)
-        return list(self._missing[api_group == keys.NATIVE])
+        (among.add if is_in else among.discard)(api_group)
+        return list(self._missing[api_group])
 
     def found(self, gang_id: str) -> None:
         """A gang no longer misses its PodGroup."""
-        native = self._waiting.pop(gang_id, None)
-        if native is not None:
-            self._missing[native].discard(gang_id)
+        for api_group in self._waiting.pop(gang_id, ()):
+            self._missing[api_group].discard(gang_id)
 
-    def missing(self, gang_id: str, *, native: bool) -> Refusal:
+    def missing(self, gang_id: str, api_groups: tuple[str, ...]) -> Refusal:
         """A gang misses its PodGroup; return why it waits."""
-        if self._waiting.get(gang_id) is not native:
+        if self._waiting.get(gang_id) != api_groups:
             self.found(gang_id)
-            self._waiting[gang_id] = native
-            self._missing[native].add(gang_id)
-        api_groups = (keys.NATIVE,) if native else (keys.X_K8S, keys.SIGS)
+            self._waiting[gang_id] = api_groups
+            for api_group in api_groups:
+                self._missing[api_group].add(gang_id)
+        kinds = f"{DIALECTS[api_groups[0]].kind}s" if api_groups else ""
+        forbidden = [api_group for api_group in api_groups if api_group in self.forbidden]
+        if forbidden:
+            return Refusal(Reason.UNSUPPORTED, f"{kinds} of {' or '.join(forbidden)} may not be read")
         if self.unserved.issuperset(api_groups):
-            absent = (
-                f"the API server does not serve PodGroups of {' or '.join(api_groups)}, and gang {gang_id} needs one"
-            )
+            absent = f"the API server does not serve {kinds} of {' or '.join(api_groups)}, and gang {gang_id} needs one"
             return Refusal(Reason.POD_GROUP_MISSING, absent)
         unfollowed = [api_group for api_group in api_groups if api_group in self.unfollowed]
         if unfollowed:
             unknown = (
-                f"gangsched cannot read PodGroups of {' or '.join(unfollowed)} at the moment, so it is "
+                f"gangsched cannot read {kinds} of {' or '.join(unfollowed)} at the moment, so it is "
                 f"unknown whether PodGroup {gang_id} exists; its log has the reason"
             )
             return Refusal(Reason.POD_GROUPS_UNREADABLE, unknown)
-        alike = self._present[native].alike(gang_id)
+        alike = sorted(each for api_group in api_groups for each in self._present[api_group].alike(gang_id))
         nearest = f"; there is one named {alike[0][1].partition('/')[2]}" if alike else ""
         return Refusal(Reason.POD_GROUP_MISSING, f"PodGroup {gang_id} does not exist{nearest}")
 
     def _waiting_for(self, gang_id: str, api_group: str) -> list[str]:
-        return [other for _, other in self._missing[api_group == keys.NATIVE].alike(gang_id)]
+        return [other for _, other in self._missing[api_group].alike(gang_id)]
 
 
 def edits(one: str, other: str) -> int:

@@ -142,6 +142,7 @@ ON_DEMAND = (
     tool("training-operator", "github.com/kubeflow/training-operator", "cmd/training-operator.v1"),
     tool("jobset", "sigs.k8s.io/jobset"),
     tool("kueue", "sigs.k8s.io/kueue", "cmd/kueue"),
+    tool("lws", "sigs.k8s.io/lws", "cmd"),
     tool("kuberay", "github.com/ray-project/kuberay/ray-operator"),
     tool("trainer", "github.com/kubeflow/trainer/v2", "cmd/trainer-controller-manager"),
     tool("spark-operator", "github.com/kubeflow/spark-operator/v2", "cmd/operator"),

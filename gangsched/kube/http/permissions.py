@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gangsched.api.dialects import DIALECTS
 from gangsched.api.keys import SIGS, X_K8S
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, UNAUTHORIZED, ApiFault, Malformed, Misconfigured, is_away
 from gangsched.kube.ports import RestClient
@@ -97,7 +98,18 @@ NATIVE_POD_GROUPS = (
     Permission("watch", "scheduling.k8s.io", "podgroups"),
     Permission("patch", "scheduling.k8s.io", "podgroups", "status"),
 )
-
+DIALECT_KINDS = tuple(
+    Permission(verb, dialect.api_group, dialect.plural, subresource)
+    for dialect in DIALECTS.values()
+    if dialect.name
+    for verb, subresource in (
+        ("list", ""),
+        ("watch", ""),
+        ("patch", "status"),
+        *((("patch", ""),) if not dialect.has_subresource else ()),
+    )
+)
+"""Not checked, either: without them the gangs of these kinds wait (`api.dialects`)."""
 
 LEASES = tuple(Permission(verb, "coordination.k8s.io", "leases") for verb in ("create", "get", "update", "watch"))
 """On one Lease in one namespace, with leader election; asked for only then."""

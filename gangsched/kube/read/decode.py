@@ -60,14 +60,16 @@ class DecodeFault(Fault):
     """An object that cannot be decoded; the message names it."""
 
 
-def decode_pod(wire: WirePod, shapes: ShapeTable, names: SchedulerNames | None = None) -> Pod | None:
+def decode_pod(
+    wire: WirePod, shapes: ShapeTable, names: SchedulerNames | None = None, unread: frozenset[str] = frozenset()
+) -> Pod | None:
     """The pod, or None for one that ended and has no gang. Raises DecodeFault.
 
     `condition` is set only for unbound pods of this scheduler; without `names`, every pod counts as such. A waiting
-    pod's scheduler name is compared with `names`.
+    pod's scheduler name is compared with `names`. Marks of gangs in `unread` are left out.
     """
     meta, spec, status = wire.metadata, wire.spec, wire.status
-    gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING)
+    gang_metadata = pod_gang_metadata(meta.labels or NOTHING, meta.annotations or NOTHING, unread)
     native_group = spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
     if not gang_metadata and not native_group and status.phase in TERMINAL:
         return None

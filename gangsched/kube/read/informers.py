@@ -8,9 +8,10 @@ Messages are passed on uninspected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from gangsched.api.dialects import NAMES, read_groups, unread_marks
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.ports import Runtime, Sink, Warn
 from gangsched.kube.read import resources
@@ -35,13 +36,14 @@ class Informers:
         scheduler_names: Iterable[str] = (),
         node_selector: str = "",
         disruption_budgets: bool = True,
+        dialects: Collection[str] = NAMES,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
         follow: Follow | None = None,
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
 
         Only nodes that `node_selector` selects are read, and PodDisruptionBudgets only with `disruption_budgets`:
-        nobody else than preemption asks for them.
+        nobody else than preemption asks for them. `dialects` are those of `api.dialects` that can be turned off.
         """
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
@@ -51,7 +53,11 @@ class Informers:
         self._sink: Sink = self._early.append
         self.scheduler_names = names = SchedulerNames(scheduler_names, warn)
         nodes = resources.nodes(warn, node_selector)
-        required: tuple[Any, ...] = (resources.pods(ShapeTable(), names), nodes, resources.NAMESPACES)
+        required: tuple[Any, ...] = (
+            resources.pods(ShapeTable(), names, unread_marks(dialects)),
+            nodes,
+            resources.NAMESPACES,
+        )
         optional = (*resources.STORAGE, *((resources.DISRUPTION_BUDGETS,) if disruption_budgets else ()))
         for resource in (*required, *optional):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
@@ -63,6 +69,7 @@ class Informers:
             client,
             self._take,
             warn=warn,
+            api_groups=read_groups(dialects),
             restore_signals=restore_signals,
             backlog_bound=self.backlog_bound,
             sweep_every_s=sweep_every_s,

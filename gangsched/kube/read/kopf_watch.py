@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from gangsched.api.dialects import DIALECTS
 from gangsched.kube.http.backoff import RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import Fault, Unreachable, said
@@ -104,7 +105,7 @@ def _registry(api_group: str, version: str, on_event: Handler, sessions: _Sessio
         on_event(event["type"], event["object"])
 
     kopf.on.login(registry=registry, retries=3, backoff=1.0)(sessions.login)
-    kopf.on.event(api_group, version, "podgroups", registry=registry)(heard)
+    kopf.on.event(api_group, version, DIALECTS[api_group].plural, registry=registry)(heard)
     return registry
 
 

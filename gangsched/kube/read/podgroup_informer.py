@@ -21,11 +21,12 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from gangsched.api.keys import NATIVE, SIGS, X_K8S
+from gangsched.api.dialects import DIALECTS
 from gangsched.kube.background import in_background
 from gangsched.kube.http.backoff import Backoff, RequestPace
 from gangsched.kube.http.client import ApiClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault, Malformed, Silent
+from gangsched.kube.http.permissions import Permission, may_not
 from gangsched.kube.ports import Now, Sink, Sleep, Warn
 from gangsched.kube.read.podgroup_store import PodGroupStore
 from gangsched.kube.read.reflector import RESUMES_AT_ONCE, SILENCE_S, SLICE_S, WATCH_S, LineSplitter
@@ -33,7 +34,6 @@ from gangsched.kube.waiting import wait_for_event
 from gangsched.model.objects import PodGroup
 from gangsched.model.protocol import Message
 
-API_GROUPS = (X_K8S, SIGS, NATIVE)
 PAGE_LIMIT = 500
 SLICE = 50
 SWEEP_EVERY_S = 60.0
@@ -123,7 +123,7 @@ class PodGroupInformer:
     sink: Sink
     _: KW_ONLY
     warn: Warn
-    api_groups: tuple[str, ...] = API_GROUPS
+    api_groups: tuple[str, ...] = tuple(DIALECTS)
     restore_signals: Callable[[], None] = release_signals
     backlog_bound: asyncio.Event | None = None
     sweep_every_s: float = SWEEP_EVERY_S
@@ -173,6 +173,7 @@ class _ApiGroup:
 
     def __init__(self, informer: PodGroupInformer, api_group: str) -> None:
         self.api_group = api_group
+        self._dialect = DIALECTS[api_group]
         self.listed = asyncio.Event()
         self.is_live = False
         self.is_watching = False
@@ -236,12 +237,12 @@ class _ApiGroup:
             await self._sweep(version)
 
     async def _served_version(self) -> str | None:
-        """The version that has PodGroups, the server's preferred one first; None when there is none."""
+        """The version that has its kind, the server's preferred one first; None when there is none."""
         try:
             group = await self._client.request_json("GET", f"/apis/{self.api_group}")
             for version in [entry["version"] for entry in group.get("versions", ())]:
                 kinds = await self._client.request_json("GET", f"/apis/{self.api_group}/{version}")
-                if any(kind.get("name") == "podgroups" for kind in kinds.get("resources", ())):
+                if any(kind.get("name") == self._dialect.plural for kind in kinds.get("resources", ())):
                     return str(version)
         except ApiFault as fault:
             if fault.status != NOT_FOUND:
@@ -251,14 +252,14 @@ class _ApiGroup:
     async def _sweep(self, version: str) -> str:
         """List everything and replace what is known; the list's resourceVersion.
 
-        A native API group that we may not read counts as absent. Raises Fault.
+        An optional one that we may not read counts as absent. Raises Fault.
         """
         try:
             pod_groups, resource_version = await self._list(version)
         except ApiFault as fault:
-            if fault.status != FORBIDDEN or self.api_group != NATIVE:
+            if not self._is_forbidden(fault):
                 raise
-            self.store.replace_with_none()
+            self.store.replace_with_none(forbidden=True)
             self.heard_s = None
             self.listed.set()
             raise
@@ -273,7 +274,7 @@ class _ApiGroup:
         pod_groups: list[PodGroup] = []
         token = ""
         while True:
-            path = f"/apis/{self.api_group}/{version}/podgroups?limit={PAGE_LIMIT}"
+            path = f"/apis/{self.api_group}/{version}/{self._dialect.plural}?limit={PAGE_LIMIT}"
             page = await self._client.request_json("GET", f"{path}&continue={token}" if token else path)
             for number, body in enumerate(page.get("items") or ()):
                 if number % SLICE == 0:
@@ -324,7 +325,7 @@ class _ApiGroup:
     async def _stream(self, version: str, resource_version: str) -> str:
         """Follow one stream to its end; the resourceVersion to resume from. Raises Fault or DecodeError."""
         query = f"watch=true&allowWatchBookmarks=true&resourceVersion={resource_version}&timeoutSeconds={WATCH_S}"
-        path = f"/apis/{self.api_group}/{version}/podgroups?{query}"
+        path = f"/apis/{self.api_group}/{version}/{self._dialect.plural}?{query}"
         splitter = LineSplitter()
         self.is_watching = True
         try:
@@ -405,15 +406,22 @@ class _ApiGroup:
 
     def _note_outage(self, fault: Fault) -> None:
         """Report that changes are not received: at once where they never were, else after UNFOLLOWED_AFTER_S."""
-        if self.api_group == NATIVE and isinstance(fault, ApiFault) and fault.status == FORBIDDEN:
-            return  # counts as absent, see `_sweep`
+        if self._is_forbidden(fault):
+            self._now_live()  # counts as absent, see `_sweep`
+            return
         if self._live_s is None or self._now() - self._live_s > UNFOLLOWED_AFTER_S:
             self.store.follow(live=False)
+
+    def _is_forbidden(self, fault: Fault) -> bool:
+        return self._dialect.optional and isinstance(fault, ApiFault) and fault.status == FORBIDDEN
 
     def _complain(self, fault: Fault) -> None:
         if isinstance(fault, ApiFault) and fault.status == NOT_FOUND:
             return  # the API group just went; the next look will find it absent
         sentence = f"Cannot follow PodGroups of {self.api_group}: {str(fault).rstrip('.')}; trying again."
+        if self._is_forbidden(fault):
+            lacking = [Permission("list", self.api_group, self._dialect.plural)]
+            sentence = f"Gangs of {self.api_group} have to wait. {may_not(lacking, self._dialect.manifest)}"
         if sentence != self._trouble:
             self._trouble = sentence
             self._informer.warn(sentence)

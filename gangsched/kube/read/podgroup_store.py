@@ -26,6 +26,7 @@ class PodGroupStore:
         self._known: dict[str, PodGroup] = {}
         self._deleted: dict[str, int] = {}
         self._served: bool | None = None
+        self._forbidden = False
         #: Whether changes are received; only a fault makes this false.
         self.live = True
 
@@ -37,7 +38,7 @@ class PodGroupStore:
         if self._served is None:
             return []
         told = Replaced(PodGroup, tuple(self._known.values()), self.api_group)
-        last = told if self._served else Unread(PodGroup, self.api_group)
+        last = told if self._served else Unread(PodGroup, self.api_group, self._forbidden)
         return [last, Followed(self.api_group, live=False)] if not self.live else [last]
 
     def follow(self, *, live: bool) -> None:
@@ -97,11 +98,11 @@ class PodGroupStore:
         self._deleted = {uid: when for uid, when in self._deleted.items() if when > at}
         self._tell(listed)
 
-    def replace_with_none(self) -> None:
-        """The API group is not served."""
-        if self._known or self._served is not False:
-            self._known, self._deleted, self._served = {}, {}, False
-            self._sink(Unread(PodGroup, self.api_group))
+    def replace_with_none(self, *, forbidden: bool = False) -> None:
+        """The API group is not served, or `forbidden`."""
+        if self._known or self._served is not False or self._forbidden is not forbidden:
+            self._known, self._deleted, self._served, self._forbidden = {}, {}, False, forbidden
+            self._sink(Unread(PodGroup, self.api_group, forbidden))
 
     def parse(self, body: Mapping[str, Any], version: str) -> PodGroup | None:
         """The PodGroup; None (reported) if it is not one."""

@@ -89,10 +89,17 @@ class Resource(Generic[W, T]):
         self.item: msgspec.json.Decoder[W] = msgspec.json.Decoder(wire)
 
 
-def pods(shapes: ShapeTable, names: SchedulerNames | None = None) -> Resource[WirePod, Pod]:
+def pods(
+    shapes: ShapeTable, names: SchedulerNames | None = None, unread: frozenset[str] = frozenset()
+) -> Resource[WirePod, Pod]:
     """All pods of the cluster, including ended ones: a selector would hide how members ended (semantics B6, E3)."""
     return Resource(
-        "/api/v1/pods", WirePod, Pod, lambda wire: decode_pod(wire, shapes, names), by_uid, instead=instead_of_pod
+        "/api/v1/pods",
+        WirePod,
+        Pod,
+        lambda wire: decode_pod(wire, shapes, names, unread),
+        by_uid,
+        instead=instead_of_pod,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gangsched.api.dialects import DIALECTS
 from gangsched.api.keys import NATIVE, TIMEOUT
 from gangsched.kube.http.client import MERGE_PATCH, STRATEGIC_PATCH
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
@@ -205,7 +206,8 @@ class PodGroupStatuses:
 
     async def write(self, order: SetPodGroupStatus) -> None:
         """Merge a status."""
-        path = f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/podgroups/{order.name}"
+        plural = DIALECTS[order.api_group].plural
+        path = f"/apis/{order.api_group}/{order.version}/namespaces/{order.namespace}/{plural}/{order.name}"
         await self._patch(order, path)
         self.written[order.uid] = msgspec.json.encode({**self._last(order.uid), **self._merged(order)})
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from gangsched import __version__
-from gangsched.api.keys import SIGS, X_K8S
+from gangsched.api.keys import SIGS, VOLCANO, X_K8S
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
 from gangsched.kube.read.decode import decode_pod
@@ -74,14 +74,14 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
         return found.findings
 
     report.look("the scheduler's Deployment", scheduler)
-    report.look("the scheduler's rights", lambda: rights.lacking(client, system, account))
     serving: list[str] = []
 
     def definitions() -> Iterator[Finding]:
-        serving.extend(services.serving_pod_groups(client))
+        serving.extend(services.serving_gangs(client))
         return services.definitions(serving)
 
     report.look("definitions of PodGroups", definitions)
+    report.look("the scheduler's rights", lambda: rights.lacking(client, system, account, serving))
     report.look("owners of definitions", lambda: services.without_status(client, serving))
     report.look("APIServices", lambda: services.unavailable(client.items(services.API_SERVICES)))
     everything: list[Pod] = []
@@ -101,12 +101,12 @@ def examine(client: BlockingClient, system: str, account: str) -> Report:
 
 
 def _missing(client: BlockingClient, pods: list[Pod], serving: list[str]) -> Iterator[Finding]:
-    def ids(api_groups: Iterable[str], version: str) -> set[str]:
-        paths = (f"/apis/{group}/{version}/podgroups" for group in api_groups if group in serving)
-        found = (item["metadata"] for path in paths for item in client.items(path))
-        return {f"{metadata['namespace']}/{metadata['name']}" for metadata in found}
-
-    return of_pods.missing_pod_groups(pods, ids((X_K8S, SIGS), "v1alpha1"), ids((services.VOLCANO,), "v1beta1"))
+    existing = {X_K8S: set[str](), SIGS: set[str]()}
+    for api_group, version in ((X_K8S, "v1alpha1"), (SIGS, "v1alpha1"), (VOLCANO, "v1beta1")):
+        if api_group in serving:
+            found = (item["metadata"] for item in client.items(f"/apis/{api_group}/{version}/podgroups"))
+            existing[api_group] = {f"{metadata['namespace']}/{metadata['name']}" for metadata in found}
+    return of_pods.missing_pod_groups(pods, existing)
 
 
 def _pods(client: BlockingClient) -> Iterator[Pod]:

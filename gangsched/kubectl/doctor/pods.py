@@ -6,7 +6,7 @@ Invariant: pure. A scheduler is known to run if it bound a pod or reported why i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from gangsched.api.gang_spec import gang_id
@@ -44,25 +44,27 @@ def unserved(pods: Sequence[Pod], ours: Collection[str], now_s: float) -> Iterat
         )
 
 
-def missing_pod_groups(pods: Sequence[Pod], existing: Collection[str], elsewhere: Collection[str]) -> Iterator[Finding]:
+def missing_pod_groups(pods: Sequence[Pod], existing: Mapping[str, Collection[str]]) -> Iterator[Finding]:
     """Gangs that need a missing PodGroup, each with the most similar name in its namespace.
 
-    `existing` are ids ("namespace/name") of PodGroups that gangsched reads; `elsewhere` those of other API groups.
+    `existing` are ids ("namespace/name") of PodGroups by API group; gangs of other API groups are left out.
     """
-    wanted: dict[str, list[Pod]] = defaultdict(list)
+    wanted: dict[tuple[str, tuple[str, ...]], list[Pod]] = defaultdict(list)
     for pod in pods:
         ref = gang_id(pod)
-        if ref is not None and ref.needs_pod_group and not ref.native and pod.live and not pod.node_name:
-            wanted[ref.id].append(pod)
-    for gang, members in sorted(wanted.items()):
-        if gang in existing:
+        if ref is not None and ref.needs_pod_group and pod.live and not pod.node_name:
+            wanted[ref.id, ref.api_groups].append(pod)
+    for (gang, api_groups), members in sorted(wanted.items()):
+        known = {each for api_group in api_groups for each in existing.get(api_group, ())}
+        if gang in known or existing.keys().isdisjoint(api_groups):
             continue
         namespace = gang.partition("/")[0]
-        near = get_close_matches(gang, [other for other in sorted(existing) if other.startswith(f"{namespace}/")], n=1)
+        near = get_close_matches(gang, [other for other in sorted(known) if other.startswith(f"{namespace}/")], n=1)
         name = near[0].partition("/")[2] if near else ""
         todo = f'Name "{name}" in the label of the pods, or create the PodGroup.' if near else "Create the PodGroup."
-        if gang in elsewhere:
-            todo = "Create it in scheduling.x-k8s.io: the one in scheduling.volcano.sh is not read by gangsched."
+        elsewhere = [api_group for api_group, ids in existing.items() if gang in ids]
+        if elsewhere:
+            todo = f"Create it in {api_groups[0]}, which the pods name: there is one in {' and '.join(elsewhere)}."
         yield Finding(
             "PodGroup",
             f"PodGroup {gang} does not exist, and {counted(len(members), 'pod')} of that gang "

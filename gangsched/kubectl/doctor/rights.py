@@ -6,11 +6,11 @@ finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
-from gangsched.kube.http.permissions import LEASES, PERMISSIONS, PREEMPTION, VOLUMES, Lease, Permission
+from gangsched.kube.http.permissions import DIALECT_KINDS, LEASES, PERMISSIONS, PREEMPTION, VOLUMES, Lease, Permission
 from gangsched.kubectl.doctor.finding import Finding
 from gangsched.model.text import named
 
@@ -18,11 +18,12 @@ PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 LEASE = "gangsched"
 
 
-def lacking(client: BlockingClient, namespace: str, account: str) -> Iterator[Finding]:
-    """Missing permissions of the ServiceAccount. Raises Fault."""
+def lacking(client: BlockingClient, namespace: str, account: str, serving: Collection[str]) -> Iterator[Finding]:
+    """Missing permissions of the ServiceAccount; `serving` are API groups of PodGroups. Raises Fault."""
     lease = Lease(namespace, LEASE)
+    dialects = [each for each in DIALECT_KINDS if each.api_group in serving]
     asked: list[tuple[Permission, Lease | None]] = [
-        *((each, None) for each in (*PERMISSIONS, *VOLUMES, *PREEMPTION)),
+        *((each, None) for each in (*PERMISSIONS, *VOLUMES, *PREEMPTION, *dialects)),
         *((each, lease) for each in LEASES),
     ]
     allowed = _allowed(client, namespace, account, asked[0])
@@ -34,6 +35,7 @@ def lacking(client: BlockingClient, namespace: str, account: str) -> Iterator[Fi
         (PERMISSIONS, "rbac.yaml", "it cannot work without that"),
         (VOLUMES, "rbac.yaml", "pods with persistent volume claims have to wait"),
         (PREEMPTION, "rbac-preemption.yaml", "preemption is off"),
+        (dialects, "rbac-dialects.yaml", "gangs of these kinds have to wait"),
         (LEASES, "rbac.yaml", "with --leader-elect it cannot start"),
     ):
         if lacks := [str(each) for each in table if each in missing]:

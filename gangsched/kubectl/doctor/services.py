@@ -9,15 +9,13 @@ from urllib.parse import quote
 import yaml
 
 from gangsched import __version__
-from gangsched.api.keys import NATIVE, SIGS, X_K8S
+from gangsched.api.dialects import DIALECTS
+from gangsched.api.keys import SIGS, X_K8S
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kube.http.faults import NOT_FOUND, ApiFault
 from gangsched.kubectl.doctor.finding import Finding
 from gangsched.model.gpu_policy import GpuPolicy
 
-VOLCANO = "scheduling.volcano.sh"
-READ = (X_K8S, SIGS, NATIVE)
-"""API groups whose PodGroups gangsched reads."""
 DEPLOYMENTS = "/apis/apps/v1/deployments?labelSelector=app.kubernetes.io%2Fname%3Dgangsched"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -115,35 +113,31 @@ def _settings(client: BlockingClient, namespace: str, spec: Mapping[str, Any]) -
     return settings
 
 
-def serving_pod_groups(client: BlockingClient) -> list[str]:
-    """API groups that serve PodGroups, in discovery order: kubectl uses the first. Raises Fault."""
+def serving_gangs(client: BlockingClient) -> list[str]:
+    """API groups that serve objects of gangs, in discovery order: kubectl uses the first. Raises Fault."""
     groups = client.get("/apis")["groups"]
-    known = [group for group in groups if group["name"] in {*READ, VOLCANO}]
+    known = [group for group in groups if group["name"] in DIALECTS]
     answers = client.gets([f"/apis/{group['preferredVersion']['groupVersion']}" for group in known]) if known else []
     return [
         group["name"]
         for group, answer in zip(known, answers, strict=True)
-        if isinstance(answer, dict) and any(each["name"] == "podgroups" for each in answer.get("resources") or ())
+        if isinstance(answer, dict)
+        and any(each["name"] == DIALECTS[group["name"]].plural for each in answer.get("resources") or ())
     ]
 
 
 def definitions(serving: Sequence[str]) -> Iterator[Finding]:
     """Findings about PodGroups of several API groups: which one kubectl shows, and whether any is read."""
-    if len(serving) > 1:
-        others = " and ".join(serving[1:])
+    alike = [api_group for api_group in serving if DIALECTS[api_group].plural == "podgroups"]
+    if len(alike) > 1:
+        others = " and ".join(alike[1:])
         yield Finding(
             "definitions",
-            f"{len(serving)} API groups have PodGroups: `kubectl get podgroup` shows those of {serving[0]}, "
+            f"{len(alike)} API groups have PodGroups: `kubectl get podgroup` shows those of {alike[0]}, "
             f"and not those of {others}.",
-            "Name the group: " + ", ".join(f"kubectl get podgroups.{name}" for name in serving),
+            "Name the group: " + ", ".join(f"kubectl get podgroups.{name}" for name in alike),
         )
-    if VOLCANO in serving:
-        yield Finding(
-            "definitions",
-            f"PodGroups of {VOLCANO} exist here, and gangsched does not read them.",
-            f"Gangs of gangsched need one of {X_K8S}, or annotations alone.",
-        )
-    if not set(serving) & set(READ):
+    if not alike:
         yield Finding(
             "definitions",
             "No API group that gangsched reads serves PodGroups: gangs have to be declared by annotations.",

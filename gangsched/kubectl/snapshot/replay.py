@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 
 from gangsched import parameters
+from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import parse_pod_group, scheduled_condition, stored_conditions
 from gangsched.api.timestamps import parse_timestamp
 from gangsched.configuration import load
 from gangsched.kubectl.session import DONE, CannotAnswer
 from gangsched.kubectl.snapshot import file
-from gangsched.kubectl.snapshot.take import POD_GROUPS, all_resources
+from gangsched.kubectl.snapshot.take import all_resources
 from gangsched.kubectl.terminal import Cell, Output, columns, write, write_json
 from gangsched.model.objects import Pod, PodGroup
 from gangsched.model.protocol import Message, Replaced, SetPodCondition, SetPodGroupStatus, Unread
@@ -114,7 +115,7 @@ def messages(taken: file.SnapshotFile) -> Iterator[Message]:
         wires = (resource.item.decode(raw) for raw in taken.resources.get(name, ()))
         items = [item for wire in wires if (item := resource.convert(wire)) is not None]
         yield Replaced(resource.kind, tuple(_unsaid(item) for item in items))
-    for api_group in POD_GROUPS:
+    for api_group in DIALECTS:
         of = taken.pod_groups.get(api_group)
         if of is None:
             yield Unread(PodGroup, api_group)

@@ -16,6 +16,7 @@ import msgspec
 
 from gangsched import __version__
 from gangsched.api import keys
+from gangsched.api.dialects import DIALECTS
 from gangsched.api.timestamps import format_timestamp
 from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault
@@ -29,7 +30,6 @@ from gangsched.kubectl.snapshot import file
 from gangsched.kubectl.snapshot.redaction import Pseudonyms, selected, without_the_rest
 from gangsched.kubectl.terminal import Cell, Line, facts, write
 
-POD_GROUPS = (keys.X_K8S, keys.SIGS, keys.NATIVE)
 NULL = msgspec.Raw(b"null")
 
 _conditions = msgspec.json.Decoder(list[WireCondition] | None)
@@ -60,7 +60,7 @@ def take(client: BlockingClient, *, redact_names: bool = False) -> file.Snapshot
     wanted = all_resources()
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         reading = {name: pool.submit(_read, client, each, settings) for name, each in wanted.items()}
-        reading_groups = {api_group: pool.submit(_pod_groups, client, api_group) for api_group in POD_GROUPS}
+        reading_groups = {api_group: pool.submit(_pod_groups, client, api_group) for api_group in DIALECTS}
         answers = {name: future.result() for name, future in reading.items()}
         groups = {api_group: future.result() for api_group, future in reading_groups.items()}
     found = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
@@ -144,11 +144,11 @@ def _pod_groups(client: BlockingClient, api_group: str) -> file.PodGroups | None
     versions = [each["version"] for each in served.get("versions", ())] if isinstance(served, dict) else []
     for version in versions:
         try:
-            bodies = client.items(f"/apis/{api_group}/{version}/podgroups")
+            bodies = client.items(f"/apis/{api_group}/{version}/{DIALECTS[api_group].plural}")
         except ApiFault as fault:
             if fault.status == NOT_FOUND:
                 continue
-            if fault.status == FORBIDDEN and api_group == keys.NATIVE:
+            if fault.status == FORBIDDEN and DIALECTS[api_group].optional:
                 return None  # as for the daemon
             if fault.status == FORBIDDEN:
                 raise CannotAnswer(f"{lacking(fault)}, and a snapshot is made of that.") from fault

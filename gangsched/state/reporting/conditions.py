@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gangsched.api.dialects import DIALECTS
 from gangsched.model.gang import Gang, Refusal
 from gangsched.model.objects import Pod
 from gangsched.model.plan import Verdict
@@ -79,7 +80,12 @@ def _age(pod: Pod) -> tuple[int, str, str]:
 
 
 def _place_name(record: GangRecord, place: Pod | None) -> str:
-    return f"PodGroup {record.id}" if place is None else f"pod {place.key}"
+    if place is not None:
+        return f"pod {place.key}"
+    pod_group = record.pod_group
+    if pod_group is None or not pod_group.of_object:
+        return f"PodGroup {record.id}"
+    return f"{DIALECTS[pod_group.api_group].kind} {pod_group.namespace}/{pod_group.object_name}"
 
 
 def _alone(refusal: Refusal) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gangsched.api.dialects import DIALECTS
 from gangsched.model.gang import Gang
 from gangsched.model.objects import Pod
 from gangsched.model.protocol import ObjectRef
@@ -16,15 +17,20 @@ from gangsched.state.gangs import GangRecord
 from gangsched.state.groups import GroupRecord, below_minimum
 from gangsched.state.reporting.status import loss
 
-LASTING = frozenset({Reason.INVALID_GANG.value, EventReason.MIXED_SCHEDULERS.value, EventReason.DEGRADED.value})
+LASTING = frozenset(
+    reason.value
+    for reason in (Reason.INVALID_GANG, EventReason.MIXED_SCHEDULERS, EventReason.DEGRADED, EventReason.NOT_USED)
+)
 
 
 def lasting(record: GangRecord, gang: Gang, accusers: Sequence[GroupRecord]) -> Iterator[tuple[str, str]]:
-    """Yield (reason, sentence) for invalid values, groups without mutual listing, members of other schedulers, and a
-    gang below its minimum.
+    """Yield (reason, sentence) for invalid values, fields without effect, groups without mutual listing, members of
+    other schedulers, and a gang below its minimum.
     """
     for problem in record.problems:
         yield Reason.INVALID_GANG.value, problem.text
+    for text in record.pod_group.not_used if record.pod_group is not None else ():
+        yield EventReason.NOT_USED.value, text
     for accuser in accusers:  # told to it when it was accused, unless it has become ours since
         if accuser.refusal is not None:
             yield Reason.INVALID_GANG.value, accuser.refusal.message
@@ -47,6 +53,8 @@ def gang_ref(record: GangRecord) -> ObjectRef | None:
     pod_group = record.pod_group
     if pod_group is not None:
         version = f"{pod_group.api_group}/{pod_group.version}"
-        return ObjectRef(version, "PodGroup", pod_group.namespace, pod_group.name, pod_group.uid)
+        return ObjectRef(
+            version, DIALECTS[pod_group.api_group].kind, pod_group.namespace, pod_group.object_name, pod_group.uid
+        )
     oldest = record.oldest()
     return pod_ref(oldest) if oldest is not None else None

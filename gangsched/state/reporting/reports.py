@@ -26,7 +26,14 @@ from gangsched.state.reporting.gang_events import LASTING, gang_ref, lasting, po
 from gangsched.state.reporting.reported import Start, WrittenStatus
 from gangsched.state.reporting.reservation_reports import ReservationReports
 from gangsched.state.reporting.reserved import RESERVED
-from gangsched.state.reporting.status import condition_types, facts_aside, status, stored_condition, unchanged
+from gangsched.state.reporting.status import (
+    condition_types,
+    facts_aside,
+    has_started,
+    status,
+    stored_condition,
+    unchanged,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,7 @@ class Reports:
             if record.plain or not record.ours:
                 continue
             yield from self._tell_gang(record, gang, verdict, lasting(record, gang, registry.accusers(gang_id)))
-            yield from self._tell_status(group, record, gang, verdict, moment)
+            yield from self._tell_status(group, *_spoken_for(record, gang, group, registry), verdict, moment)
         for accused in group.accused:  # the other side of a mismatch (semantics I4)
             assert group.refusal is not None
             yield from self._event(registry.gangs[accused], Reason.INVALID_GANG.value, group.refusal.message)
@@ -179,12 +186,18 @@ class Reports:
             yield RecordEvent(ref, reason, text or message, warning=warning)
 
     def _tell_status(
-        self, group: GroupRecord, record: GangRecord, gang: Gang, verdict: Verdict | None, moment: _Moment
+        self,
+        group: GroupRecord,
+        writer: GangRecord,
+        record: GangRecord,
+        gang: Gang,
+        verdict: Verdict | None,
+        moment: _Moment,
     ) -> Iterator[SetPodGroupStatus]:
-        pod_group = record.pod_group
-        if pod_group is None or pod_group.deleting:
+        pod_group = writer.pod_group
+        if pod_group is None or pod_group.deleting or not pod_group.speaks:
             return
-        written = record.reported.status
+        written = writer.reported.status
         if written is not None and written.uid != pod_group.uid:
             written = None
         told = condition_types(written.status) if written else frozenset[str]()
@@ -197,16 +210,37 @@ class Reports:
         only_facts = written is not None and unchanged(facts_aside(wanted), facts_aside(written.status))
         if written is not None and only_facts and self._too_soon(group.id, written.at_s + FACTS_S, moment):
             return
-        record.reported.status = WrittenStatus(pod_group.uid, wanted, moment.now_s)
+        writer.reported.status = WrittenStatus(pod_group.uid, wanted, moment.now_s)
         yield SetPodGroupStatus(
             pod_group.api_group,
             pod_group.version,
             pod_group.namespace,
-            pod_group.name,
+            pod_group.object_name,
             pod_group.uid,
             wanted,
             urgent=gang.waiting or 0 < gang.quorum < gang.min_member,
         )
+
+
+def _spoken_for(
+    record: GangRecord, gang: Gang, group: GroupRecord, registry: Registry
+) -> tuple[GangRecord, GangRecord, Gang]:
+    """Who writes the status of a gang's object, and the gang of which it tells.
+
+    Of several gangs of one object the first writes, and tells of the first that is not scheduled, if possible of one
+    that does not just wait for another.
+    """
+    if record.pod_group is None or not record.pod_group.of_object:
+        return record, record, gang
+    others = [(registry.gangs[each], registry.view(each)) for each in group.gangs]
+    unstarted = [(of, view) for of, view in others if not has_started(of, view)]
+    verdict = group.verdict
+
+    def waits_for_another(each: tuple[GangRecord, Gang]) -> bool:
+        refusal = verdict.of_gang(each[1].id) if verdict is not None else None
+        return refusal is not None and refusal.reason is Reason.WAITING_FOR_GANG
+
+    return record, *min(unstarted, key=waits_for_another, default=(record, gang))
 
 
 def _stored(pod: Pod, wanted: PodCondition) -> PodCondition | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gangsched.api import keys
+from gangsched.api.dialects import DIALECTS
 from gangsched.api.podgroup import (
     NATIVE_INITIALLY_SCHEDULED,
     NATIVE_SCHEDULED,
@@ -111,11 +112,24 @@ def status(
     if pod_group.api_group == keys.NATIVE:
         types = {condition.type for condition in ours}
         return PodGroupStatus(conditions=tuple(each for each in conditions if each.type in types)).to_dict()
-    now = phase(count, gang.min_member)
+    dialect, now = DIALECTS[pod_group.api_group], phase(count, gang.min_member)
+    phases = dialect.phases
+    if dialect.conditions_only and phases is not None:
+        has_phase = "phase" in pod_group.status
+        return ({} if has_phase else {"phase": phases[now]}) | PodGroupStatus(conditions=conditions).to_dict()
+    if phases is not None:
+        return _with_phase(count, phases[now], conditions)
     started = pod_group.status.get("scheduleStartTime")
     if started is None and now is not PodGroupPhase.PENDING:
         started = wall
     return _whole(record, count, now, str(started) if started else None, conditions)
+
+
+def _with_phase(count: Counts, phase: str, conditions: tuple[Condition, ...]) -> dict[str, object]:
+    """The status of another project's kind, which has no more than this; its conditions have no generation."""
+    told = tuple(each.model_copy(update={"observed_generation": None}) for each in conditions)
+    counted = PodGroupStatus(running=count.running, succeeded=count.succeeded, failed=count.failed, conditions=told)
+    return {"phase": phase, **counted.to_dict()}
 
 
 def _whole(
@@ -159,10 +173,18 @@ def _conditions(facts: Mapping[str, Fact], pod_group: PodGroup, wall: str) -> li
     ]
 
 
+def has_started(record: GangRecord, gang: Gang) -> bool:
+    """Whether a gang of an object that declares several is scheduled, or has nothing to wait for."""
+    return gang.min_member == 0 or _has_minimum(gang, counts(record))
+
+
+def _has_minimum(gang: Gang, count: Counts) -> bool:
+    return count.scheduled >= max(1, gang.min_member) and count.scheduled > count.failed
+
+
 def _scheduled(record: GangRecord, gang: Gang, verdict: Verdict | None, count: Counts) -> Fact:
     """Whether the minimum is bound; why not, which binds failed, and what the last round did (semantics R4, E1)."""
-    needed = max(1, gang.min_member)
-    scheduled = count.scheduled >= needed and count.scheduled > count.failed
+    needed, scheduled = max(1, gang.min_member), _has_minimum(gang, count)
     refusal = verdict.of_gang(gang.id) if verdict else None
     if refusal is not None and refusal.reason is Reason.SCHEDULED:
         refusal = None

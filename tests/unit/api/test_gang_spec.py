@@ -90,19 +90,25 @@ def test_plain_pod_is_in_no_gang() -> None:
 def test_first_identity_wins(stronger: keys.GangKey, weaker: keys.GangKey) -> None:
     """I2: of several names the first in the table counts, and it says whether a PodGroup must exist."""
     gang_metadata = {stronger.key: "strong", weaker.key: "weak"}
-    assert gang_id(pod(gang_metadata=gang_metadata)) == GangRef("ns/strong", stronger.needs_pod_group)
-    assert gang_id(pod(gang_metadata={weaker.key: "weak"})) == GangRef("ns/weak", weaker.needs_pod_group)
+    of = (stronger.needs_pod_group, stronger.api_groups)
+    assert gang_id(pod(gang_metadata=gang_metadata)) == GangRef("ns/strong", *of)
+    assert gang_id(pod(gang_metadata={weaker.key: "weak"})) == GangRef(
+        "ns/weak", weaker.needs_pod_group, weaker.api_groups
+    )
 
 
-def test_only_the_first_two_names_need_a_pod_group() -> None:
-    """I2: the first two marks name a PodGroup object; the others are complete in themselves."""
-    assert [identity.needs_pod_group for identity in keys.IDENTITIES] == [True, True, False, False, False, False, False]
+def test_names_that_need_a_pod_group() -> None:
+    """I2: marks 1, 2, 8 and 9 name an object; the others are complete in themselves."""
+    needs = [number for number, identity in enumerate(keys.IDENTITIES, start=1) if identity.needs_pod_group]
+    assert needs == [1, 2, 8, 9]
 
 
 def test_native_group_is_the_last_identity() -> None:
     """I2: spec.schedulingGroup names a native PodGroup, unless a mark names a gang."""
-    assert gang_id(pod(native_group="n")) == GangRef("ns/n", True, native=True)
-    assert gang_id(pod(gang_metadata={keys.NAME: "g"}, native_group="n")) == GangRef("ns/g", False)
+    assert gang_id(pod(native_group="n")) == GangRef("ns/n", True, (keys.NATIVE,))
+    assert gang_id(pod(gang_metadata={keys.NAME: "g"}, native_group="n")) == GangRef(
+        "ns/g", False, (keys.X_K8S, keys.SIGS)
+    )
 
 
 def test_missing_pod_group_keeps_a_gang_waiting() -> None:

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from gangsched.api.keys import (
     GANG_ANNOTATIONS,
     GANG_LABELS,
+    GROVE_CLIQUE,
+    GROVE_GANG,
     IDENTITIES,
     KUEUE_NAME,
     KUEUE_TOTAL,
@@ -15,6 +17,7 @@ from gangsched.api.keys import (
     NAME,
     TIMEOUT,
     VALUE_KEYS,
+    GangKey,
     is_timed_out,
     is_too_long,
     member_index,
@@ -31,12 +34,13 @@ def test_plain_pod_has_no_marks() -> None:
     assert pod_gang_metadata({"app": "web"}, {"note": "x", TIMEOUT: "true"}) == ()
 
 
-@pytest.mark.parametrize("identity", IDENTITIES)
-def test_identity_counts_only_where_its_era_put_it(identity: tuple[str, bool, bool]) -> None:
+@pytest.mark.parametrize("identity", [each for each in IDENTITIES if not each.opt_in])
+def test_identity_counts_only_where_its_era_put_it(identity: GangKey) -> None:
     """I2: an identity key is a label or an annotation, not either."""
-    key, label, _ = identity
-    assert pod_gang_metadata({key: "g"} if label else {}, {} if label else {key: "g"}) == ((key, "g"),)
-    assert pod_gang_metadata({} if label else {key: "g"}, {key: "g"} if label else {}) == ()
+    key, label = identity.key, identity.label
+    beside = {GROVE_GANG: "all"} if key == GROVE_CLIQUE else {}
+    assert pod_gang_metadata(beside | {key: "g"} if label else {}, {} if label else {key: "g"}) == ((key, "g"),)
+    assert pod_gang_metadata(beside | ({} if label else {key: "g"}), {key: "g"} if label else {}) == ()
 
 
 @pytest.mark.parametrize("key", sorted(VALUE_KEYS))

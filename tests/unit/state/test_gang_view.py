@@ -74,7 +74,7 @@ def test_ten_thousand_bad_run_times_are_a_few_problems() -> None:
 def test_a_native_podgroup_that_asks_for_more_than_can_be_honoured_waits(field: str) -> None:
     """Nothing a user writes is ignored: the gang waits and names the field, and starts when it is taken out."""
     world = World(node("a", 8))
-    asks = pod_group("g", 2, api_group=keys.NATIVE, version="v1alpha2", unsupported=(field,))
+    asks = pod_group("g", 2, api_group=keys.NATIVE, version="v1alpha2", unsupported=(f"spec.{field} of PodGroup ns/g",))
     world.declare(asks)
     pods = world.create([pod(f"g-{number}", native_group="g") for number in range(2)])
     world.told()

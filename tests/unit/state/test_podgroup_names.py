@@ -88,7 +88,7 @@ def test_a_new_pod_group_is_news_to_few() -> None:
     """Q3: of ten thousand gangs that miss theirs only those with alike names are looked at, and boundedly many."""
     names = PodGroupNames()
     for number in range(10_000):
-        names.missing(f"ns/job-{number:05}", native=False)
+        names.missing(f"ns/job-{number:05}", (keys.X_K8S, keys.SIGS))
     assert 0 < len(names.add("ns/job-04711x", keys.X_K8S)) <= 4 * NEIGHBOURS + 2
 
 

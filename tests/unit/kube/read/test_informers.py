@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from gangsched.api.keys import NATIVE, SIGS, X_K8S
+from gangsched.api.dialects import DIALECTS
 from gangsched.kube.http.faults import ApiFault
 from gangsched.kube.ports import silent
 from gangsched.kube.read import resources, store
@@ -93,7 +93,7 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         read = {message.kind for message in said if isinstance(message, Replaced)}
         assert read == {Pod, Node, Namespace, Volume, StorageClass, CsiNode}
         unserved = {message.api_group for message in said if isinstance(message, Unread) and message.kind is PodGroup}
-        assert unserved == {X_K8S, SIGS, NATIVE}
+        assert unserved == set(DIALECTS)
         sentences = sorted(messages)  # an API that is not served is no trouble
         assert [sentence.split(":")[0] for sentence in sentences] == [
             "Cannot follow persistentvolumeclaims",

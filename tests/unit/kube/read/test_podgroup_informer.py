@@ -50,6 +50,7 @@ class Server:
     def __init__(self) -> None:
         self.is_served = True
         self.refuses = False
+        self.forbids = False
         self.lists = 0
         self.watches: list[str] = []
         self.open_watches = 0
@@ -64,6 +65,8 @@ class Server:
         if path in SERVED:
             return SERVED[path]
         self.lists += 1
+        if self.forbids:
+            raise ApiFault(403, "Forbidden", "podgroups are forbidden")
         return {"metadata": {"resourceVersion": "5"}, "items": [pod_group("old", 4)]}
 
     async def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
@@ -161,6 +164,33 @@ async def test_native_pod_groups_are_read_in_the_first_version_that_has_them() -
         assert run.names() == {"old"}
         (listed,) = [message for message in run.messages if isinstance(message, Replaced)]
         assert [found.version for found in listed.items if isinstance(found, PodGroup)] == ["v1beta1"]
+
+
+async def test_a_kind_that_may_not_be_read_holds_nothing_up_and_is_read_once_it_may_be() -> None:
+    """A1: it counts as absent, for a standby as well, and is asked for again; the log says it once."""
+    said: list[str] = []
+    parts = Following("scheduling.k8s.io")
+    parts.informer.warn = said.append
+    parts.server.forbids = True
+    running = asyncio.create_task(parts.informer.run())
+    await settle()
+    assert parts.messages == [Unread(PodGroup, "scheduling.k8s.io", forbidden=True)]
+    assert parts.informer.known() == parts.messages
+    assert parts.informer.synced.is_set()
+    assert parts.informer.is_live()
+    assert parts.informer.is_followed()
+    for _ in range(3):
+        await parts.time.advance(60)
+    assert parts.server.lists > 3
+    assert said == [
+        "Gangs of scheduling.k8s.io have to wait. The scheduler may not list podgroups in scheduling.k8s.io: "
+        "apply manifests/rbac.yaml."
+    ]
+    parts.server.forbids = False
+    await parts.time.advance(60)
+    assert parts.names() == {"old"}
+    running.cancel()
+    await asyncio.wait({running})
 
 
 async def test_changes_are_heard_before_kopf_listens() -> None:

@@ -96,9 +96,9 @@ WRONG = [
         f"kubectl get podgroups.{X}",
     ),
     (
-        {"/apis": {"groups": [api_group(X), api_group(VOLCANO, "v1beta1")]}},
-        f"PodGroups of {VOLCANO} exist here, and gangsched does not read them.",
-        "annotations alone",
+        {"/apis": {"groups": [api_group(VOLCANO, "v1beta1")]}, REVIEWS: {"status": {"allowed": False}}},
+        f"may not list podgroups in {VOLCANO}, watch podgroups in {VOLCANO}, ",
+        "Apply manifests/rbac-dialects.yaml.",
     ),
     ({"/apis": {"groups": []}}, "No API group that gangsched reads serves PodGroups", "crds/"),
     (
@@ -122,7 +122,7 @@ WRONG = [
             "/api/v1/pods": listed(pod("a-0", gang="mpi", message="-")),
         },
         "PodGroup team/mpi does not exist",
-        "the one in scheduling.volcano.sh is not read",
+        "Create it in scheduling.x-k8s.io, which the pods name: there is one in scheduling.volcano.sh.",
     ),
     (
         {"/api/v1/pods": listed(pod("a", node="n1"), pod("b", node="n1", scheduler="other"))},

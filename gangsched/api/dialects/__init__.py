@@ -1,0 +1,78 @@
+"""Dialects: objects of Kubernetes and of other projects that declare gangs, each read in full or not at all.
+
+Invariant: pure; `DIALECTS` is the only list of them. A dialect that is `optional` is read where its kind is served and
+may be read; without the right its gangs wait, and nothing else does. `api.podgroup` makes PodGroups of what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from gangsched.api import keys
+from gangsched.api.dialects.grove import PHASES as GROVE_PHASES
+from gangsched.api.dialects.grove import GroveSpec
+from gangsched.api.dialects.native import NativeSpec
+from gangsched.api.dialects.scheduler_plugins import SchedulerPluginsSpec
+from gangsched.api.dialects.spec import DialectSpec
+from gangsched.api.dialects.volcano import PHASES, VolcanoSpec
+
+DialectName: TypeAlias = Literal["grove", "volcano"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One kind of object in one API group.
+
+    `name` is what the setting `dialects` calls it, "" for those that cannot be turned off.
+    """
+
+    api_group: str
+    spec: type[DialectSpec]
+    name: DialectName | Literal[""] = ""
+    kind: str = "PodGroup"
+    plural: str = "podgroups"
+    optional: bool = True
+    #: Its phase for each of ours, where it is not the same; its status then has phase, counts of pods and conditions.
+    phases: Mapping[str, str] | None = None
+    #: Others write the rest of its status: a phase is only written where there is none, and no counts.
+    conditions_only: bool = False
+    #: Every definition of it has the status subresource.
+    has_subresource: bool = True
+    #: The file in manifests/ that grants what reading it needs.
+    manifest: str = "rbac-dialects.yaml"
+
+
+DIALECTS: Final = {
+    dialect.api_group: dialect
+    for dialect in (
+        Dialect(keys.X_K8S, SchedulerPluginsSpec, optional=False),
+        Dialect(keys.SIGS, SchedulerPluginsSpec, optional=False),
+        Dialect(keys.NATIVE, NativeSpec, manifest="rbac.yaml"),
+        Dialect(
+            keys.GROVE,
+            GroveSpec,
+            name="grove",
+            kind="PodGang",
+            plural="podgangs",
+            phases=GROVE_PHASES,
+            conditions_only=True,
+        ),
+        Dialect(keys.VOLCANO, VolcanoSpec, name="volcano", phases=PHASES, has_subresource=False),
+    )
+}
+"""By API group, in the order in which they are read."""
+NAMES: Final[tuple[DialectName, ...]] = get_args(DialectName)
+"""What the setting `dialects` may name."""
+
+
+def read_groups(names: Collection[str]) -> tuple[str, ...]:
+    """The API groups that are read if the setting `dialects` is `names`."""
+    return tuple(group for group, dialect in DIALECTS.items() if not dialect.name or dialect.name in names)
+
+
+def unread_marks(names: Collection[str]) -> frozenset[str]:
+    """The keys that mark no gang, because nothing that they name is read."""
+    groups = read_groups(names)
+    return frozenset(mark.key for mark in keys.IDENTITIES if mark.api_groups and not set(mark.api_groups) & set(groups))

@@ -1,0 +1,60 @@
+"""What the spec of one object says of its gang, in whatever dialect it is written.
+
+Invariant: every dialect has one module with one `DialectSpec`: the fields of its kind as they are read, and `declared`,
+which translates them. A field that is known and cannot be honoured refuses the gang; it is never left out silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic.alias_generators import to_camel
+
+from gangsched.api.values import INT32_MAX
+
+Count = Annotated[StrictInt, Field(ge=0, le=INT32_MAX)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """The values of a gang that its object states; all defaults mean "not stated"."""
+
+    min_member: int | None = None
+    #: Quantities by resource, as written.
+    min_resources: Mapping[str, Any] = field(default_factory=dict)
+    schedule_timeout_s: int | None = None
+    #: The members are disrupted together (V6).
+    indivisible: bool = False
+    #: Each member may be disrupted by itself (V6).
+    disrupted_singly: bool = False
+    never_preempts: bool = False
+    #: Node labels for each of which one domain must hold the gang.
+    topology: tuple[str, ...] = ()
+    priority: int = 0
+    #: Annotations that say what other fields state, of the weakest kind.
+    gang_metadata: Mapping[str, str] = field(default_factory=dict)
+    #: Gangs by name that the object declares in place of one of its own name.
+    parts: Mapping[str, Declared] = field(default_factory=dict)
+    #: Sentences about what is asked for and cannot be honoured: the gang waits, Unsupported.
+    unsupported: tuple[str, ...] = ()
+    #: Sentences about levels that cannot be read: the gang waits, InvalidGang.
+    invalid: tuple[str, ...] = ()
+    #: Sentences about what is left without effect on the gang's start: an Event NotUsed each.
+    not_used: tuple[str, ...] = ()
+
+
+class Readable(BaseModel):
+    """An object whose unknown fields are left."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel)
+
+
+class DialectSpec(Readable):
+    """The spec of one kind of object; every field is optional."""
+
+    def declared(self, where: str) -> Declared:
+        """Translate; `where` names the object in sentences."""
+        raise NotImplementedError

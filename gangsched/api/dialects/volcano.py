@@ -1,0 +1,70 @@
+"""PodGroups of `scheduling.volcano.sh`, as Volcano's Jobs, LeaderWorkerSet and others make them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gangsched.api.dialects.spec import Count, Declared, DialectSpec
+from gangsched.api.problem import quoted
+
+DEFAULT_QUEUE: Final = "default"
+SOFT: Final = "soft"
+PHASES: Final = {
+    "Pending": "Pending",
+    "PreScheduling": "Inqueue",
+    "Scheduling": "Inqueue",
+    "Scheduled": "Inqueue",
+    "Running": "Running",
+    "Finished": "Completed",
+    "Failed": "Pending",
+    "Unknown": "Unknown",
+}
+"""Volcano's phase for each of ours. It has none for a gang whose minimum cannot be reached any more."""
+PER_TASK: Final = "state one minimum for all pods in minMember, or a PodGroup for each of them, and remove it"
+
+
+class VolcanoSpec(DialectSpec):
+    """Fields that may refuse the gang are read as they are: one that cannot be understood must not be left out."""
+
+    min_member: Count | None = None
+    min_resources: dict[str, Any] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    network_topology: Any = None
+    min_task_member: Any = None
+    sub_group_policy: Any = None
+
+    def declared(self, where: str) -> Declared:
+        """What of it is honoured, refused, or without effect."""
+        unsupported, invalid, not_used = [], [], []
+        topology = self.network_topology
+        if topology is not None and not isinstance(topology, dict):
+            invalid.append(f"spec.networkTopology {quoted(topology)} of {where} is not an object: correct or remove it")
+        elif topology is not None and topology.get("mode") == SOFT:
+            not_used.append(f"networkTopology of {where} is only preferred, and gangsched does not know HyperNodes")
+        elif topology is not None:  # "hard" is the default
+            unsupported.append(
+                f"networkTopology of {where} asks for HyperNodes, which gangsched cannot do: state a node label in "
+                "gangsched.dev/topology, and remove it"
+            )
+        for name, value, empty, asks in (
+            ("minTaskMember", self.min_task_member, {}, "a minimum of each task"),
+            ("subGroupPolicy", self.sub_group_policy, [], "groups within the gang"),
+        ):
+            if value is not None and not isinstance(value, type(empty)):
+                kind = "an object" if isinstance(empty, dict) else "a list"
+                invalid.append(f"spec.{name} {quoted(value)} of {where} is not {kind}: correct or remove it")
+            elif value:
+                unsupported.append(f"{name} of {where} asks for {asks}, which gangsched cannot do yet: {PER_TASK}")
+        if self.queue not in {None, "", DEFAULT_QUEUE}:
+            not_used.append(f"queue {quoted(self.queue)} of {where} is not used: gangsched has no queues of Volcano")
+        if self.priority_class_name:
+            name = quoted(self.priority_class_name)
+            not_used.append(f"priorityClassName {name} of {where} is not used: the priorities of its pods decide")
+        return Declared(
+            min_member=self.min_member,
+            min_resources=self.min_resources or {},
+            unsupported=tuple(unsupported),
+            invalid=tuple(invalid),
+            not_used=tuple(not_used),
+        )

@@ -1,0 +1,103 @@
+"""Definitions of other projects' kinds, as far as gangsched and their makers read and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from control_plane.api import Api, Object
+from control_plane.applying import apply
+
+ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+COUNT: Object = {"type": "integer", "format": "int32"}
+TEXT: Object = {"type": "string"}
+CONDITIONS: Object = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "type": TEXT,
+            "status": TEXT,
+            "reason": TEXT,
+            "message": TEXT,
+            "transitionID": TEXT,
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+        },
+    },
+}
+
+
+def definition(
+    api_group: str, version: str, kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], *, subresource: bool
+) -> Object:
+    """A CustomResourceDefinition of a namespaced kind, whose spec and status have these properties and no others."""
+    plural = f"{kind.lower()}s"
+    fields = {name: {"type": "object", "properties": dict(of)} for name, of in (("spec", spec), ("status", status))}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{api_group}"},
+        "spec": {
+            "group": api_group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [
+                {
+                    "name": version,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": fields}},
+                    "subresources": {"status": {}} if subresource else {},
+                }
+            ],
+        },
+    }
+
+
+VOLCANO: Object = definition(
+    "scheduling.volcano.sh",
+    "v1beta1",
+    "PodGroup",
+    {
+        "minMember": COUNT,
+        "minTaskMember": {"type": "object", "additionalProperties": COUNT},
+        "minResources": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}},
+        "queue": TEXT,
+        "priorityClassName": TEXT,
+        "networkTopology": {
+            "type": "object",
+            "properties": {"mode": {"type": "string", "default": "hard"}, "highestTierAllowed": COUNT},
+        },
+        "subGroupPolicy": {"type": "array", "items": ANYTHING},
+    },
+    {"phase": TEXT, "running": COUNT, "succeeded": COUNT, "failed": COUNT, "conditions": CONDITIONS},
+    subresource=False,
+)
+"""As most releases have it: without the status subresource."""
+
+
+GROVE: Object = definition(
+    "scheduler.grove.io",
+    "v1alpha1",
+    "PodGang",
+    {
+        "podgroups": {"type": "array", "items": ANYTHING},
+        "topologyConstraint": ANYTHING,
+        "topologyConstraintGroupConfigs": {"type": "array", "items": ANYTHING},
+        "priorityClassName": TEXT,
+        "reuseReservationRef": ANYTHING,
+    },
+    {"phase": TEXT, "placementScore": {"type": "number"}, "conditions": {"type": "array", "items": ANYTHING}},
+    subresource=True,
+)
+GROVE["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["required"] = ["phase"]
+
+
+def install(api: Api, body: Object) -> None:
+    """Apply a definition; its API is served some moments later."""
+    apply(api, body)
+
+
+def remove(api: Api, body: Object) -> None:
+    """Delete a definition and all its objects."""
+    api.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}")

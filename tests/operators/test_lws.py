@@ -1,0 +1,144 @@
+"""The real LeaderWorkerSet with its webhooks: each group is a gang, by a PodGroup of Volcano or by opt-in."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from control_plane import ControlPlane
+from control_plane.api import Api, Object
+from control_plane.following import Following
+from control_plane.pods import nodes_of, refusal
+
+from tests.e2e import definitions
+from tests.operators.members import (
+    WITHIN_S,
+    await_bound,
+    await_none,
+    await_refused,
+    give_them_back,
+    starts_whole,
+    take_gpus,
+)
+from tests.operators.operator import Operator, install_chart, of_the_guide, source
+from tests.operators.webhooks import Webhooks
+
+pytestmark = pytest.mark.e2e
+
+JOBS = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+CONFIGURATION = """\
+apiVersion: config.lws.x-k8s.io/v1alpha1
+kind: Configuration
+internalCertManagement: {enable: false}
+leaderElection: {leaderElect: false}
+health: {healthProbeBindAddress: "0"}
+metrics: {bindAddress: "0"}
+webhook: {host: 127.0.0.1, port: @PORT@, certDir: "@FOLDER@"}
+"""
+PROVIDER = "gangSchedulingManagement: {schedulerProvider: volcano}\n"
+STARTS = 20
+
+
+@pytest.fixture(scope="module")
+def webhooks(plane: ControlPlane) -> Iterator[Webhooks]:
+    """Installed as its chart says with gang provider Volcano, of which there is the definition alone."""
+    api = Api.of(plane)
+    definitions.install(api, definitions.VOLCANO)
+    webhooks = Webhooks(plane, "lws/lws-webhook-service")
+    chart = source("lws") / "charts" / "lws"
+    install_chart(api, chart, webhooks, "lws", "gangSchedulingManagement.schedulerProvider=volcano")
+    yield webhooks
+    api.close()
+
+
+@pytest.fixture
+def manager(plane: ControlPlane, api: Api, webhooks: Webhooks) -> Iterator[None]:
+    """Its manager, with the gang provider."""
+    with managed(plane, webhooks, PROVIDER):
+        webhooks.await_answer(api, JOBS, of_the_guide("LeaderWorkerSet"))
+        yield
+
+
+def managed(plane: ControlPlane, webhooks: Webhooks, provider: str = "") -> Operator:
+    """Its manager until the end of the block."""
+    argv = [f"--config={webhooks.write_configuration(CONFIGURATION + provider)}", "--kubeconfig=@KUBECONFIG@"]
+    return Operator(plane, "lws", account="lws/lws-controller-manager", argv=argv)
+
+
+def workers(annotations: Mapping[str, str] | None = None, **spec: Any) -> Object:
+    """The guide's LeaderWorkerSet, with fields of its spec and annotations of its own."""
+    body = copy.deepcopy(of_the_guide("LeaderWorkerSet"))
+    body["spec"].update(spec)
+    body["metadata"]["annotations"] = dict(annotations or {})
+    return body
+
+
+def delete(api: Api, pods: Following) -> None:
+    """Delete it and all that it made."""
+    api.call("DELETE", f"{JOBS}/serve", {"propagationPolicy": "Foreground"})
+    await_none(pods)
+    for path, what in ((JOBS, "the set"), (GROUPS, "its PodGroups")):
+        with Following(api, path) as left:
+            left.wait_for(lambda items: not items, within_s=WITHIN_S, what=f"the end of {what}")
+
+
+@pytest.mark.usefixtures("manager")
+def test_twenty_of_twenty_groups_wait_whole_and_start_whole(api: Api, pods: Following) -> None:
+    """The guide's manifest, unchanged: no member is bound before all three have room, and then all are."""
+    for number in range(STARTS):
+        starts_whole(api, pods, lambda: api.post(JOBS, workers()), prefix="serve-", lacks_gpus=2)
+        (group,) = api.list(GROUPS).items
+        assert group["spec"]["minMember"] == 3, number
+        delete(api, pods)
+
+
+@pytest.mark.usefixtures("manager")
+def test_groups_of_one_set_are_gangs_of_their_own(api: Api, pods: Following) -> None:
+    """With room for one of two groups one starts whole, and nothing of the other."""
+    take_gpus(api, pods, 1)
+    body = workers(replicas=2)
+    body["spec"]["leaderWorkerTemplate"]["size"] = 2
+    api.post(JOBS, body)
+    bound = await_bound(pods, "serve-", 2)
+    assert len({name.split("-")[1] for name in bound}) == 1, bound
+    await_refused(pods, 2)
+    give_them_back(api)
+    await_bound(pods, "serve-", 4)
+    delete(api, pods)
+
+
+@pytest.mark.usefixtures("manager")
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (workers(startupPolicy="LeaderReady"), "minMember 1 of PodGroup default/serve-0-"),
+        (
+            workers({"leaderworkerset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"}),
+            "leaderworkerset.sigs.k8s.io/exclusive-topology of pod default/serve-0: ",
+        ),
+    ],
+    ids=["LeaderReady", "exclusive-topology"],
+)
+def test_a_group_with_members_to_come_is_refused(body: Object, said: str, api: Api, pods: Following) -> None:
+    """Its leader is not started by itself: workers that come later may find no room."""
+    api.post(JOBS, body)
+    (leader,) = await_refused(pods, 1, "Unsupported")
+    assert refusal(leader)[1].startswith(said)
+    assert not nodes_of(pods.objects(), "serve-")
+    delete(api, pods)
+
+
+def test_a_group_that_opts_in_is_a_gang_without_a_provider(
+    plane: ControlPlane, webhooks: Webhooks, api: Api, pods: Following
+) -> None:
+    """By its labels and its size alone; no PodGroup is made."""
+    body = workers()
+    body["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"] = {"labels": {"gangsched.dev/gang": "owner"}}
+    with managed(plane, webhooks):
+        webhooks.await_answer(api, JOBS, body)
+        starts_whole(api, pods, lambda: api.post(JOBS, body), prefix="serve-", lacks_gpus=2)
+        assert not api.list(GROUPS).items
+        delete(api, pods)
