@@ -13,7 +13,7 @@ from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
 from tests.operators.jobset import JOBS as JOBSETS
-from tests.operators.jobset import jobset_installed
+from tests.operators.kueue import GUIDE, JOBS, QUEUE_NAME, kueue_installed
 from tests.operators.members import (
     GROUPS,
     PODS,
@@ -26,28 +26,12 @@ from tests.operators.members import (
     starts_whole,
     take_gpus,
 )
-from tests.operators.operator import Operator, install, of_the_guide, source
-from tests.operators.webhooks import Webhooks
+from tests.operators.operator import Operator, of_the_guide
 
 pytestmark = pytest.mark.e2e
 
-GUIDE = ROOT / "docs" / "guides" / "beside-others.md"
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
 QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/gpus"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads"
-QUEUE_NAME = "kueue.x-k8s.io/queue-name"
-CONFIGURATION = """\
-apiVersion: config.kueue.x-k8s.io/v1beta2
-kind: Configuration
-namespace: kueue-system
-health: {healthProbeBindAddress: "0"}
-metrics: {bindAddress: "0"}
-webhook: {host: 127.0.0.1, port: @PORT@, certDir: "@FOLDER@"}
-leaderElection: {leaderElect: false}
-integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset, pod]}
-featureGates: {VisibilityOnDemand: false}
-waitForPodsReady: {timeout: 20s, requeuingStrategy: {backoffBaseSeconds: 1}}
-"""
 
 
 def of_the_page(kind: str) -> Object:
@@ -59,18 +43,10 @@ def of_the_page(kind: str) -> Object:
 def operator(plane: ControlPlane) -> Iterator[Operator]:
     """Kueue, installed as its manifests say, with plain pods among what it manages, and the guide's queue."""
     api = Api.of(plane)
-    with jobset_installed(plane):
-        webhooks = Webhooks(
-            plane, "kueue-system/kueue-webhook-service", secret="kueue-system/kueue-webhook-server-cert"
-        )
-        install(api, source("kueue") / "config" / "default", webhooks)
-        argv = ["--kubeconfig=@KUBECONFIG@", f"--config={webhooks.write_configuration(CONFIGURATION)}"]
-        with Operator(plane, "kueue", account="kueue-system/kueue-controller-manager", argv=argv) as started:
-            webhooks.mount(api)
-            webhooks.await_answer(api, JOBS, of_the_page("Job"), lambda stored: stored["spec"]["suspend"])
-            for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue"):
-                apply(api, of_the_page(kind))
-            yield started
+    with kueue_installed(plane) as started:
+        for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue"):
+            apply(api, of_the_page(kind))
+        yield started
     api.close()
 
 
