@@ -144,7 +144,7 @@ class Daemon:
     async def run(self, undecided: Sequence[Undecided] = ()) -> tuple[Undecided, ...]:
         """Run until `stopping` is set or the lease is lost; raises the exception of a part that failed.
 
-        `undecided` are the binds of an earlier daemon that lost the lease; returns those of this one.
+        `undecided` are the undecided binds of an earlier daemon that lost the lease; returns those of this daemon.
         """
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what the imports made stays for good

@@ -111,7 +111,7 @@ def parse_mode(text: str) -> Mode:
 
 
 def parse_match_policy(text: str) -> MatchPolicy:
-    """One of the three match policies, as spelled."""
+    """Parse a match policy in its exact spelling."""
     try:
         return MatchPolicy(text)
     except ValueError:

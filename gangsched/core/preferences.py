@@ -45,7 +45,7 @@ def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
 
 
 def spread_cost(pod: Pod, occupancy: Occupancy) -> Ints | None:
-    """`cost[node]`: how many replicas of the pod's controller are near, by kube-scheduler's default spread. Read-only.
+    """`cost[node]`: nearby replicas of the pod's controller, weighted as by kube-scheduler's default spread. Read-only.
 
     None where that does not apply: no controller replicates the pod, or it has spread constraints of its own.
     """

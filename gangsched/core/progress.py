@@ -63,7 +63,7 @@ class Progress:
     # --- members ----------------------------------------------------------------------------------------------------
 
     def resume(self, pods: Sequence[Pod], ledger: Ledger) -> None:
-        """Reserve these pods' nodes of an earlier plan, up to the first node that no longer takes its pod."""
+        """Reserve the nodes that an earlier plan chose for these pods, up to the first pod that no longer fits."""
         index, earlier = ledger.table.index, self._earlier
         if not earlier:
             return
@@ -131,7 +131,7 @@ class Progress:
         self._placed.append(placements)
 
     def failures(self, run: Sequence[Pod]) -> list[tuple[Pod, Refusal]] | None:
-        """Why the pods of a run found no node in an earlier plan; None unless known for all of them."""
+        """Why an earlier plan found no node for the pods of a run; None unless known for all of them."""
         if not self._failed_earlier or any(pod.uid not in self._failed_earlier for pod in run):
             return None
         return [(pod, self._failed_earlier[pod.uid]) for pod in run]

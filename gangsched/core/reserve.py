@@ -48,7 +48,7 @@ class _Room:
 
 
 class RoomKept(Protocol):
-    """Room that is reserved against some groups; `core.reservations.passing` implements it."""
+    """Protocol of room that some groups may not use; `core.reservations.passing` implements it."""
 
     def narrow(self, shape: Shape, free: Ints, group: Group) -> Ints:
         """`room[n]`: how many of the `free[n]` pods of `shape` `group` may place on node `n`."""

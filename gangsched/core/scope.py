@@ -26,7 +26,7 @@ class Scope:
     refuted: bool = False
 
     def narrowed(self, inside: Bools, name: str) -> Scope:
-        """The part of the scope that is `inside`, for all pods; `name` says which part it is."""
+        """The part of the scope that is `inside`, for all pods; `name` describes it."""
         accelerated, others = (inside if each is None else inside & each for each in (self.accelerated, self.others))
         return Scope(accelerated, others, f"node(s) are outside {name}")
 

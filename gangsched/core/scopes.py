@@ -52,7 +52,7 @@ def closed(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]
 
 
 def kept_from(group: Group, shape: Shape, ledger: Ledger) -> Iterator[RefusedNodes]:
-    """Yield nodes with room for a pod of `shape`, all of which is reserved against the group (H8)."""
+    """Yield nodes with room for a pod of `shape` that the group may not use because of reservations (H8)."""
     if ledger.kept is not None:
         room = ledger.room(shape)
         yield RefusedNodes(RESERVED, (room > 0) & (ledger.kept.narrow(shape, room, group) <= 0))

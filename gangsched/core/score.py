@@ -1,4 +1,4 @@
-"""Score: which of the feasible nodes a run of identical pods gets.
+"""Score: choice among the feasible nodes for a run of identical pods.
 
 Invariant: `RULES` are applied in this order, each only among the equals of those before, and ties end on node names.
 The rules up to `fewest_nodes` split the nodes into tiers, best first; the others choose within one tier.

@@ -49,7 +49,7 @@ class TopologyLevel:
         return np.bincount(self.codes, weights=values, minlength=self.size).astype(np.int64)
 
     def of(self, nodes: Ints) -> Ints:
-        """The domains that these nodes are in, ascending."""
+        """Domains of these nodes, ascending."""
         found: Ints = np.unique(self.codes[nodes]).astype(np.int64)
         return found[found >= 0]
 

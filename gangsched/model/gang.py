@@ -218,5 +218,5 @@ class Group:
 
     @property
     def wait_time_s(self) -> float:
-        """The shortest wait time of its gangs: the group times out as a whole (semantics T1)."""
+        """Shortest wait time of the group's gangs, since the group times out as a whole (semantics T1)."""
         return min(gang.wait_time_s for gang in self.gangs)

@@ -63,7 +63,7 @@ class ColumnLayout(NamedTuple):
 class NominatedLevel:
     """Promises of one priority: `asked[r][n]` in total, of which leaving pods use `in_use[r][n]`.
 
-    `filtered` are those that filters other than room read, because of host ports for example.
+    `filtered` are promises of pods that other filters read too, for example because of host ports.
     """
 
     priority: int

@@ -81,7 +81,7 @@ class Verdict:
     kept_for: KeptFor | None = None
 
     def carried_out(self) -> Verdict:
-        """The part that is remembered after the commit, without copies of placed pods."""
+        """The part of the plan that is kept after the commit, without copies of placed pods."""
         return replace(self, binds=(), holds=(), releases=(), sent=len(self.binds))
 
     @property

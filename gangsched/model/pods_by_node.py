@@ -58,7 +58,7 @@ class Selected:
         return sum(term.cost for term in self.terms)
 
     def counts(self, pod: Pod) -> bool:
-        """Whether `pod` counts."""
+        """Whether the question counts `pod`."""
         return not (self.staying and pod.deleting) and all(term.matches(pod) for term in self.terms)
 
 
@@ -74,7 +74,7 @@ class OwnedBy:
         return 1
 
     def counts(self, pod: Pod) -> bool:
-        """Whether `pod` counts."""
+        """Whether the question counts `pod`."""
         return pod.shape is self.owner[0] and pod.namespace == self.owner[1]
 
 
@@ -90,7 +90,7 @@ class UsingPort:
         return 4
 
     def counts(self, pod: Pod) -> bool:
-        """Whether `pod` counts."""
+        """Whether the question counts `pod`."""
         inter_pod = pod.shape.inter_pod
         return inter_pod is not None and any(map(self.port.conflicts, inter_pod.ports))
 

@@ -153,7 +153,7 @@ class EvictionDelayed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Evicted(msgspec.Struct, frozen=True, gc=False):
-    """The end of an Evict; `message` is the API server's, "" for DONE."""
+    """Result of an Evict; `message` is the API server's, "" for DONE."""
 
     id: str
     uid: str

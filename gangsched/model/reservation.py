@@ -103,7 +103,7 @@ class Reserved:
 
 
 class How(StrEnum):
-    """Why a group could pass: on nodes without a reservation, in what reservations leave, or by ending in time (H8)."""
+    """How a group was backfilled (H8): on other nodes, in what reservations leave, or by ending in time."""
 
     BESIDE = "beside"
     SPARE = "spare"

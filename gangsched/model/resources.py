@@ -189,7 +189,7 @@ def pod_requests(
     pod_level: ResourceVector = (),
     overhead: ResourceVector = (),
 ) -> ResourceVector:
-    """What a pod takes from its node, itself included (`pods`: 1), as kube-scheduler counts it (PodRequests, KEP-753).
+    """Resources that a pod uses on its node, including `pods`: 1, as in kube-scheduler (PodRequests, KEP-753).
 
     `init_containers` are (requests, restartPolicy is Always) in the pod's order: a plain one runs together with the
     sidecars before it and ends before the containers start; a sidecar keeps running. `pod_level` (KEP-2837) replaces

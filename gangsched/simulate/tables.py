@@ -55,7 +55,7 @@ class Row:
             raise self.refused(str(error).rstrip(".")) from error
 
     def refused(self, what: str) -> InputError:
-        """An error that names this line."""
+        """Return an error that names this line."""
         return InputError(f"Line {self.line} of {self.file} cannot be used: {what}.")
 
     def _read(

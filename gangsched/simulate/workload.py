@@ -55,7 +55,7 @@ class Job:
         return ((keys.EXPECTED_RUNTIME, f"{max(1, math.ceil(self.stated_s))}s"),)
 
     def make_pods(self, scheduler_name: str) -> list[Pod]:
-        """Its pods as the API server would return them; a job of one pod is a plain pod."""
+        """The pods of the job as the API server would return them; a job of one pod is a plain pod."""
         gang: keys.GangMetadata = ()
         if len(self.pods) > 1:
             gang = tuple(sorted({GANG_MARK: self.name, keys.MIN[0]: str(len(self.pods))}.items()))

@@ -100,7 +100,7 @@ class ClaimBinding:
         return BindClaims(pod.uid, pod.namespace, pod.name, member.node, tuple(writes), free)
 
     def written(self, outcome: ClaimsWritten, now_s: float) -> None:
-        """The claims of a member were written; it now waits for them to be bound."""
+        """Let a member wait for its claims, which were written, to be bound."""
         member = self._members.get(outcome.uid)
         if member is None:
             return
@@ -142,7 +142,7 @@ class ClaimBinding:
         return due
 
     def next_deadline_s(self) -> float | None:
-        """When `due` must be called even without a message."""
+        """Time at which `due` must be called even without a message."""
         if self._is_news and self._waiting:
             return -math.inf
         waits = (member.wait for member in self._waiting.values())

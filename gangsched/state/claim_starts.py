@@ -21,7 +21,7 @@ from gangsched.state.members import Member, State
 
 @dataclass(slots=True)
 class Decision:
-    """The waits that end now."""
+    """Waits of members that end now."""
 
     #: Members whose bind is to be sent.
     sent: list[Member] = field(default_factory=list)

@@ -218,7 +218,7 @@ class Cluster:
         return bool(self._offers_more)
 
     def take_offers(self) -> dict[str, set[str]]:
-        """Known nodes and the resources of which each offers more since the last call."""
+        """By node, the resources whose allocatable increased since the last call."""
         offers, self._offers_more = self._offers_more, {}
         return offers
 
@@ -248,7 +248,7 @@ class Cluster:
         return touched
 
     def fits(self, pod: Pod, node: str) -> bool:
-        """Whether a node has room for all its pods, in the resources of `pod`, which is one of them."""
+        """Whether a node has room for all its pods, `pod` included, in the resources that `pod` requests."""
         return self._holds(pod, node, {})
 
     def _holds(self, pod: Pod, node: str, promised: Mapping[str, int]) -> bool:
@@ -260,7 +260,7 @@ class Cluster:
         )
 
     def takes(self, pod: Pod, node: str) -> bool:
-        """Whether a node can still take `pod`, whose room it holds: it exists, is schedulable, and fits."""
+        """Whether the node of a held or bound `pod` exists, is schedulable and still has room for it."""
         promised: Counter[str] = Counter()
         for each in self._promises.on(node):
             if each.pod.priority >= pod.priority:

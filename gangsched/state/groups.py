@@ -161,7 +161,7 @@ class Registry:
         return not self._awaiting.keys().isdisjoint(self.groups[group_id].gangs)
 
     def next_deadline_s(self) -> float | None:
-        """When `refresh` has work even if nothing changes."""
+        """Time at which `refresh` must be called even if nothing changes."""
         return next((self._awaits_until_s[gang_id] for gang_id in self._awaiting), None)
 
     def exceeds(self, units: float) -> bool:

@@ -44,6 +44,6 @@ class Replicas:
                 self.count(pod, node, +1)
 
     def shown(self) -> Mapping[str, Mapping[str, int]]:
-        """The numbers as they are, for a snapshot."""
+        """Current numbers, for a snapshot."""
         self._unshown.clear()
         return dict(self._counts)

@@ -422,7 +422,7 @@ class SchedulingState:
     # --- time, and what is told -------------------------------------------------------------------------------------
 
     def next_deadline_s(self, now_s: float, *, reporting: bool = True) -> float | None:
-        """When a turn is due without a message; without `reporting`, ignoring reports."""
+        """Time at which a turn is due without a message; without `reporting`, reports are ignored."""
         if self.registry.is_behind:
             return now_s
         clocks = (self._expiry_s(group_id, now_s) for group_id in self._clocked)

@@ -41,12 +41,12 @@ class SetAside:
         return (RecordEvent(_ref(item), EventReason.SET_ASIDE, text, warning=True),)
 
     def applied(self, item: Any) -> None:
-        """An object was applied."""
+        """Forget the failure of an object that was applied."""
         if self._failed:  # as good as always empty
             self.gone(type(item), _key(item))
 
     def gone(self, kind: type, key: str) -> None:
-        """An object was deleted; `key` is that of `protocol.Gone`."""
+        """Forget a deleted object; `key` is that of `protocol.Gone`."""
         self._failed.pop((kind.__name__, key), None)
 
 

@@ -51,7 +51,7 @@ class StorageCache:
         return self._helped(type(item), key)
 
     def drop(self, kind: type, key: str) -> list[Member]:
-        """An object was deleted."""
+        """Remove a deleted object."""
         if key not in self._kinds[kind]:
             return []
         del self._to_change(kind)[key]
@@ -70,7 +70,7 @@ class StorageCache:
         return list(self._unplaced.values())
 
     def miss(self, kind: type) -> list[Member]:
-        """Objects of a kind cannot be read; until they are listed, pods with claims are not placed."""
+        """Record that a kind cannot be read; until it is listed, pods with claims are not placed."""
         if kind in self._unread:
             return []
         self._unread |= {kind}
@@ -128,7 +128,7 @@ class StorageCache:
         self._photo = None
 
     def expel(self, uid: str) -> None:
-        """Remove a pod from all claims, in whatever state it is there."""
+        """Remove a pod from all claims, whatever its state."""
         for key in [key for key, users in self._users.items() if uid in users]:
             del self._users[key][uid]
             if not self._users[key]:

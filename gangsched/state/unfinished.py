@@ -29,18 +29,18 @@ class UnfinishedLook:
     _missed: Missed = field(default_factory=Missed)
 
     def forget(self, groups: Set[str]) -> None:
-        """These groups are gone or have changed."""
+        """Drop the progress of groups that are gone or have changed."""
         if self.known is not None and self.known.group in groups:
             self.known, self._missed = None, Missed()
 
     def missed(self, freed: set[str], *, pods_changed: bool) -> None:
-        """Room was freed on these nodes."""
+        """Record freed room on these nodes."""
         if self.known is not None:
             self._missed.freed |= freed
             self._missed.pods_changed |= pods_changed
 
     def goes_on(self, unfinished: Unfinished | None) -> Missed | None:
-        """A plan was committed; return what the group that it finished missed, None for nothing."""
+        """Record a committed plan; return the changes that its finished group missed, or None."""
         before, self.known = self.known, unfinished
         if before is None or (unfinished is not None and unfinished.group == before.group):
             return None

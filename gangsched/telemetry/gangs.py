@@ -41,7 +41,7 @@ class GangMetrics(Collector):
         registry.register(self)
 
     def started(self, start: GangStart) -> None:
-        """A gang started."""
+        """Record the start of a gang."""
         size = next((size for most, size in SIZES if start.min_member <= most), LARGEST)
         self._waits[size].observe(start.wait_s)
         self._rounds.observe(start.rounds)

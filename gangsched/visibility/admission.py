@@ -60,7 +60,7 @@ class Buckets:
         self.known: OrderedDict[str, Bucket] = OrderedDict()
 
     def take(self, user: str, now_s: float) -> float:
-        """As `Bucket.take`."""
+        """Take a token (see `Bucket.take`)."""
         bucket = self.known.pop(user, None) or Bucket(*self._rate, now_s)
         self.known[user] = bucket
         if len(self.known) > USERS:
@@ -110,7 +110,7 @@ class Admission:
         _refuse(self.users.take(payer_of(user), now_s) or self._all.take(now_s))
 
     def admit_document(self, user: str) -> None:
-        """The same for a discovery document, which is cheap and without which no client works."""
+        """Admit a request for a discovery document, which is cheap and needed by every client."""
         _refuse(self.readers.take(payer_of(user), self._clock()))
 
 

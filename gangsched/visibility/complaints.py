@@ -37,7 +37,7 @@ class Complaints:
         self._log.error(event, error=f"{type(error).__name__}: {error}"[:CHARACTERS], at=at, not_logged=others)
 
     def exception(self, message: str, *_: object, exc_info: BaseException | None = None) -> None:
-        """As a logging.Logger; `message` is one of aiohttp's own."""
+        """Log an exception, like logging.Logger; `message` is one of aiohttp's."""
         self.error(f"visibility: {message.partition(' from ')[0]}", exc_info)
 
     def debug(self, message: str, *_: object, **__: object) -> None:

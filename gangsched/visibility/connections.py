@@ -85,7 +85,7 @@ class Doorkeeper(asyncio.Protocol):
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection was closed."""
+        """Record that the connection was closed."""
         if self._transport is not None:
             self._strangers.pop(self._transport, None)
 

@@ -17,7 +17,7 @@ REFUSED = "node(s) didn't have free ports for the requested pod ports"
 
 
 class NodePorts(StatefulFilter):
-    """Nodes on which the pod's host ports are free. A pod's own ports do not conflict."""
+    """Nodes with the pod's host ports free. A pod's own ports do not conflict with each other."""
 
     lasting = True
 

@@ -54,7 +54,7 @@ class StatefulFilter(Filter):
         return True
 
     def serial(self, pod: Pod, occupancy: Occupancy) -> bool:
-        """Whether placing one such pod may change where the next one may go; such pods are placed one by one."""
+        """Whether placing one such pod may change the nodes of the next one; such pods are placed one by one."""
         return self.applies(pod, occupancy)
 
     def room(self, pod: Pod, occupancy: Occupancy) -> Ints | None:

@@ -148,7 +148,7 @@ class PodCounts:
         return self._label_keys.union(*(shape.constraints.keys for shape in shapes))
 
     def by_domain(self, question: Question, topology_key: str, eligible: Eligible | None = None) -> DomainCounts:
-        """Up-to-date counts by domain of `topology_key` ("": each node is its own); do not keep the result."""
+        """Current counts by domain of `topology_key` ("": each node is its own domain); overwritten by later moves."""
         key = (question, topology_key, eligible)
         known, units = self._counts.get(key), 8 + len(self.table) // 400
         if known is None:

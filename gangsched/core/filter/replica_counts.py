@@ -1,4 +1,4 @@
-"""How near a node is to other replicas of one controller while a plan is made: kube-scheduler's default spread.
+"""Distance of nodes from other replicas of a controller during a plan: kube-scheduler's default spread.
 
 Invariant: the numbers are those of the snapshot and of every move of the plan, each counted once. A plan that asks of
 no controller pays nothing; one that does looks at each move once, however many controllers it asks of.
@@ -45,7 +45,7 @@ class SpreadCost:
 
 
 class ReplicaCounts:
-    """The controllers that this plan asks of; `seen` is how many moves are counted."""
+    """Costs of the controllers that this plan needs; `seen` is the number of moves counted so far."""
 
     def __init__(self, table: NodeTable, replicas: Mapping[str, Mapping[str, int]]) -> None:
         self._table, self._replicas = table, replicas

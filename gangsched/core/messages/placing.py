@@ -110,7 +110,7 @@ def gang_failed(
 
 
 def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tuple[int, str] | None) -> Refusal:
-    """Why a gang with slices does not start (M2); `takes` is what the largest domain takes of one when it is empty."""
+    """Why a gang with slices does not start (M2); `takes` is how much of a slice the largest empty domain holds."""
     text = _needs_room(gang, needed)
     if takes is not None:
         number, name = takes
@@ -119,28 +119,28 @@ def slices_failed(gang: Gang, lacks: str, *, needed: int, note: str, takes: tupl
 
 
 def no_domain_for_slice(size: int, key: str, *, best: str, takes: int) -> str:
-    """No domain has room for a single slice."""
+    """Fact for a refusal: no domain has room for a single slice."""
     return f"no domain of {key} has room for a slice of {counted(size, 'pod')}: the best, {best}, takes {takes}"
 
 
 def too_few_slices(size: int, key: str, *, room: int, needed: int) -> str:
-    """Too few of the slices fit."""
+    """Fact for a refusal: too few of the slices fit."""
     return f"domains of {key} have room for {room} of {needed} slices of {counted(size, 'pod')}"
 
 
 def slices_fragmented(gang: Gang) -> str:
-    """Sums leave room, and no choice of domains and nodes does."""
+    """Fact for a refusal: the slices fit by sums, but not in any choice of domains and nodes."""
     keys = ", ".join(dict.fromkeys(layer.topology for layer in gang.constraints.slices))
     return f"domains of {keys} are too fragmented for its slices"
 
 
 def slice_kept(domain: str, *, room: int, needed: int) -> str:
-    """Members must join the rest of their slice, where there is too little room."""
+    """Fact for a refusal: the domain of the slice's other members has too little room."""
     return f"{domain}, where the other members of its slice are, has room for {room} of {counted(needed, 'pod')}"
 
 
 def no_node_has(key: str) -> str:
-    """No node has the label that says in which domain it is."""
+    """Fact for a refusal: no node has the label of the required level."""
     return f"no node has the label {key}"
 
 
@@ -196,7 +196,7 @@ def waiting_for_members(gang: Gang) -> Refusal:
 
 
 def waiting_for_more(gang: Gang, lack: int) -> Refusal:
-    """Refusal of a gang with enough members, too few of which the match policy counts (semantics B1)."""
+    """Refusal of a gang that has enough members, but not enough that the match policy counts (semantics B1)."""
     policy = gang.match_policy.value
     text = f"waiting for members of gang {gang.id}, whose match policy {policy} does not count all of them"
     return Refusal(
@@ -217,7 +217,7 @@ def timed_out(gang: Gang) -> Refusal:
 
 
 def too_much_work(group: Group) -> Refusal:
-    """Refusal of a group that takes more work than one decision may (decision 47)."""
+    """Refusal of a group that exceeds the work of one decision (decision 47)."""
     pods = [pod for gang in group.gangs for pod in (*gang.pending, *gang.retry)]
     shapes = len({pod.shape for pod in pods})
     what = f"{counted(len(pods), 'pod')} with {counted(shapes, 'different specification')}"

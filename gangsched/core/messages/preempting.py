@@ -46,9 +46,7 @@ def delayed(victim: Victim, regarding: ObjectRef, message: str) -> str:
 
 
 def not_nominated(message: str, others: Sequence[Victim]) -> str:
-    """Why a nomination could not be written. The API server's message may name victims: left out if
-    there are `others`.
-    """
+    """Why a nomination could not be written. The API server's message may name victims, so `others` omit it."""
     return "the pods could not be nominated" if others else f"the pods could not be nominated: {message}"
 
 

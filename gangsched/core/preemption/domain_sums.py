@@ -99,7 +99,7 @@ class DomainSums:
         return np.maximum(found[0], found[1][self.others_of])
 
     def usable(self, enough: Bools, free: Ints) -> Bools:
-        """Nodes of the domains that are `enough` on which `free[r][n]` holds any of the members."""
+        """Nodes of the domains in `enough` whose `free[r][n]` suffices for a member."""
         found: Bools = np.zeros(free.shape[1], dtype=np.bool_)
         others = np.zeros(self.others.size, dtype=np.bool_)
         others[self.others_of[enough]] = True

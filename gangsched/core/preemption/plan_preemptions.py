@@ -100,7 +100,7 @@ class PlanPreemptions:
     ) -> dict[str, Verdict]:
         """Let a refused group preempt; return its verdict, and those of `holders` that release their holds for it.
 
-        Groups `behind` it for which room is made together with its own have theirs among these.
+        Verdicts of groups `behind` it that preempt together with it are among these.
         """
         self.alike = ()
         if self.ledger.held_back.pop(group.id, None) is not None:

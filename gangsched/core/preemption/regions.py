@@ -34,7 +34,7 @@ RECHECKED = 64
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """The required domains, of which one becomes a region when it is tried; the whole cluster if none is required."""
+    """The required domains, each made a region when it is tried; the whole cluster if none is required."""
 
     everywhere: Region
     domains: DomainSums

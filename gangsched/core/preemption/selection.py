@@ -199,7 +199,7 @@ class Region:
 
     @cached_property
     def scarce(self) -> int:
-        """The resource that stops the members first, as things are."""
+        """The resource that currently limits the number of members most."""
         ask = self.sums.asks[0]
         fits = [
             (int(np.maximum(self.free[row][ask.mask], 0).sum()) // amount, row)

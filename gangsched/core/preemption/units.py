@@ -106,7 +106,7 @@ class Units:
         return inside
 
     def could_go(self, level: int) -> Bools:
-        """`could_go[i]`: pod `i` could be evicted at `level`, by itself or with its group, if nothing else were."""
+        """`could_go[i]`: pod `i` alone, or its group, could be evicted at `level`."""
         low = np.append(self.cores.priority <= level, False)
         found: Bools = (self.single & (self.columns.priority <= level)) | low[self.cores.of]
         return found

@@ -126,7 +126,7 @@ class Standing:
                 return
 
     def turn(self, group: Group, verdict: Verdict) -> Verdict:
-        """Update the verdict by reservations; a refused head has its own reservation from here on."""
+        """Adapt the verdict to the reservations; a refused head gets its reservation here."""
         self._kept_off |= dict.fromkeys(self._reservations)
         placed = _newly_placed(group, verdict) if verdict.binds or verdict.holds else ()
         if placed or verdict.binds:

@@ -58,7 +58,7 @@ class _Rows:
         return _Rows(*(np.concatenate((column[:at], other, column[at:])) for column, other in both))
 
     def with_others(self, others: _Rows) -> _Rows:
-        """These and others."""
+        """The timeline with `others` added."""
         both = zip(self._columns(), others._columns(), strict=True)
         joined = _Rows(*(np.concatenate(columns) for columns in both))
         return joined._take(np.argsort(joined.ends_s, kind="stable"))

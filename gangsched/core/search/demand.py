@@ -163,7 +163,7 @@ class Demand:
         return problem(kinds, tuple(counts), wanted, where, self._free[:, where], room, blocks)
 
     def problem_on(self, nodes: Ints, free: Ints, is_open: Bools) -> PackingProblem:
-        """The problem of placing the minimum, of which nothing is a slice, on `nodes` alone.
+        """The packing problem of a minimum without slices, restricted to `nodes`.
 
         `free[r][n]` and `is_open[item][n]` are of those nodes.
         """

@@ -38,7 +38,7 @@ class Domains:
 
     @classmethod
     def required(cls, group: Group, table: NodeTable, ledger: Ledger | None = None) -> Domains | None:
-        """Domains one of which must hold the group; None if nothing is required. As `required_keys`."""
+        """Domains of which one must hold the whole group; None if no level is required. As `required_keys`."""
         topology, must = required_keys(group, ledger)
         return cls(level(must, table), level(topology, table) if topology else None) if must else None
 
@@ -100,7 +100,7 @@ def required_keys(group: Group, ledger: Ledger | None = None) -> tuple[tuple[str
 
 
 def in_domains(needs: Sequence[Need], group: Group, ledger: Ledger) -> tuple[Need, ...]:
-    """The same needs, each within the labels whose domains must hold pods of its shape (L18)."""
+    """The needs, each with the labels of which one domain must hold its pods (L18)."""
     topology, must = required_keys(group)
     if not must:
         return tuple(needs)
@@ -144,9 +144,7 @@ def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeT
 
 
 def free_domains(group: Group, ledger: Ledger) -> Domains | None:
-    """The required domains, of which any may hold the group; None if none is required, or where its members are in
-    one.
-    """
+    """The required domains; None if none is required, or if running members fix the domain."""
     if is_sliced(group.gangs) and pinned_to(group, ledger.table) is not None:
         return None
     domains = Domains.required(group, ledger.table, ledger)

@@ -192,7 +192,7 @@ class PackingProblem:
 
     @cached_property
     def signs(self) -> int:
-        """The bit of each of these sums that is lost once the sum falls below nothing."""
+        """Sign bits of these packed sums; a bit changes once its sum becomes negative."""
         return _side_by_side([1 << (SUM_BITS - 1)] * (len(self.weights) + len(self.kinds)))
 
     @cached_property

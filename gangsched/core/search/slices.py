@@ -42,7 +42,7 @@ class Slice:
 
     @property
     def own(self) -> tuple[Pod, ...]:
-        """Pods that are in no part of it."""
+        """Pods of the slice that are in none of its parts."""
         return () if self.parts else self.pods
 
 
@@ -59,7 +59,7 @@ class Unit:
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The members that wait."""
+        """The waiting members."""
         return self.alone if self.whole is None else self.whole.pods
 
     def mask(self, table: NodeTable) -> Bools:
@@ -70,7 +70,7 @@ class Unit:
         return found
 
     def within(self, scope: Scope, table: NodeTable) -> Scope:
-        """The part of a scope in which its running members keep it."""
+        """The scope narrowed to the domain of the running members."""
         if not self.pins:
             return scope
         key, code = self.pins[-1]
@@ -83,7 +83,7 @@ def is_sliced(gangs: Sequence[Gang]) -> bool:
 
 
 def units(gang: Gang, pods: Sequence[Pod], table: NodeTable) -> list[Unit]:
-    """What these waiting members of a gang with slices are placed as: those of which some run first, then by index."""
+    """Units of placement of a gang with slices: those with running members first, then by index."""
     layers = gang.constraints.slices
     there = [(index, table.index[node]) for index, node in gang.standing if node in table.index]
     if gang.indexed:

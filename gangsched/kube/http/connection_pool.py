@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
             self._settle(body)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """An answer without a length ends here; any other is lost."""
+        """Complete an answer without a length; fail any other one."""
         self.open = False
         if self._answer is None or self._answer.done():
             return

@@ -19,7 +19,7 @@ class _NamedContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """As asyncio calls it for a new connection."""
+        """Called by asyncio for a new connection."""
         return super().wrap_bio(incoming, outgoing, server_side, self.name or server_hostname, session)
 
     def wrap_socket(
@@ -31,7 +31,7 @@ class _NamedContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLSocket:
-        """As http.client calls it for a new connection."""
+        """Called by http.client for a new connection."""
         name = self.name or server_hostname
         return super().wrap_socket(sock, server_side, do_handshake_on_connect, suppress_ragged_eofs, name, session)
 

@@ -79,7 +79,7 @@ class Candidate:
         return float("-inf") if self._held_s is None else self._held_s + self.timing.fence_s
 
     def gives_up_s(self) -> float:
-        """When it stops holding the lease unless a renewal succeeds first."""
+        """Time at which it gives up the lease unless a renewal succeeds before."""
         return float("-inf") if self._held_s is None else self._held_s + self.timing.renew_s
 
     def holds(self, now_s: float) -> bool:
@@ -95,9 +95,7 @@ class Candidate:
         return self._record.holder if self._record is not None and not self._is_absent else NOBODY
 
     def free_s(self) -> float:
-        """When it may lead if nothing changes: at once if the lease was released, or has been its
-        own for long enough.
-        """
+        """Time at which it may lead if nothing changes; -inf if the lease was released."""
         record = self._record
         if record is None or record.is_free:
             return float("-inf")

@@ -44,10 +44,7 @@ class Record:
 
 
 def decode(body: bytes, *, duration_s: float) -> Record:
-    """The record that an object holds; `duration_s` counts where it says none.
-
-    Raises Malformed for what is no object of the API.
-    """
+    """Decode the record of an object; `duration_s` is used if it has none. Raises Malformed if it is no API object."""
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError as error:

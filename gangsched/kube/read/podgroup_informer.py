@@ -141,7 +141,7 @@ class PodGroupInformer:
 
     @property
     def heard_s(self) -> float | None:
-        """When the API group that was silent the longest was last heard of, in monotonic seconds; None before."""
+        """Monotonic time of the last response of the API group that has been silent longest; None before it."""
         heard = [follower.heard_s for follower in self._followers]
         return min((heard_s for heard_s in heard if heard_s is not None), default=None)
 

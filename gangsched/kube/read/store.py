@@ -97,7 +97,7 @@ class Store(Generic[W, T]):
         return [Replaced(self.resource.kind, tuple(self._items.values()))] if self.resource_version else []
 
     def refused(self) -> None:
-        """The resource cannot be read."""
+        """Record that the resource cannot be read."""
         self._is_unread = True
         self._sink(Unread(self.resource.kind))
 

@@ -112,7 +112,7 @@ class WireNodeAffinity(Wire, omit_defaults=True):
 
 
 class Ignored(Wire):
-    """An object whose presence is all that matters."""
+    """An object of which only the existence matters."""
 
 
 class LabelSelector(Wire, omit_defaults=True):

@@ -145,7 +145,7 @@ class Binder:
         return BindFate.BOUND if uid in self._bound else None
 
     def forget(self, uid: str) -> None:
-        """A pod is gone: drop the result of its bind."""
+        """Drop the result of a deleted pod's bind."""
         self._bound.forget(uid)
 
     def submit(self, binds: Sequence[Bind]) -> None:

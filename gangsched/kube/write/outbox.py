@@ -125,13 +125,13 @@ class Outbox(Generic[V]):
                 self._enqueue(order)
 
     def answered(self, key: Hashable) -> None:
-        """The bind that an order waits for was answered."""
+        """Release the write that waits for the answer to a bind."""
         order = self._orders.get(key)
         if order is not None and order.stage is _Stage.AWAITING_BIND:
             self._enqueue(order)
 
     def forget(self, key: Hashable) -> None:
-        """The object is gone: drop its rate limiter. Queued writes are still attempted."""
+        """Drop the rate limiter of a deleted object. Queued writes are still attempted."""
         self._keys.forget(key)
 
     async def run(self) -> None:

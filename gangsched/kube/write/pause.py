@@ -30,7 +30,7 @@ class Pause:
         self._runtime = runtime
 
     def missing_s(self, pause_s: float) -> float:
-        """Seconds from now without a bind in flight until the pause lasts `pause_s`; 0 if it already does."""
+        """Seconds without a bind in flight until the pause lasts `pause_s`; 0 if it already does."""
         if not self._binding.idle.is_set():
             return pause_s or INSTANT_S
         left_s = self._binding.idle_since_s + pause_s - self._runtime.now()

@@ -88,7 +88,7 @@ class TokenBuckets(Generic[K]):
             self._forget_at = max(BUCKETS, 2 * len(self._full_s))
 
     def forget(self, key: K) -> None:
-        """The object with this key is gone for good: a new one has another uid."""
+        """Drop the buckets of a deleted object; a new object has another uid."""
         self._full_s.pop(key, None)
 
 

@@ -139,7 +139,7 @@ class Recorder:
         self._outbox.put(name, entry)
 
     def forget(self, uid: str) -> None:
-        """An object is gone: queued Events are still written, its series end."""
+        """End the series of a deleted object; queued Events are still written."""
         self._known.forget(uid)
         self._of_object.forget(uid)
 

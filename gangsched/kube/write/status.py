@@ -99,11 +99,11 @@ class StatusWriter:
                 self.pod_groups.put((order.api_group, order.namespace, order.name), order)
 
     def answered(self, outcome: Outcome) -> None:
-        """A bind was answered: writes of its pod need not wait any longer."""
+        """Release the writes about a pod whose bind was answered."""
         self.conditions.answered(outcome.uid)
 
     def cleared(self, uid: str) -> None:
-        """A pod's nomination is cleared: its refusal need not wait any longer."""
+        """Release the refusal of a pod whose nomination was cleared."""
         self.conditions.answered(uid)
 
     def forget(self, uid: str) -> None:

@@ -25,7 +25,7 @@ class BackOff:
         return self._retry_at_s
 
     def failed(self, group_id: str, now_s: float, *, harmed: bool) -> float:
-        """A nomination ended without a start; return when the next one may begin."""
+        """Record a nomination without a start; return the time of the next attempt."""
         first_s = FIRST_S if harmed else FIRST_HARMLESS_S
         delay_s = min(max(self._delay_s.get(group_id, 0.0) * 2, first_s), LONGEST_S)
         self._delay_s[group_id] = delay_s
@@ -33,6 +33,6 @@ class BackOff:
         return now_s + delay_s
 
     def reset(self, group_id: str) -> None:
-        """The group has started or is gone."""
+        """Reset the back-off of a group that has started or is gone."""
         self._delay_s.pop(group_id, None)
         self._retry_at_s.pop(group_id, None)

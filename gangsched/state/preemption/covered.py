@@ -39,7 +39,7 @@ class CoveredPods:
         return sum(map(len, self._pods.values()))
 
     def follow(self, before: RunningPod | None, now: RunningPod | None) -> None:
-        """A pod runs, has changed, or is gone."""
+        """Record a pod that runs, has changed, or is gone."""
         if before is not None and (now is None or not _is_alike(before, now)):
             self._uncover(before.pod.uid)
             pods = self._pods[before.pod.namespace]

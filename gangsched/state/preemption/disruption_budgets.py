@@ -50,7 +50,7 @@ class DisruptionBudgets:
             self._touch(budget.namespace)
 
     def drop(self, key: str) -> None:
-        """A budget was deleted."""
+        """Remove a deleted budget."""
         namespace = key.partition("/")[0]
         if self._known[namespace].pop(key, None) is not None:
             self._touch(namespace)

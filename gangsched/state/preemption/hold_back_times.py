@@ -42,7 +42,7 @@ class HoldingBack:
         self._shown = shown
 
     def now(self) -> HeldBack | None:
-        """The group for which others are held back, and the nodes."""
+        """The group for which lower-priority groups are held back now, and the nodes."""
         return self._shown
 
     def until_s(self) -> Mapping[str, float]:
@@ -54,20 +54,20 @@ class HoldingBack:
         return self._share_until_s
 
     def wait(self, namespaces: Iterable[str], where: HeldBack, now_s: float) -> None:
-        """A group of these namespaces waits for room that it may preempt."""
+        """Record that a group of these namespaces waits for room that it may preempt."""
         until_s = now_s + self._hold_back_s
         shares_s = [self._share_until_s.setdefault((each, where.right), until_s) for each in namespaces]
         self._until_s.setdefault(where.group, min(shares_s))
         self._waiting[where.group] = where.rank, where
 
     def end(self, group_id: str, *, started: bool = False) -> None:
-        """The group no longer waits for such room; `started` (or gone) resets its time."""
+        """Record that the group no longer waits for such room; `started` (or gone) resets its time."""
         self._waiting.pop(group_id, None)
         if started:
             self._until_s.pop(group_id, None)
 
     def next_deadline_s(self) -> float | None:
-        """When `look` must be called even without a message."""
+        """Time at which `look` must be called even without a message."""
         return self._until_s[self._shown.group] if self._shown is not None else None
 
 

@@ -56,7 +56,7 @@ class Journal:
         self._count().attempts[result] += 1
 
     def evicting(self, record: NominationRecord) -> None:
-        """The evictions of a nomination are ordered."""
+        """Record that the evictions of a nomination were requested."""
         for gang_id in {victim.gang for victim in record.victims.values() if victim.gang}:
             if gang_id in self._registry.gangs:
                 self._bound[record.id, gang_id] = self._registry.view(gang_id).bound
@@ -65,14 +65,14 @@ class Journal:
             self._count().lost_accelerator_seconds += record.decision.harm.work_lost / 1000
 
     def ended(self, record: NominationRecord, result: Result, seconds: float, in_vain: int) -> None:
-        """A nomination ended."""
+        """Record the end of a nomination."""
         self._count().seconds.append((result, seconds))
         self._count().evicted_in_vain += in_vain
         for key in [key for key in self._bound if key[0] == record.id]:
             del self._bound[key]
 
     def started(self, group: GroupRecord) -> None:
-        """The group has all its members: reports about its own preemption end."""
+        """End the reports about the preemption of a group that has all its members again."""
         for gang_id in group.gangs:
             self._registry.gangs[gang_id].preempted = ""
 

@@ -18,7 +18,7 @@ from gangsched.state.preemption.room import Room
 
 
 def changed(record: NominationRecord, registry: Registry, victims: Set[str]) -> str:
-    """Why pods may no longer be evicted as decided, "" if they may; `victims` are those of all nominations."""
+    """Why these pods may no longer be evicted, "" if they may; `victims` are the victims of all nominations."""
     right = record.lowest_priority  # of hundreds of members, asked for thousands of victims
     if any(victim.priority >= right + victim.overdue for victim in record.victims.values()):
         return "a victim no longer has a lower priority"

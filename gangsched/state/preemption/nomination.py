@@ -125,6 +125,6 @@ class NominationRecord:
 
 
 def nominated(placement: Placement) -> NominatedMember:
-    """A member and its node in the form that the writer takes."""
+    """A member and its node, as input of the writer."""
     pod = placement.pod
     return NominatedMember(pod.uid, pod.namespace, pod.name, placement.node)

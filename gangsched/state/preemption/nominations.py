@@ -100,16 +100,16 @@ class Nominations:
         return record is not None and order.uid in record.victims
 
     def told(self, group_ids: Iterable[str]) -> dict[str, Refusal]:
-        """Status to report, by group, while its nomination is in progress (semantics V20)."""
+        """By group, the status to report while its nomination is in progress (semantics V20)."""
         records = (record for id_ in group_ids if (record := self._of_group.get(id_)) is not None)
         return {record.group: record.told or self._told(record) for record in records}
 
     def next_deadline_s(self) -> float | None:
-        """When `look` must be called even without a message."""
+        """Time at which `look` must be called even without a message."""
         return self._next_looks.next_s()
 
     def obstacle(self, group: str, decision: Preemption) -> str:
-        """Why the decision no longer holds, "" if it does; it is not one in progress."""
+        """Why a decision that is not in progress yet is no longer valid, "" if it is."""
         record = self._record(group, decision, 0.0)
         self._promised.keep(record)
         try:
@@ -118,7 +118,7 @@ class Nominations:
             self._promised.drop(record)
 
     def changed(self, group_id: str) -> None:
-        """The group has changed; its nomination is checked."""
+        """Check the nomination of a group that has changed."""
         self._stale.add(group_id)
 
     def follow(self) -> None:
@@ -234,7 +234,7 @@ class Nominations:
         return actions + [action for record in records for action in self._look_at(record, nodes[record.group], now_s)]
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
-        """A verdict on the group was committed: a nomination begins, continues or ends."""
+        """Begin, continue or end the nomination after a committed verdict on the group."""
         record = self._of_group.get(group.id)
         started = bool(verdict.binds) and self._has_started(group)
         if started:

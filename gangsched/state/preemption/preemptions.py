@@ -120,7 +120,7 @@ class Preemptions:
         return (self._budgets.snapshot() or {}) if may_break else {}
 
     def input(self, group_ids: Iterable[str], wall_s: float) -> PreemptionInput | None:
-        """Input of a plan of these groups; None if preemption is off."""
+        """Preemption input of a plan of these groups; None if preemption is off."""
         budgets = self._budgets.snapshot()
         if self._settings.scope is VictimScope.OFF or (budgets is None and not self.forbidden):
             return None
@@ -150,7 +150,7 @@ class Preemptions:
         )
 
     def changed(self, group_id: str) -> None:
-        """The group changed: results about it are dropped."""
+        """Drop results about a group that has changed."""
         self._known.pop(group_id, None)
         self.nominations.changed(group_id)
 
@@ -163,7 +163,7 @@ class Preemptions:
             self.holding_back.end(group_id, started=True)
 
     def planned(self, group: GroupRecord, verdict: Verdict, now_s: float) -> list[Action]:
-        """A verdict on the group was committed."""
+        """Apply a committed verdict on the group."""
         found = verdict.preemption
         if isinstance(found, Preemption):
             self.nominations.journal.attempt("nominated")
@@ -215,6 +215,6 @@ class Preemptions:
         return ()
 
     def next_deadline_s(self) -> float | None:
-        """When `due` must be called even without a message."""
+        """Time at which `due` must be called even without a message."""
         due = (self.nominations.next_deadline_s(), self.holding_back.next_deadline_s())
         return min((each for each in due if each is not None), default=None)

@@ -68,7 +68,7 @@ class Promised:
         self._share_out(before | nodes)
 
     def drop(self, record: NominationRecord) -> None:
-        """The nomination is over."""
+        """Remove the promises of a nomination that has ended."""
         for uid in self._kept.pop(record.group, set()):
             nominee = record.nominees.get(uid)
             taken = nominee is not None and self._members.node_of(uid) == nominee.node
@@ -84,7 +84,7 @@ class Promised:
         self.changed()
 
     def stays(self, uid: str) -> None:
-        """A pod is no longer a victim; updates the room being evaluated as well."""
+        """Record that a pod is no longer a victim, also in the room being evaluated."""
         self._victims.pop(uid, None)
 
     def changed(self) -> None:
@@ -232,7 +232,7 @@ class Promised:
         return fate is Fate.EVICTED or (fate is Fate.ORDERED and member is not None and member.pod.deleting)
 
     def heir(self, record: NominationRecord, uid: str) -> NominationRecord | None:
-        """Another nomination that counts on this victim of `record` and may evict it itself."""
+        """Another nomination that needs this victim of `record` and may evict it itself."""
         victim = record.victims[uid]
         for other in self._resting.get(victim.node, {}).values():
             mine = other is not record and not other.lost and uid in other.awaited
@@ -247,14 +247,14 @@ class Promised:
         return list(self._resting)
 
     def places_on(self, node: str) -> Iterator[tuple[RoomClaim, Placement]]:
-        """Members that are to run on the node."""
+        """Members that are nominated to the node."""
         for record in self._resting.get(node, {}).values():
             for nominee in () if record.lost else self._nominees_on[record.group].get(node, ()):
                 if nominee.vacant_s is None and not self._members.node_of(nominee.pod.uid):
                     yield record, nominee.placement
 
     def leaving(self, node: str) -> Iterator[Placed]:
-        """Pods on the node that terminate, or are to."""
+        """Pods on the node that terminate or will be evicted."""
         for uid in self._cluster.residents(node):
             member, record = self._members.get(uid), self._victims.get(uid)
             if member is None or self.is_stuck(member.pod):

@@ -40,7 +40,7 @@ class Claims(Protocol):
         """Nodes with promised places or leaving pods."""
 
     def places_on(self, node: str) -> Iterable[tuple[RoomClaim, Placement]]:
-        """Members that are to run on the node and have no room yet."""
+        """Members that are promised the node and have no room yet."""
 
     def leaving(self, node: str) -> Iterable[Placed]:
         """Pods on the node that will be gone."""

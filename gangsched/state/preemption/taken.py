@@ -34,7 +34,7 @@ class TakenGroups:
         self._show(group_id)
 
     def give_back(self, group_id: str, uid: str) -> None:
-        """A member is no longer to be evicted."""
+        """Record that a member is no longer being evicted."""
         uids = self._uids.get(group_id, set())
         uids.discard(uid)
         if not uids:

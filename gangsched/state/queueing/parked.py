@@ -247,7 +247,7 @@ class Parked:
             self._loose.pop(shape, None)
 
     def rerank(self, rank_of: Callable[[str], Rank]) -> None:
-        """The order of groups has changed, also of groups that were woken and not decided since."""
+        """Update the order of groups, including groups that were woken and not decided since."""
         self._needs = {group: (needs, rank_of(group) if needs else ()) for group, (needs, _) in self._needs.items()}
         for waiting in self._by_shape.values():
             waiting.tried = None

@@ -74,7 +74,7 @@ class Preemptors:
         self._pass_on(woken)
 
     def left(self, group: str) -> None:
-        """The group is gone, or no longer waits for room that it may preempt."""
+        """Remove a group that is gone, or no longer waits for room that it may preempt."""
         self.remove(group)
         self._pass_on(self._woken.pop(group, None))
 
@@ -84,7 +84,7 @@ class Preemptors:
             self._pending[kind] = None
 
     def remove(self, group: str) -> None:
-        """The group is about to be planned."""
+        """Remove a group that is about to be planned."""
         kind, rank = self._of.pop(group, (None, None))
         if kind is None or rank is None:
             return
@@ -120,7 +120,7 @@ class Preemptors:
         return found
 
     def next_deadline_s(self) -> float | None:
-        """When `look` may return a group."""
+        """Time at which `look` may return a group."""
         return self._looked_s + EVERY_S if self._is_due else None
 
     @property

@@ -53,7 +53,7 @@ class Queue:
         self._parked_s: dict[str, float] = {}
 
     def activate(self, group: str) -> None:
-        """The group is new or has changed."""
+        """Make a new or changed group ready."""
         self._active.add(group)
         self.parked.remove(group)
         self.preemptors.remove(group)
@@ -97,7 +97,7 @@ class Queue:
         self._until_s[group] = now_s + delay_s
 
     def forgive(self, group: str) -> None:
-        """The group was regrouped: it is planned once before it backs off again."""
+        """Plan a regrouped group once before it backs off again."""
         self._until_s.pop(group, None)
 
     def backs_off(self, group: str, now_s: float) -> bool:
@@ -113,7 +113,7 @@ class Queue:
         self._delay_s.pop(group, None)
 
     def drop(self, group: str) -> None:
-        """The group is gone."""
+        """Remove a group that is gone."""
         self._active.discard(group)
         self.passed.update(self.parked.tried(group))
         self.parked.remove(group)
@@ -187,7 +187,7 @@ class Queue:
             self.room_changed(now_s)
 
     def next_deadline_s(self) -> float | None:
-        """When `ready` may return more groups without an event."""
+        """Time at which `ready` may return more groups without an event."""
         deadlines = [*self._until_s.values(), *self._wake_at_s.values()]
         if self.parked.has_pending:
             deadlines.append(-math.inf)

@@ -89,7 +89,7 @@ class ShapeRows:
         self._pending[: len(rows)] &= rows
 
     def looked_at(self, shape: Shape) -> None:
-        """The shape is no longer pending."""
+        """Mark the shape as evaluated."""
         self._pending[self._rows[shape]] = False
 
     def first_pending(self, number: int) -> list[Shape]:

@@ -76,7 +76,7 @@ class PendingCount:
         self._changed: set[str] = set()
 
     def changed(self, group_ids: Iterable[str]) -> None:
-        """These groups changed, or are gone."""
+        """Mark groups that changed or are gone for a recount."""
         self._changed.update(group_ids)
 
     def catch_up(self, most: int = COUNTED_PER_REFRESH) -> None:
@@ -159,7 +159,7 @@ class GangWaits:
         self._started: deque[GangStart] = deque(maxlen=MOST_KEPT)
 
     def changed(self, group: GroupRecord, gangs: Iterable[Gang], now_s: float) -> None:
-        """A group changed; `gangs` are its current gangs."""
+        """Update the waits of a changed group; `gangs` are its current gangs."""
         for gang in gangs:
             wait = self._waits.get(gang.id)
             if gang.plain or gang.satisfied:
@@ -172,7 +172,7 @@ class GangWaits:
             wait.lacks = max(1, gang.min_member - gang.bound)
 
     def bound(self, gang: Gang, group: GroupRecord, now_s: float) -> None:
-        """A bind of one of its members succeeded."""
+        """Record a successful bind of a member."""
         wait = self._waits.get(gang.id)
         if wait is None:
             return

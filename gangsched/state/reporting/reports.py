@@ -47,7 +47,7 @@ class _Moment:
 
 
 class Reports:
-    """When the next report of each group is due; the last reports are in the gang's record."""
+    """Due times of the next report of each group; the last reports are in the gang's record."""
 
     def __init__(self, *, settle_s: float, reservations: ReservationLimits | None = None) -> None:
         self._settle_s = settle_s
@@ -55,16 +55,16 @@ class Reports:
         self.reservations = ReservationReports(reservations or ReservationLimits())
 
     def reserved(self, reservations: Reservations, *, now_s: float, wall_s: float) -> None:
-        """These reservations exist after a plan: report changes once they have settled."""
+        """Record the reservations after a plan; changes are reported once they have settled."""
         for group_id in self.reservations.update(reservations, wall_s=wall_s):
             self.note(group_id, now_s)
 
     def note(self, group_id: str, now_s: float) -> None:
-        """The group changed: report it once it has settled."""
+        """Report a changed group once it has settled."""
         self._look_at(group_id, now_s + self._settle_s)
 
     def answered(self, record: GangRecord, member: Member, outcome: Outcome) -> None:
-        """The bind of a gang's member ended."""
+        """Record that the bind of a gang's member ended."""
         start = record.reported.start = record.reported.start or Start()
         if isinstance(outcome, Bound):
             start.bound += 1
@@ -73,7 +73,7 @@ class Reports:
             start.refused.append(f"pod {member.pod.key}{where}: {outcome.message}")
 
     def next_deadline_s(self) -> float | None:
-        """When the next report is due."""
+        """Time at which the next report is due."""
         return min(self._due_s.values(), default=None)
 
     def take(self, registry: Registry, *, now_s: float, wall: str, everything: bool = False) -> list[Report]:

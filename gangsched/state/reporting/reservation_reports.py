@@ -63,7 +63,7 @@ class ReservationReports:
         self._had -= ids
 
     def completed(self, verdict: Verdict, namespace: str, *, wall_s: float) -> Verdict:
-        """The verdict as reported in this namespace: refusals end with what is, or is not, reserved."""
+        """The verdict as reported in this namespace: refusals end with the reservation, or why there is none."""
         if verdict.reason is not Reason.UNSCHEDULABLE:
             return verdict
         said = self._tail(verdict, namespace, wall_s)

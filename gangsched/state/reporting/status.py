@@ -272,7 +272,7 @@ def unchanged(wanted: Mapping[str, object], stored: object) -> bool:
 
 
 def facts_aside(status: Mapping[str, object]) -> dict[str, object]:
-    """The status without the messages of conditions about whether and when the gang is scheduled."""
+    """The status without the messages of the conditions `Scheduled` and `Reserved`."""
     entries = (entry | {"message": ""} if entry["type"] in FACTUAL_TYPES else entry for entry in _entries(status))
     return {**status, "conditions": list(entries)}
 

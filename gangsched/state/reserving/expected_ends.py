@@ -84,14 +84,14 @@ class ExpectedEnds:
         return self._told
 
     def glance(self, wall_s: float) -> Mapping[str, Sequence[Occupant]]:
-        """As `occupants`, without consuming the changes that the next call reports."""
+        """Like `occupants`, but the next call still reports the changes."""
         found = self._on.copy()
         for name in self._stale(wall_s, self._cluster.touched):
             _keep(found, name, tuple(self._look_at(name, wall_s)) if name in self._cluster.nodes else ())
         return found
 
     def last_ends_at_a_glance(self, table: NodeTable, wall_s: float) -> Floats:
-        """As `last_ends`, without consuming changes."""
+        """Like `last_ends`, but the next call still reports the changes."""
         on = self.glance(wall_s)
         ends_s = (
             [each.ends_s for each in on.get(name, ()) if self._asks_for_accelerators(each.pod.shape)]
@@ -106,7 +106,7 @@ class ExpectedEnds:
 
     @property
     def passes_s(self) -> float:
-        """When the next expected end passes, and moves if its pod still exists."""
+        """Time of the next expected end, which moves if its pod still exists then."""
         return self._passes_s + self._late_s
 
     def take_news(self) -> News:

@@ -63,7 +63,7 @@ class Fences:
         return {group: why for group, fence in self._fences.items() if (why := self._why(fence, wall_s)) is not None}
 
     def next_s(self) -> Iterator[float]:
-        """When each fence ends without an event."""
+        """By fence, the time at which it ends without an event."""
         for fence in self._fences.values():
             idle_s = fence.seen_s + max(self._may_idle_s(fence), 0.0)
             yield min(fence.empty_s + EMPTY_S, fence.since_s + self._limits.fence_age_s, idle_s)

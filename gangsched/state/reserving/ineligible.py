@@ -60,7 +60,7 @@ class Ineligible:
         return self._entries[group].why
 
     def put(self, group: str, entry: Ineligibility) -> None:
-        """The group cannot be a head."""
+        """Record that the group cannot be a head."""
         self._entries[group] = entry
         if entry.why.until_s < math.inf:
             heappush(self._until_s, (entry.why.until_s, group))
@@ -70,12 +70,12 @@ class Ineligible:
         return self._entries.pop(group, None)
 
     def changed(self, group: str) -> None:
-        """The group has changed: it may be small or old enough now."""
+        """Re-evaluate a changed group, which may be small or old enough now."""
         if group in self._entries and self._entries[group].why.why not in OF_A_FENCE:
             del self._entries[group]
 
     def over(self, snapshot: Snapshot, now_s: float, wall_s: float) -> set[str]:
-        """Groups whose time has come, and those that a changed node may help."""
+        """Groups that may be heads again: by time, or because of a changed node."""
         found: set[str] = set()
         if snapshot.table is not self._compared or self._cluster.offers_more:
             found |= self._compare(snapshot, now_s)
@@ -84,9 +84,7 @@ class Ineligible:
         return found & self._entries.keys()
 
     def next_s(self, behind_s: float) -> Iterable[float]:
-        """When `over` may return a group without an event, in monotonic seconds; `behind_s` is monotonic time at epoch
-        0.
-        """
+        """Monotonic time of the next `over` that is due without an event; `behind_s` is monotonic time at epoch 0."""
         if self._waits and self._entries:
             yield self._compared_s + COMPARED_EVERY_S
         if self._until_s:

@@ -39,7 +39,7 @@ class Overdue:
         self._look_s = 0.0
 
     def committed(self, verdict: Verdict, standing: Iterable[Reserved]) -> None:
-        """A verdict was committed, given these reservations."""
+        """Record a committed verdict and the reservations at that time."""
         if self._after_s is None or verdict.how is not How.SHORT:
             return
         timed = [each for each in standing if not each.is_fence and each.group != verdict.group]
@@ -67,7 +67,7 @@ class Overdue:
                 self._queue.activate(head)
 
     def next_deadline_s(self) -> float | None:
-        """When `look` must be called again."""
+        """Time at which `look` must be called again."""
         return self._look_s if self._heads_of else None
 
     def _is_overdue(self, member: Member, wall_s: float) -> bool:

@@ -57,7 +57,7 @@ class Overruns:
         self._now_to_wall_s = 0.0
 
     def note(self, pod: Pod, gang: GangRecord | None) -> None:
-        """A pod, or what its gang declares, is new or has changed; most have no run time or have not started."""
+        """Update a new or changed pod, or one whose gang changed; most have no run time or have not started."""
         if not pod.start_s or pod.scheduler_name not in self._names:
             return
         stated_s = run_time_s(pod.run_time_metadata, _stated_by(gang), self._default_s)
@@ -92,7 +92,7 @@ class Overruns:
         return [*events, *self._ignore(wall_s)]
 
     def next_deadline_s(self) -> float | None:
-        """When the next run time is exceeded."""
+        """Time at which the next run time is exceeded."""
         due = [of[0][0] for of in (self._ends, self._much_later) if of]
         due += self._ignored_until_s.values()
         return min(due) - self._now_to_wall_s if due and self._since_s is not None else None
@@ -170,7 +170,7 @@ class Overruns:
 
 
 def much_longer_s(stated_s: float, least_s: float) -> float:
-    """By how much a pod may exceed its run time until that counts: a tenth, at least `least_s`."""
+    """Overrun that counts: a tenth of the run time, at least `least_s`."""
     return max(0.1 * stated_s, least_s)
 
 

@@ -98,7 +98,7 @@ class StandingReservations:
         return self._gone
 
     def changed(self, groups: Iterable[str]) -> None:
-        """These groups changed and are queued; results about them are dropped."""
+        """Drop results about groups that changed and are queued again."""
         for group_id in groups:
             self.waiting.remove(group_id)
             self._ineligible.changed(group_id)
@@ -107,14 +107,14 @@ class StandingReservations:
             self._later.update(each.group for each in self.standing if each.group in groups)
 
     def gone(self, groups: Collection[str]) -> None:
-        """These groups are gone."""
+        """Remove groups that are gone."""
         self.changed(groups)
         for group_id in groups:
             self._ineligible.pop(group_id)
         self._gone = self._gone or any(each.group in groups for each in self.standing)
 
     def left(self, group_id: str) -> None:
-        """No pod of the group waits any more, so no plan decides it."""
+        """Remove a group without waiting pods, about which no plan decides."""
         self._gone = self._gone or any(each.group == group_id for each in self.standing)
 
     def cluster_changed(
@@ -147,7 +147,7 @@ class StandingReservations:
         return passing_key(group) if self._shortest_first(self.standing) else group_key(group)
 
     def in_order(self, groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
-        """In the order in which plans decide them (Q1, Q4, H9); first those with a reservation, which are few."""
+        """The groups in the order of planning (Q1, Q4, H9); those with a reservation come first."""
         heads = {each.group for each in self.standing}
         ordered = in_turns(sorted(groups, key=self.rank), looked_at)
         return sorted(ordered, key=lambda group: group.id not in heads)
@@ -156,7 +156,7 @@ class StandingReservations:
         return bool(standing) and self._limits.order is BackfillOrder.SHORTEST
 
     def settled(self, verdict: Verdict, now_s: float) -> None:
-        """A verdict was committed; if it reserved or released room, the group is examined again."""
+        """Apply a committed verdict; a group that gained or lost a reservation is examined again."""
         moved = verdict.binds or verdict.holds or verdict.releases
         head = None
         if not moved and verdict.reason in REFUSED_FOR_ROOM:
@@ -335,7 +335,7 @@ class StandingReservations:
         return self._behind_s + now_s
 
     def next_deadline_s(self) -> float | None:
-        """When reservations need a plan without an event, in monotonic seconds."""
+        """Monotonic time at which reservations need a plan without an event."""
         if not (self.standing or self._ineligible or self._known or self._later):
             return None
         due = [self._made_s + EVERY_S] if self._later else []

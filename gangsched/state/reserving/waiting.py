@@ -17,7 +17,7 @@ Rank: TypeAlias = tuple[int, bool, bool, int, str]
 
 
 class Waiting:
-    """Ranks by namespace; a group of several namespaces is in the first of them."""
+    """Ranks of waiting groups by namespace; a group of several namespaces is listed under the first."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[str, Rank]] = {}
@@ -35,7 +35,7 @@ class Waiting:
         return set(self._of)
 
     def put(self, group: str, namespace: str, rank: Rank) -> None:
-        """The group was refused for room."""
+        """Add a group that was refused for room."""
         if self._of.get(group) != (namespace, rank):
             self.remove(group)
             self.version += 1
@@ -43,7 +43,7 @@ class Waiting:
             insort(self._by_namespace.setdefault(namespace, []), rank)
 
     def remove(self, group: str) -> tuple[str, Rank] | None:
-        """The group no longer waits for room; return its namespace and rank."""
+        """Remove a group that no longer waits for room; return its namespace and rank."""
         place = self._of.pop(group, None)
         if place is not None:
             namespace, rank = place

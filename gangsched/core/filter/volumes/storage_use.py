@@ -172,7 +172,7 @@ class StorageUse:
         return found
 
     def serial(self, pod: Pod) -> bool:
-        """Whether the place of such a pod may change where the next one may go, node limits aside."""
+        """Whether placing such a pod may change the nodes of the next one, apart from node limits."""
         needs = self.needs(pod)
         shared = any(use.key(pod.namespace) in self.storage.shared for use in pod.claims)
         limited = any(self.limits(driver) is not None for driver, _ in needs.disks)
@@ -184,7 +184,7 @@ class StorageUse:
         return bool(needs.bound) or any(claim.selected_node is not None for claim in needs.unbound)
 
     def equivalence(self, pod: Pod) -> Hashable:
-        """Equal for pods whose claims have equal requirements."""
+        """Key that is equal for pods whose claims have equal requirements."""
         if not pod.claims:
             return None
         self._work.charge(UNITS_TO_COMPARE)
