@@ -213,9 +213,8 @@ class Settings(BaseSettings):
         default=10.0,
         gt=0,
         le=300,
-        description="Time to finish binds and reports after SIGTERM, in seconds. During the first half the API "
-        "of gangs stays up, "
-        "until Services have removed the replica.",
+        description="Time to finish binds and reports after SIGTERM, in seconds. During the first half the gangs "
+        "API stays up, until Services have removed the replica.",
     )
 
     @classmethod
