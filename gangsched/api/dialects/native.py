@@ -69,7 +69,7 @@ class NativeSpec(DialectSpec):
         return 0 if policy.basic is not None else None
 
     def _topology(self) -> tuple[str, ...]:
-        """Node labels for each of which one domain must hold the group; none unless all are understood."""
+        """Node labels of the levels at which one domain must hold the group; empty unless all keys are valid."""
         constraints = {name: value for name, value in (self.scheduling_constraints or {}).items() if value}
         stated = constraints.pop("topology", None)
         if constraints or not isinstance(stated, list):
