@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from control_plane import ControlPlane
 from control_plane.api import Api, Object
+from control_plane.applying import ROOT
 from control_plane.following import Following
 from control_plane.pods import nodes_of, refusal
 
+from gangsched.api.dialects.volcano import VolcanoSpec
 from tests.e2e import definitions
 from tests.operators.members import (
     WITHIN_S,
@@ -83,6 +86,16 @@ def delete(api: Api, pods: Following) -> None:
     for path, what in ((JOBS, "the set"), (GROUPS, "its PodGroups")):
         with Following(api, path) as left:
             left.wait_for(lambda items: not items, within_s=WITHIN_S, what=f"the end of {what}")
+
+
+def test_every_field_of_volcanos_pod_groups_is_known() -> None:
+    """A2: a field that a later release adds is honoured, refused or told, not left out."""
+    (version,) = re.findall(r"volcano\.sh/apis (v\S+)", (ROOT / "hack" / "tools" / "lws" / "go.mod").read_text())
+    module = source("lws").parents[1] / "volcano.sh" / f"apis@{version}"
+    types = (module / "pkg" / "apis" / "scheduling" / "v1beta1" / "types.go").read_text()
+    spec = types.split("type PodGroupSpec struct {", 1)[1].split("\n}", 1)[0]
+    fields = set(re.findall(r'json:"(\w+)', spec))
+    assert {"minMember", "queue"} < fields <= {field.alias for field in VolcanoSpec.model_fields.values()}
 
 
 @pytest.mark.usefixtures("manager")
