@@ -179,7 +179,7 @@ class Progress:
         shortages = {**(before.shortages if before is not None else {}), **self._shortages}
         choices = ledger.choices + (before.choices if before is not None else 0)
         known = len(placed) + len(failed) + len(rooms) + len(shortages) + self.searched
-        known += len(ledger.occupancy.storage.storage.needs)  # derived by this plan and those before
+        known += len(ledger.occupancy.storage.known_needs)  # derived by this plan and those before
         is_further = (
             before is None or ledger.choices > 0 or (len(self._passed), known) > (len(before.passed), before.known)
         )
@@ -199,4 +199,5 @@ class Progress:
             searched=self.searched,
             versions=ledger.occupancy.pods.versions,
             storage=ledger.occupancy.storage.storage,
+            claim_needs=dict(ledger.occupancy.storage.known_needs),
         )

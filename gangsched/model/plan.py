@@ -107,7 +107,8 @@ class Unfinished:
     `placed` has the nodes of members and `failed` the reasons of others, by pod uid, in the named scope that follows
     those `passed`; exact searches made so many `choices`. `rooms`, by gang id, and `shortages` are sums by shape.
     `searched`: other orders of placing were tried in that scope. It took so many `plans`; the last `in_vain` of them
-    made no progress beyond `known` facts. `versions` of nodes and `storage` are those of the last plan.
+    made no progress beyond `known` facts. `versions` of nodes and `storage` are those of the last plan, `claim_needs`
+    what plans derived from that storage.
     """
 
     group: str
@@ -125,6 +126,7 @@ class Unfinished:
     searched: bool = False
     versions: Ints | None = field(default=None, compare=False)
     storage: Storage | None = field(default=None, compare=False)
+    claim_needs: Mapping[tuple[str, object], Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -187,5 +187,3 @@ class Storage:
     selections: Mapping[str, tuple[Selection, ...]] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
     unread: frozenset[type[StorageObject]] = frozenset()
-    needs: dict[tuple[str, object], Any] = field(default_factory=dict, compare=False, repr=False)
-    """`ClaimNeeds` that plans have derived from this storage, by the owner of the claims and the claims."""

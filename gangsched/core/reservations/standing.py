@@ -305,6 +305,7 @@ class Standing:
     def _nothing_runs(self) -> Ledger:
         if self._empty is None:
             self._empty = empty_ledger(self._snapshot, self._ledger.policy, self._ledger.work)
+            self._empty.occupancy.storage.derives_with(self._ledger.occupancy.storage)
         return self._empty
 
     def _ends(self) -> Timeline:

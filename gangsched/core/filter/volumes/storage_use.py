@@ -87,6 +87,7 @@ class StorageUse:
         self._left: dict[str, tuple[Selection, ...]] = {}
         self._matchings: dict[ClaimNeeds, tuple[int, Matching]] = {}
         self._version = 0
+        self.known_needs: dict[tuple[str, object], ClaimNeeds] = {}  # by the owner of the claims and the claims
 
     # --- what is taken ----------------------------------------------------------------------------------------------
 
@@ -162,14 +163,18 @@ class StorageUse:
     # --- what pods need ---------------------------------------------------------------------------------------------
 
     def needs(self, pod: Pod) -> ClaimNeeds:
-        """Requirements of the pod's claims, kept for later plans: those of 2,000 pods are half of a plan's work."""
+        """Requirements of the pod's claims, derived once: those of 2,000 pods are half of a plan's work."""
         owner = pod.uid if any(use.ephemeral for use in pod.claims) else pod.namespace
-        key, known = (owner, pod.claims), self.storage.needs
+        key, known = (owner, pod.claims), self.known_needs
         found: ClaimNeeds | None = known.get(key)
         if found is None:
             self._work.charge(UNITS_PER_NEEDS * len(pod.claims))
             found = known[key] = claim_needs(pod, self.storage)
         return found
+
+    def derives_with(self, other: StorageUse) -> None:
+        """Share what is derived of claims with the storage in use of another ledger of the plan."""
+        self.known_needs = other.known_needs
 
     def serial(self, pod: Pod) -> bool:
         """Whether placing such a pod may change the nodes of the next one, apart from node limits."""

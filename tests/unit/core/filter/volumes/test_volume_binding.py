@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gangsched.core.cycle import plan
+from gangsched.core.cycle import Limits, plan
 from gangsched.core.filter.volumes.storage_use import UNITS_PER_NEEDS, StorageUse
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group
@@ -291,15 +291,29 @@ def test_what_was_picked_survives_other_tries() -> None:
     assert [each.claims[0].volume for each in verdict_on(decided, "ns/small").binds] == ["d0", "d1"]
 
 
-def test_what_claims_need_is_charged_once_and_kept_for_later_plans() -> None:
-    """Q4: deriving it for 2,000 pods is half of a plan's work; the next plan goes on from there."""
+def test_a_gang_of_many_claims_is_decided_over_several_plans() -> None:
+    """Q4: each plan goes on from what those before derived of the claims."""
+    disks = [each for n in range(360) for each in (claim(f"c{n}"), volume(f"v-c{n}", required=in_zone("z")))]
+    seen = dataclasses.replace(snapshot([node("n", 0, labels={ZONE: "z"})]), storage=storage(*disks))
+    pods = [using(f"p{n}", *(f"c{4 * n + i}" for i in range(4)), gpus=0) for n in range(90)]
+    many, unfinished, plans = group(gang("ns/g", pods)), None, 1
+    while not (made := plan(seen, [many], now_s=0.0, limits=Limits(work=4_000), unfinished=unfinished)).verdicts:
+        unfinished, plans = made.unfinished, plans + 1
+        assert unfinished is not None
+    assert plans > 1
+    assert len(made.verdicts[0].binds) == 90, made.verdicts[0].told.text
+
+
+def test_what_claims_need_is_charged_once() -> None:
+    """Q4: deriving it for 2,000 pods is half of a plan's work; the next plan goes on from what this one derived."""
     table = snapshot([node("a")]).table
     claims = {f"ns/c{n}": Claim(namespace="ns", name=f"c{n}", uid=f"c{n}", storage_class="slow") for n in range(40)}
     storage = Storage(claims=claims)
     pods = [pod(f"p{n}", claims=(ClaimUse(f"c{n}"),)) for n in range(40)]
-    plans = 0
+    plans, use = 0, StorageUse(table, storage)
     while True:
-        plans, use = plans + 1, StorageUse(table, storage, Work(10 * UNITS_PER_NEEDS))
+        plans, known, use = plans + 1, use.known_needs, StorageUse(table, storage, Work(10 * UNITS_PER_NEEDS))
+        use.known_needs.update(known)
         try:
             found = [use.needs(each) for each in pods]
         except OutOfWork:
