@@ -1,4 +1,4 @@
-"""PreFilter: refusals that need no look at single nodes.
+"""PreFilter: refusals before any node is evaluated.
 
 Invariant: nothing is reserved and no round is counted. `refusals` checks the members (P1, P2, I4), `arithmetic` whether
 the cluster can hold enough of them (P4); both leave the ledger unchanged.

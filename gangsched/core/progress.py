@@ -117,7 +117,7 @@ class Progress:
         return moved
 
     def again(self, run: Sequence[Pod], ledger: Ledger) -> list[Placement]:
-        """Places of the leading pods of a run that `resume` reserved."""
+        """Placements of the leading pods of a run that `resume` has reserved."""
         storage, found = ledger.occupancy.storage, []
         for pod in run:
             node = self._resumed.get(pod.uid)

@@ -11,9 +11,9 @@ from gangsched.model.snapshot import Bools
 class Scope:
     """Nodes of one attempt, None for all: for pods with accelerators, and for the `others`.
 
-    `text` is the reason reported for nodes outside. With `whole`, an attempt counts only if it places every member; in
-    the `last` scope any result counts (`core.search`). `name` is stable across plans. A `refuted` scope is known to be
-    too small; `note` says what it and the others lack.
+    `text` is the reason that is reported for nodes outside. With `whole`, an attempt counts only if it places every
+    member; in the `last` scope any result counts (`core.search`). `name` is stable across plans. A `refuted` scope is
+    known to be too small; `note` describes what this scope and the others lack.
     """
 
     accelerated: Bools | None = None

@@ -122,7 +122,7 @@ class GangRecord:
     def permit(self) -> PermitStamp | None:
         """The Permit that the gang has passed: the newest stamp of its bound or binding members (B4, I6).
 
-        Without any of those, that of a partly succeeded start that continues; else None.
+        If there is none, the stamp of a partly succeeded start that continues; else None.
         """
         return newest(self.of(*STARTED)) or self.continued()
 

@@ -338,7 +338,7 @@ def namespace_of(gang_id: str) -> str:
 def below_minimum(gang: Gang) -> bool:
     """Whether the gang started and lost members below its minimum (semantics B5).
 
-    The minimum is that of its Permit, or the current one if smaller: raising it breaks no gang.
+    The minimum is that of its Permit, or the current one if smaller, so that raising the minimum breaks no gang.
     """
     if gang.plain or not gang.satisfied:
         return False

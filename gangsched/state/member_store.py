@@ -77,9 +77,9 @@ class MemberStore:
         return max(self._waiting, default=None)
 
     def take_changed(self) -> set[str] | None:
-        """Uids of members that changed since the last call; None at first, when any may have.
+        """Uids of members that changed since the last call; None at the first call, when any may have changed.
 
-        Deleted members are reported through `when_gone` instead, at once, so that nothing is kept of them.
+        Deleted members are reported through `when_gone` at once, so that no reference to them is kept.
         """
         changed, self._changed = self._changed, set()
         return changed

@@ -1,7 +1,7 @@
-"""Room promised to pods that do not run there yet, kept up to date for snapshots (semantics F1, V10).
+"""Room promised to pods that do not run there yet, updated for snapshots (semantics F1, V10).
 
-Invariant: a promise has a unique name, that of its maker. Updating costs what changed since the last snapshot; all of
-it when nodes are added or removed or offer other resources.
+Invariant: each promise has a unique name, given by its maker. An update costs what changed since the last snapshot, or
+everything if nodes were added or removed or their resources changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Roster: which members a gang has had, so that healing replaces only lost members (semantics B5, Q2).
+"""Roster: current and former members of a gang, so that healing replaces only lost members (semantics B5, Q2).
 
 Invariant: a roster has at most as many places as members of one start were bound at the same time. Only proven stamps
-count: one written by a pod's owner adds no place. It is derived from bound members, so a restart knows the remaining
-ones and the minimum in their stamps.
+count, so a stamp that a pod's owner wrote adds no place. It is derived from bound members, so after a restart the
+remaining members and the minimum in their stamps are known.
 """
 
 from __future__ import annotations

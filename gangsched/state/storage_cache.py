@@ -1,6 +1,6 @@
-"""Claims, volumes and classes as last read, and their pods.
+"""Claims, volumes and classes as last read, and the pods that use them.
 
-Invariant: each object is kept as the API server sent it last; decisions about a claim are kept with its member.
+Invariant: each object is stored as last sent by the API server; decisions about a claim are stored with its member.
 `storage()` returns all of it, the same object until something changes.
 """
 

@@ -87,8 +87,9 @@ def describe(
 ) -> Json | None:
     """`metadata`, `spec` and `status` of a gang; None if there is no such gang.
 
-    `position` is its place in the queue, from 1; `lacks` what it lacks, in the API's form. Without a decision of this
-    process, as on a standby, reason and message are those that the leader wrote on PodGroup or pod.
+    `position` is its place in the queue, starting at 1; `lacks` is what it lacks, in the API's form. If this process
+    has made no decision (on a standby), reason and message are copied from what the leader wrote on the PodGroup or
+    pod.
     """
     record = state.registry.gangs.get(f"{namespace}/{name}")
     if record is None or not record.ours or record.plain:

@@ -49,7 +49,7 @@ class RequestRefused(Exception):  # noqa: N818  (an answer, not a bug)
 
 
 def invalid(kind: str, name: str, complaints: list[tuple[str, str]]) -> RequestRefused:
-    """422: the invalid fields and why, as far as they fit."""
+    """Status 422 with the invalid fields and their errors, up to the size limit."""
     complaints = [
         (field, text if len(text) <= WORDS else f"{text[:WORDS]}…") for field, text in complaints[:COMPLAINTS]
     ]

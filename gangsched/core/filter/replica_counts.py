@@ -1,12 +1,12 @@
-"""Distance of nodes from other replicas of a controller during a plan: kube-scheduler's default spread.
+"""Nodes near other replicas of a controller during a plan: kube-scheduler's default spread.
 
-Invariant: the numbers are those of the snapshot and of every move of the plan, each counted once. A plan that asks of
-no controller pays nothing; one that does looks at each move once, however many controllers it asks of.
+Invariant: the numbers are those of the snapshot plus every move of the plan, each counted once. A plan that needs no
+controller does no work; otherwise each move is read once, however many controllers are needed.
 
 kube-scheduler's default constraints are zones with maxSkew 5 and nodes with maxSkew 3, both ScheduleAnyway: a node
-costs the replicas in its zone times log(zones + 2), plus 4 if it has a zone, plus its own replicas times
-log(nodes + 2). There only nodes that the pod may use count as nodes and zones; here all do, so that the cost of a node
-changes only with what runs, and is kept up instead of being computed for each pod.
+costs the replicas in its zone times log(zones + 2), plus 4 if it has a zone, plus its own replicas times log(nodes +
+2). In kube-scheduler only nodes that the pod may use count as nodes and zones. Here all nodes count, so that the cost
+of a node depends only on the running replicas, and can be updated instead of being computed for each pod.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ LEVELS = 4
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Room for the needed members: their places, the victims, and the groups that release their holds.
+    """Room for the needed members: their nodes, the victims, and the groups that release their holds.
 
     `awaited`: pods must terminate before the members can be bound.
     """

@@ -20,10 +20,9 @@ BISECTIONS = 4
 def obstacle(
     preemptor: Preemptor, sums: NeededSums, columns: RunningColumns, ledger: Ledger, settings: PreemptionSettings
 ) -> NotHelpful:
-    """Return the rule that prevents a helpful preemption: young pods, then other schedulers; else how much room all
-    evictions make.
+    """Return what prevents a helpful preemption: young pods, then other schedulers, else too little room.
 
-    `ledger` is one without the pods that leave anyway.
+    `ledger` does not contain the pods that leave anyway.
     """
     if columns.young.any():
         units = Units.of(preemptor, columns, ~columns.foreign)

@@ -101,7 +101,7 @@ class PodTable:
         return found
 
     def field(self, name: str) -> Ints:
-        """One column, except `ordinal`. Read-only."""
+        """A column by name, except `ordinal`. Read-only."""
         found: Ints = self.columns[FIELDS.index(name)]
         return found
 

@@ -25,7 +25,7 @@ FOR_ROOM = frozenset({Reason.UNSCHEDULABLE, Reason.HOLDING})
 
 @dataclass(frozen=True, slots=True)
 class Preemptor:
-    """A group reduced to what it needs: only needed members are pending, and it is Strict.
+    """A group reduced to its needed members: only these are pending, and the group is Strict.
 
     Victims have a priority below `right`. `never`: a needed member or a PodGroup has preemptionPolicy Never.
     """
@@ -36,7 +36,7 @@ class Preemptor:
 
     @property
     def gangs(self) -> list[Gang]:
-        """Gangs below their minimum."""
+        """Gangs of the group that are below their minimum."""
         return [gang for gang in self.group.gangs if gang.pending]
 
     @property

@@ -121,9 +121,9 @@ def pinned(group: Group, ledger: Ledger) -> Scope | None:
 
 
 def keeps_together(group: Group, placed: Sequence[tuple[Pod, str]], table: NodeTable) -> bool:
-    """Whether the domains that a group requires hold these placements, by the labels of the table (B2).
+    """Whether these placements still satisfy the group's required domains by the current node labels (B2).
 
-    Running members count only where they keep others: changed labels move nobody.
+    Running members matter only if they fix the domain of others: changed labels move no pod.
     """
     topology, _ = required_keys(group)
     if topology and placed:
@@ -260,9 +260,9 @@ def _told(domains: Domains, best: int, holds: Ints, left: int, demand: Demand, *
 
 
 class DomainRoom(NamedTuple):
-    """A domain of the required levels: `holds` of the `needed` pods by sums of free room.
+    """A domain of the required levels, which `holds` this many of the `needed` pods by sums of free room.
 
-    `refuted` is "sums" or "search" where the minimum does not fit, "" where nothing refutes it.
+    `refuted` is "sums" or "search" if one of them proved that the minimum does not fit, else "".
     """
 
     name: str

@@ -20,7 +20,7 @@ UNDER_WAY = b"under way"
 
 
 def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packing | None:
-    """The packing of a problem with its places; None if there is none, or none within `most` choices.
+    """The packing of a problem with its placements; None if there is none, or none within `most` choices.
 
     Raises OutOfWork; the next plan continues from there.
     """

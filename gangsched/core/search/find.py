@@ -159,9 +159,9 @@ def find_slices(
     everything: bool = False,
     most: float = STEPS,
 ) -> Found | None:
-    """`find` for gangs of which some have slices: these are placed whole, `everything` or as many as are needed.
+    """Like `find`, for gangs with slices: slices are placed whole, `everything` or as many as are needed.
 
-    An exact search looks at `most` choices. Raises OutOfWork, after which the next plan goes on.
+    An exact search tries at most `most` choices. Raises OutOfWork, after which the next plan continues.
     """
     demand = (Demand.of_all if everything else Demand.of)(group, gangs, ledger)
     if not any(demand.needs):  # the minimum is there, or 0: members come by themselves

@@ -1,8 +1,8 @@
-"""Slices: which members of a gang stay together, and where those that run keep the others (L6, L8).
+"""Slices: members of a gang that stay together, and the domains in which running members keep the others (L6, L8).
 
-Invariant: every waiting member is in exactly one unit. Slice i of a layer of size k has the members of index i·k to
-i·k + k - 1, as far as they are there. Members without indexes of their own fill slices in placing order, beginning with
-those of which some run already.
+Invariant: every waiting member is in exactly one unit. Slice i of a layer of size k consists of the existing members
+with index i·k to i·k + k - 1. Members without indexes fill slices in placing order, starting with slices that have
+running members.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Standing: TypeAlias = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The `pods` that wait for one domain of `key`; `size` when all are there.
+    """The waiting `pods` of one slice, which need one domain of `key`; `size` counts all its members.
 
-    They are its `own`, or those of smaller slices, its `parts`. Slices that are `alone` never share a domain.
+    The pods are its `own`, or those of smaller slices, its `parts`. Slices that are `alone` never share a domain.
     """
 
     key: str
@@ -48,9 +48,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A slice that is placed whole, or pods of a slice of which some run already, each placed by itself.
+    """A slice that is placed whole, or waiting pods of a partly running slice, which are placed one by one.
 
-    `pins` are the domains, by label and code, in which running members keep them.
+    `pins` are the domains, by label and code, in which running members keep these pods.
     """
 
     pins: tuple[tuple[str, int], ...] = ()
@@ -139,10 +139,10 @@ class NeededUnits:
 
 
 def needed(found: Sequence[Unit], lack: int) -> NeededUnits:
-    """The units with which a gang gets `lack` members more: whole slices, those of which some run first.
+    """The units that give a gang `lack` more members: whole slices, partly running ones first.
 
-    A slice of which members have not been created yet is whole with those that are there. It is needed only where the
-    others are too few; of several the largest.
+    A slice with members that do not exist yet is whole with the existing ones. It is needed only if there are too few
+    complete slices; the largest such slice comes first.
     """
     made = NeededUnits()
     for unit in found:

@@ -1,11 +1,11 @@
-"""Pod terms that are topology: members that must be together, and parts of a gang that must be apart (L7).
+"""Required pod terms as topology: members that must be together, and parts of a gang that must be apart (L7).
 
-A *part* is members with one required affinity that selects all of them and no pod that runs: they start in one domain
-of its label. Anti-affinity between parts keeps their domains apart, as JobSet's exclusive placement does. Terms about
-pods that run close nodes.
+A *part* is a set of members whose one required affinity selects all of them and no running pod: the members start in
+one domain of its label. Anti-affinity between parts keeps their domains apart, as with JobSet's exclusive placement.
+Terms about running pods exclude nodes.
 
-Invariant: where `Terms` are found, placing a member changes the nodes that are open to others in no other way, so a
-packing decides. Without them (None) the order of placing matters, and only rounds decide (L16).
+Invariant: if `Terms` are returned, placing a member has no other effect on the nodes of other members, so a packing is
+exact. If not (None), the order of placing matters, and only rounds decide (L16).
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ Affinity: TypeAlias = tuple[Selected, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Members that start in one domain of each of `keys`; `gang` is their gang by index, -1 where they are of several.
+    """Members that start in one domain of each of `keys`.
 
-    Parts that are `alone` share no domain with each other.
+    `gang` is the index of their gang, -1 if they are of several. Parts that are `alone` share no domain with each
+    other.
     """
 
     gang: int

@@ -162,7 +162,7 @@ def decode_node(wire: WireNode) -> Node:
 
 
 def decode_namespace(wire: WireNamespace) -> Namespace:
-    """The namespace's labels."""
+    """Decode the labels of a namespace."""
     return Namespace(name=wire.metadata.name, labels=wire.metadata.labels or NOTHING)
 
 

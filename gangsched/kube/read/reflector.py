@@ -46,7 +46,7 @@ class Reads(Protocol):
     """The part of the client that a reflector needs."""
 
     async def request(self, method: str, path: str, *, timeout_s: float) -> bytes:
-        """Send one request; the answer's body."""
+        """Send one request and return the body of the answer."""
 
     def chunks(self, path: str, *, silence_s: float) -> AsyncIterator[bytes]:
         """Stream an answer's body."""

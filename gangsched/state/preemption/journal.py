@@ -1,7 +1,7 @@
 """Events and metrics of nominations (semantics V22, V23).
 
-Invariant: it decides nothing. A gang's Event is written when the last of its evictions in a nomination is answered, so
-that its count is right.
+Invariant: it decides nothing. A gang's Event is written when the last of its evictions in a nomination is answered,
+because the Event has their final count.
 """
 
 from __future__ import annotations

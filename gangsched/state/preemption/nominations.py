@@ -216,9 +216,9 @@ class Nominations:
         return tuple(self.journal.delayed(group, record.victims[answer.uid], answer.message))
 
     def look(self, now_s: float, wall_s: float) -> list[Action]:
-        """Check nominations affected by changes or whose time has come; `wall_s` is in epoch seconds.
+        """Check nominations that are due or affected by changes; `wall_s` is in epoch seconds.
 
-        Where only pods on some nodes changed, no other nodes of a nomination are checked.
+        If only pods on some nodes changed, only these nodes of a nomination are checked.
         """
         self._offset_s, self._promised.wall_s = wall_s - now_s, wall_s
         self.taken.refresh()

@@ -1,7 +1,7 @@
-"""What nominations depend on, by node: reserved places, and pods that leave for them (semantics V10).
+"""Promises of nominations by node: reserved places, and pods that leave for them (semantics V10).
 
 Invariant: plans see a reserved place together with what the nomination's victims still use of it, which becomes free
-for that nomination alone. For every node it is known which nominations to check when something changes there.
+for that nomination alone. For every node, the nominations to check after a change are known.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ class Promised:
             self._moved |= before | nodes
 
     def has_room(self, record: NominationRecord, group: Group) -> bool:
-        """Whether sums allow that a plan places the minimum or a member that needs none, partly on its own nodes (V11).
+        """Whether sums allow a plan to place the minimum, or a surplus member, partly on the nominated nodes (V11).
 
-        What may go there need not be who was promised it. While its own nodes take nobody, the group is woken for room
-        elsewhere as all that wait are.
+        The promised places may be used by other members than those nominated. While the nominated nodes are not usable,
+        the group is woken for room elsewhere, like all waiting groups.
         """
         snapshot = self._cluster.snapshot()
         nodes = [node for node in self._nominees_on[record.group] if node in snapshot.table.index]

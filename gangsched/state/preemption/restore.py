@@ -34,10 +34,10 @@ def restore(
     *,
     breakable: Budgets,
 ) -> list[Action]:
-    """Take up nominations, those of the highest rank first, and clear what is left of others.
+    """Restore nominations, those of the highest rank first, and clear the remains of others.
 
-    `breakable` are the PodDisruptionBudgets that may be broken, as the setting `last_resort` says. That a set of
-    victims breaks one is stored nowhere. It is so where more of them are left than the budget allows now.
+    `breakable` are the PodDisruptionBudgets that may be violated, as the setting `last_resort` permits. It is not
+    stored whether a set of victims violates a budget; it does if more of them remain than the budget allows now.
     """
     left = _Left(nominations, members, cluster, registry, wall_s, breakable)
     groups = [group for group in registry.groups.values() if left.nominated(group)]

@@ -1,8 +1,8 @@
-"""All promised room together: who leaves is gone, nominated members are on their nodes (semantics V10, V13).
+"""All promised room together: leaving pods are gone, nominated members are on their nodes (semantics V10, V13).
 
-Invariant: places count together with the pods that free them, whichever nomination those are victims of; counted alone,
-nominations on one node defeat each other. A ledger of one snapshot is asked, on which only the nodes that somebody asks
-about are filled in; nothing outside it changes. Stuck pods stay (V4).
+Invariant: places count together with the pods that free them, whichever nomination has these as victims; counted alone,
+nominations on one node would defeat each other. It works on a ledger of one snapshot, in which only the requested nodes
+are filled in, and changes nothing else. Stuck pods stay (V4).
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Room:
         return next((self._why(each) for each in places if not self._fits(claim, each)), "")
 
     def keeps(self, nodes: Set[str]) -> bool:
-        """Whether everybody who was promised room on these nodes fits there, room being all that matters to them.
+        """Whether all members that were promised room on these nodes fit there, if only room matters to them.
 
-        Asked once for a node, however many nominations rest on it.
+        Evaluated once per node, however many nominations depend on it.
         """
         new = nodes - self._keeping.keys()
         if new:
@@ -102,8 +102,8 @@ class Room:
     def gives_way(self, claim: RoomClaim, places: Sequence[Placement]) -> RoomClaim:
         """The claim to drop because those of `claim` do not all fit; its places are free from then on.
 
-        The first with which the rest fits, ordered by lowest priority, then youngest: dropping the youngest does not
-        help if its victims stay.
+        It is the first claim without which the rest fits, by lowest priority, then youngest: dropping the youngest does
+        not help if its victims stay.
         """
         in_the_way = [each for each in places if not self._fits(claim, each)]
         if any(not self._is_open(each) for each in in_the_way):
@@ -122,9 +122,9 @@ class Room:
         return in_turn[0]
 
     def spares(self, claim: RoomClaim, places: Sequence[Placement], pods: Sequence[Placed]) -> bool:
-        """Whether all promises can be kept if these pods stay; if so, they do from now on.
+        """Whether all promises can be kept if these pods stay; if so, the pods stay from now on.
 
-        Filters check the members of `claim` again, since spread and affinity may require that others are gone.
+        Filters check the members of `claim` again, since spread and affinity may require that other pods are gone.
         """
         if self._overfill(pods):
             return False

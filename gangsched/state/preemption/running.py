@@ -1,8 +1,8 @@
-"""Running pods and gangs as input of `core.preemption`, kept up to date between plans (semantics V25).
+"""Running pods and gangs as input of `core.preemption`, updated between plans (semantics V25).
 
-Invariant: nothing is built before the first call; from then on a call costs what has changed since the last one, and
-deleted pods and gangs are dropped at once. It decides nothing: pods that may never be victims are included, since
-refusals count them.
+Invariant: the first call builds the input; each later call costs what has changed since the last one, and deleted pods
+and gangs are dropped at once. It decides nothing: pods that may never be victims are included, since refusals count
+them.
 """
 
 from __future__ import annotations

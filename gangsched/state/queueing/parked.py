@@ -69,9 +69,9 @@ class _Kind:
 
     @cached_property
     def rows(self) -> Mapping[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
-        """By labels `within`, sums that a domain must have for all: ⌊free/a⌋ of a resource, and how much of it (L11).
+        """By labels `within`, sums that one domain must have: ⌊free/a⌋ of a resource, and the required amount (L11).
 
-        Only where there are several needs: the room for a shape by itself says more.
+        Only for groups with several needs: for a single need, the room for its shape is more precise.
         """
         found = {}
         for within in {need.within for need in self.required if need.within}:
@@ -344,9 +344,9 @@ class Parked:
         return woken
 
     def told_falsely(self, snapshot: Snapshot, most: int) -> list[str]:
-        """At most `most` groups whose message about room is outdated.
+        """At most `most` groups whose reported room is outdated.
 
-        Each call evaluates a few shapes, in turn; `is_reviewed` is true after the last ones.
+        Each call evaluates a few shapes, in rotation; `is_reviewed` is true after the last ones.
         """
         found: list[str] = []
         if not self._unreviewed:

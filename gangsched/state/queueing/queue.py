@@ -69,10 +69,10 @@ class Queue:
         stay: Stay | None = None,
         kept: bool = False,
     ) -> None:
-        """The group was refused (or is done); only room for `needs` can help it, none if empty.
+        """Park a group that was refused (or is done); only room for `needs` can help it, none if empty.
 
-        `snapshot` is what it was refused on, `rank` its place in the order. `kept`: only reservations refused it, and
-        they also refuse any group that needs as many pods of its one shape and passes no more of them.
+        `snapshot` is the one that it was refused on, `rank` its place in the order. `kept`: only reservations refused
+        it, and they also refuse any group that needs as many pods of its one shape and passes no more of them.
         """
         self._active.discard(group)
         exact = kept and len(needs) == 1 and needs[0].count > 0
@@ -85,7 +85,7 @@ class Queue:
     def back_off(
         self, group: str, now_s: float, *, first_s: float = FIRST_BACK_OFF_S, longest_s: float = LONGEST_BACK_OFF_S
     ) -> None:
-        """A bind of the group failed: retry after 1 s, doubling up to 10 s until `succeeded`.
+        """Back off after a failed bind: retry after 1 s, doubling up to 10 s until `succeeded`.
 
         Failures during the back-off belong to the same fault and change nothing.
         """

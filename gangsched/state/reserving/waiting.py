@@ -59,7 +59,7 @@ class Waiting:
     ) -> list[str]:
         """The first `number` groups not in `skip`, at most `of_each` per namespace.
 
-        Only those of a namespace that rank before `before(namespace)`, if that is not None.
+        If `before(namespace)` is not None, only groups of the namespace with a lower rank than that.
         """
         each = (
             islice(self._until(before(namespace), ranks, skip), of_each)
