@@ -46,7 +46,8 @@ def operators(plane: ControlPlane) -> Iterator[None]:
         flavour, queue = of_the_guide("ResourceFlavor", guide=GUIDE), of_the_guide("ClusterQueue", guide=GUIDE)
         apply(api, {**flavour, "spec": {"nodeLabels": {"pool": "racks"}, "topologyName": "racks"}})
         for resource in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
-            resource["nominalQuota"] = 10_000
+            if resource["name"] == make.GPU:
+                resource["nominalQuota"] = 2 * NUMBER * GPUS
         apply(api, queue)
         apply(api, of_the_guide("LocalQueue", guide=GUIDE))
         yield
