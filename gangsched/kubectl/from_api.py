@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from gangsched.kube.http.blocking import BlockingClient
 from gangsched.kubectl.session import GANGS
-from gangsched.kubectl.story import GangStory
+from gangsched.kubectl.story import DomainStory, GangStory
 
 SOURCE = "the gangs API"
 
@@ -40,9 +40,23 @@ def story(gang: Mapping[str, Any]) -> GangStory:
         message=str(status.get("message") or ""),
         nodes=[str(node) for node in status.get("nodes") or ()],
         problems=[str(problem) for problem in status.get("problems") or ()],
+        domains=domains(status),
         extra=_extra(spec, status),
         declared=True,
     )
+
+
+def domains(status: Mapping[str, Any]) -> list[DomainStory]:
+    """The best domains of required levels, in the status of a gang or of a PlacementReview."""
+    return [
+        DomainStory(
+            str(each.get("domain")),
+            int(each.get("holds") or 0),
+            int(each.get("lacks") or 0),
+            str(each.get("refutedBy") or "-"),
+        )
+        for each in status.get("domains") or ()
+    ]
 
 
 def _extra(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, str]:

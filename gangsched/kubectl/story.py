@@ -5,10 +5,11 @@ Invariant: pure. The scheduler's messages are shown as written; only missing one
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangsched.kubectl.terminal import sentence
+from gangsched.kubectl.terminal import Line, columns, sentence
 from gangsched.model.text import counted
 
 WAITING = frozenset({"pending", "held", "waiting for claims", "binding", "kept", "retry"})
@@ -25,6 +26,16 @@ class StoryLine:
     status: str
     reason: str
     message: str
+
+
+@dataclass(slots=True)
+class DomainStory:
+    """A domain of a required level: the needed pods that it `holds` and `lacks`; `refuted_by` sums, search or "-"."""
+
+    domain: str
+    holds: int
+    lacks: int
+    refuted_by: str
 
 
 @dataclass(slots=True)
@@ -58,6 +69,7 @@ class GangStory:
     message: str = ""
     nodes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    domains: list[DomainStory] = field(default_factory=list)
     conditions: list[StoryLine] = field(default_factory=list)
     events: list[StoryLine] = field(default_factory=list)
     members: list[PodStory] = field(default_factory=list)
@@ -78,6 +90,14 @@ class GangStory:
     def waiting(self) -> int:
         """Number of members that wait for a node, including gated ones."""
         return sum(number for state, number in self.by_state.items() if state in WAITING or state == GATED)
+
+
+def in_domains(domains: Sequence[DomainStory]) -> list[Line | str]:
+    """A table of domains after an empty line; nothing without any."""
+    if not domains:
+        return []
+    rows = [(each.domain, str(each.holds), str(each.lacks), each.refuted_by) for each in domains]
+    return ["", *columns(("DOMAIN", "HOLDS", "LACKS", "REFUTED BY"), rows)]
 
 
 def of_gang(gang: GangStory) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gangsched.kube.http.faults import FORBIDDEN, NOT_FOUND, ApiFault, Fault
 from gangsched.kubectl import from_api, from_pods
 from gangsched.kubectl.session import DONE, CannotAnswer, Session, is_unserved, lacking, serves_gangs
-from gangsched.kubectl.story import GangStory, PodStory, as_json, of_gang, of_pod
+from gangsched.kubectl.story import GangStory, PodStory, as_json, in_domains, of_gang, of_pod
 from gangsched.kubectl.terminal import Cell, Line, Output, columns, facts, write, write_json
 from gangsched.model.text import counted
 
@@ -133,6 +133,7 @@ def _details(gang: GangStory) -> list[Line | str]:
         )
     ]
     lines += [line for problem in gang.problems for line in ("", f"Problem: {problem}")]
+    lines += in_domains(gang.domains)
     if gang.members:
         rows = [
             (

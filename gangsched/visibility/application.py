@@ -234,13 +234,20 @@ class _Handler:
         with self._parts.admission.reading.place(user.name):
             async with self._parts.pace.work() as step:
                 entry = await self._parts.store.entry((target.namespace, target.name), step)
+                domains = self._parts.reviewer.domains(f"{target.namespace}/{target.name}") if entry is not None else []
         if entry is None:
             details: Json = {"name": target.name, "group": GROUP, "kind": "gangs"}
             raise RequestRefused(404, f'gangs.{GROUP} "{target.name}" not found', details=details)
         if form is Form.TABLE:
             rows = [row(entry, include, self._parts.clocks.wall_s())]
             return _json(table(rows, {"resourceVersion": str(entry.version)}))
-        return _json(metadata_of(entry) if form is Form.METADATA else entry.body)
+        if form is Form.METADATA:
+            return _json(metadata_of(entry))
+        if domains and await self._parts.authorizer.allows(user, LIST_NODES):
+            told: Json = msgspec.json.decode(entry.body)
+            told["status"]["domains"] = domains
+            return _json(msgspec.json.encode(told))
+        return _json(entry.body)
 
     async def _list(self, options: ListOptions, form: Form, include: str) -> web.Response:
         """A page; all pages have the version of the first, so that a watch from there misses nothing."""

@@ -53,6 +53,16 @@ GANG_SPEC = record(
         "The gangs (namespace/name) that start together with this one, itself among them; none if it is alone."
     ),
 )
+DOMAINS = listed(
+    "The best domains of required levels, while it does not start; for users who may list nodes.",
+    record(
+        "A domain.",
+        domain=text("The labels of its nodes."),
+        holds=number("How many of the needed pods the sums of free room allow."),
+        lacks=number("How many more it would have to hold."),
+        refutedBy=text("sums or search; empty if free room alone does not refute it."),
+    ),
+)
 GANG_STATUS = record(
     "What the scheduler knows of the gang, and what it decided last.",
     phase=text("The phase of a PodGroup: Pending, PreScheduling, Scheduling, Scheduled, Running, Finished or Failed."),
@@ -84,6 +94,7 @@ GANG_STATUS = record(
         startTime=text("When it starts, as far as run times are known.", format="date-time"),
     ),
     nodes=texts("The nodes that its members are on, or hold room on."),
+    domains=DOMAINS,
     yields=number("How often it gave up held room for another group since the scheduler started."),
     preemptions=number("How often it was evicted whole since the scheduler started."),
     broken=flag("It started, and fewer members than its minimum are left."),
@@ -134,16 +145,7 @@ REVIEW_STATUS = record(
         "Which pods on which node; only for users who may list nodes.",
         record("Pods on a node.", podSet=text("The set."), node=text("The node."), count=COUNT),
     ),
-    domains=listed(
-        "The best domains of required levels, if it does not start; for users who may list nodes.",
-        record(
-            "A domain.",
-            domain=text("The labels of its nodes."),
-            holds=number("How many of the needed pods the sums of free room allow."),
-            lacks=number("How many more it would have to hold."),
-            refutedBy=text("sums or search; empty if free room alone does not refute it."),
-        ),
-    ),
+    domains=DOMAINS,
     preempts=listed(
         "Which pods would be evicted for it, by gang; of other namespaces it is not told which.",
         record(

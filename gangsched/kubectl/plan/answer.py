@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gangsched.kubectl.from_api import domains
 from gangsched.kubectl.plan.manifests import ManifestGang
+from gangsched.kubectl.story import DomainStory, in_domains
 from gangsched.kubectl.terminal import Cell, Line, columns, sentence
 from gangsched.model.reasons import Reason
 from gangsched.model.text import counted
@@ -14,8 +16,8 @@ from gangsched.model.text import counted
 
 @dataclass(slots=True)
 class PlanAnswer:
-    """Result; `nodes` are kinds of nodes with numbers, `assignments` (pod set, node, pods). `domains` are those of the
-    required levels, with the pods that each holds and lacks, and what refutes it.
+    """Result; `nodes` are kinds of nodes with numbers, `assignments` (pod set, node, pods). `domains` are the
+    best ones of required levels.
 
     `fits` is also true if other pods would be evicted for it first; the message says so then.
     """
@@ -28,7 +30,7 @@ class PlanAnswer:
     preempts: list[str] = field(default_factory=list)
     suggestions: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    domains: list[tuple[str, int, int, str]] = field(default_factory=list)
+    domains: list[DomainStory] = field(default_factory=list)
 
 
 def of_review(status: Mapping[str, Any]) -> PlanAnswer:
@@ -45,10 +47,7 @@ def of_review(status: Mapping[str, Any]) -> PlanAnswer:
         preempts=[_preempted(each) for each in status.get("preempts") or ()],
         suggestions=[str(each) for each in status.get("suggestions") or ()],
         problems=[str(each) for each in status.get("problems") or ()],
-        domains=[
-            (str(each.get("domain")), int(each.get("holds") or 0), int(each.get("lacks") or 0), _refuted(each))
-            for each in status.get("domains") or ()
-        ],
+        domains=domains(status),
     )
 
 
@@ -70,17 +69,11 @@ def lines(wanted: ManifestGang, namespace: str, answer: PlanAnswer) -> list[Line
     told += [f"  Problem: {sentence(each)}" for each in answer.problems]
     if answer.fits and answer.message and answer.reason == Reason.PREEMPTING:
         told.append(f"  {sentence(answer.message)}")
-    if answer.domains:
-        in_domains = [(name, str(holds), str(lacks), by) for name, holds, lacks, by in answer.domains]
-        told += ["", *columns(("DOMAIN", "HOLDS", "LACKS", "REFUTED BY"), in_domains)]
+    told += in_domains(answer.domains)
     if answer.assignments:
         rows = [(pod_set, node, str(number)) for pod_set, node, number in answer.assignments]
         told += ["", *columns(("PODS OF", "NODE", "NUMBER"), rows)]
     return told
-
-
-def _refuted(each: Mapping[str, Any]) -> str:
-    return str(each.get("refutedBy") or "-")
 
 
 def _preempted(each: Mapping[str, Any]) -> str:

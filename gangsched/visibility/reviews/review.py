@@ -134,8 +134,8 @@ class Reviewer:
             "preempts": _preempts(tried.verdict, tried.group.id.partition("/")[0]),
             "problems": list(about.problems),
         }
-        if sees_nodes and not placements:
-            found |= self._domains(tried)
+        if sees_nodes and not placements and (domains := self._domains(tried.group, tried.snapshot)):
+            found["domains"] = domains
         if sees_nodes and placements:
             of_set = [_set_name(each, number) for number, each in enumerate(review.spec.pod_sets)]
             where = Counter((_number(each.pod), each.node) for each in placements)
@@ -145,14 +145,20 @@ class Reviewer:
             ]
         return found
 
-    def _domains(self, tried: Tried) -> Json:
-        """The best domains of the levels that the gang requires, and what each lacks; nothing if it requires none."""
-        best = best_domains(tried.group, Ledger(tried.snapshot, policy=self._planning.policy))
-        told = [
+    def domains(self, gang_id: str) -> list[Json]:
+        """The best domains for a gang that waits, as the answer to a review has them; none for any other."""
+        registry = self._state.registry
+        group_id = registry.group_of.get(gang_id)
+        if group_id is None:
+            return []
+        return self._domains(registry.group(group_id, self._clocks.now_s()), self._state.snapshot())
+
+    def _domains(self, group: Group, snapshot: Snapshot) -> list[Json]:
+        """The best domains of the levels that a group requires, and what each lacks; none if it requires none."""
+        return [
             {"domain": each.name, "holds": each.holds, "lacks": each.needed - each.holds, "refutedBy": each.refuted}
-            for each in best
+            for each in best_domains(group, Ledger(snapshot, policy=self._planning.policy))
         ]
-        return {"domains": told} if told else {}
 
     def advice(self, wanted: Wanted, about: Hypothetical) -> list[str]:
         """Changes to make whether it fits or not."""

@@ -73,6 +73,10 @@ def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path) -> None:
             "position": 3,
             "before": 2,
             "lacks": {"resource": "nvidia.com/gpu", "amount": "4", "largestHole": "1"},
+            "domains": [
+                {"domain": "rack=a", "holds": 1, "lacks": 1, "refutedBy": "sums"},
+                {"domain": "rack=b", "holds": 2, "lacks": 0, "refutedBy": "search"},
+            ],
         },
     }
     with served(tmp_path, {GANG: gang}) as (_, kubeconfig):
@@ -80,6 +84,9 @@ def test_the_gangs_api_is_taken_where_it_is_served(tmp_path: Path) -> None:
     assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
     assert "number 3 (2 before it)" in answer.output
     assert "4 of nvidia.com/gpu; the largest hole is 1" in answer.output
+    words = [line.split() for line in answer.output.splitlines()]
+    assert ["rack=a", "1", "1", "sums"] in words
+    assert ["rack=b", "2", "0", "search"] in words
     assert "This comes from" not in answer.output
 
 

@@ -11,6 +11,7 @@ import structlog.testing
 from aiohttp import ClientResponse, ClientSession, ClientTimeout
 from control_plane.pki import Pki
 
+from gangsched.api import keys
 from gangsched.visibility import application
 from gangsched.visibility.access import authorization
 from gangsched.visibility.admission import REVIEWING, WATCHING
@@ -18,7 +19,9 @@ from gangsched.visibility.gangs import watching
 from gangsched.visibility.ports import ApiAnswer, Json
 from gangsched.visibility.reviews.review import Reviewer
 from gangsched.visibility.reviews.rights import PRIORITY_CLASSES
+from tests.builders import gang_metadata, node, pod
 from tests.unit.visibility.serving import ALICE, GANGS, REVIEWS, Api, proxy, raw_connection, served, told, world_of
+from tests.world import World
 
 BOB = {"X-Remote-User": "bob"}
 REVIEW = {"spec": {"podSets": [{"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]}}
@@ -55,6 +58,33 @@ async def waiting(api: SlowApi, number: int) -> None:
     async with asyncio.timeout(SOON_S):
         while api.waiting != number:  # noqa: ASYNC110  (nobody tells)
             await asyncio.sleep(0.01)
+
+
+class ApiWithoutNodes(Api):
+    """An API server that lets everybody read everything but nodes."""
+
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
+        answer = await super().__call__(method, path, body)
+        asked = ((body or {}).get("spec") or {}).get("resourceAttributes") or {}
+        return ApiAnswer(201, {"status": {"allowed": False}}) if asked.get("resource") == "nodes" else answer
+
+
+@pytest.mark.parametrize("api_of", [Api, ApiWithoutNodes])
+async def test_the_best_domains_are_for_those_who_may_list_nodes(pki: Pki, api_of: type[Api]) -> None:
+    """A gang that waits for a rack has the racks in its status, and nobody else learns their names or room."""
+    marks = (*gang_metadata("g", min_member=3), (keys.TOPOLOGY[0], "rack"))
+    world = World(node("a", 2, labels={"rack": "left"}), node("b", 1, labels={"rack": "right"}))
+    world.create([pod(f"g-{n}", gang_metadata=marks) for n in range(3)])
+    world.settle()
+    async with served(world, api_of(pki), pki) as url, proxy(pki) as itself:
+        path = f"{url}{GANGS}/namespaces/ns/gangs"
+        _, one = await told(await itself.get(f"{path}/g", headers=ALICE))
+        _, of_all = await told(await itself.get(path, headers=ALICE))
+    found = one["status"].get("domains", [])
+    assert [(each["domain"], each["holds"], each["lacks"], each["refutedBy"]) for each in found] == (
+        [("rack=left", 2, 1, "sums"), ("rack=right", 1, 2, "sums")] if api_of is Api else []
+    )
+    assert "domains" not in of_all["items"][0]["status"]
 
 
 async def test_reviews_of_one_user_leave_places_for_others(pki: Pki) -> None:
