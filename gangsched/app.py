@@ -28,6 +28,7 @@ from gangsched.kube.ports import Runtime
 from gangsched.kube.read.catch_up import catch_up
 from gangsched.kube.read.informers import Informers
 from gangsched.kube.read.podgroup_informer import Follow
+from gangsched.model.gpu_policy import PlainReplicas
 from gangsched.model.preemption import BudgetRule, VictimScope
 from gangsched.settings import Settings
 
@@ -128,6 +129,7 @@ async def schedule(
             node_selector=settings.node_selector,
             disruption_budgets=settings.preemption is not VictimScope.OFF,
             dialects=settings.dialects,
+            services=settings.plain_replicas is PlainReplicas.SPREAD,
             runtime=runtime,
             follow=follow,
         )

@@ -155,8 +155,8 @@ class Settings(BaseSettings):
     )
     plain_replicas: PlainReplicas = Field(
         default=PlainReplicas.SPREAD,
-        description="Placement of replicas of ReplicaSets, StatefulSets and ReplicationControllers without a gang and "
-        "without accelerators: spread (over zones and nodes) or pack.",
+        description="Placement of pods of one ReplicaSet, StatefulSet, ReplicationController or Service without a gang "
+        "and without accelerators: spread (over zones and nodes) or pack.",
     )
     dialects: Annotated[tuple[DialectName, ...], NoDecode] = Field(
         default=NAMES,

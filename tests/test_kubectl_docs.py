@@ -69,7 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeApi,
     }
     for path in ("storage.k8s.io/v1/storageclasses", "storage.k8s.io/v1/csinodes", "policy/v1/poddisruptionbudgets"):
         answers[f"/apis/{path}"] = listed()
-    answers |= {f"/api/v1/{name}": listed() for name in ("persistentvolumeclaims", "persistentvolumes")}
+    answers |= {f"/api/v1/{name}": listed() for name in ("persistentvolumeclaims", "persistentvolumes", "services")}
     answers |= {
         "/api/v1/namespaces": listed({"metadata": {"name": "team"}}),
         f"/apis/{X}": {"versions": [{"version": "v1alpha1"}]},

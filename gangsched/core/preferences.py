@@ -17,13 +17,15 @@ from gangsched.model.objects import Pod, Shape
 from gangsched.model.snapshot import Bools, Ints, NodeTable
 
 
-def node_penalty(shape: Shape, table: NodeTable) -> Ints:
-    """`penalty[node]`: untolerated PreferNoSchedule taints, less the matched preferred node affinity. Read-only."""
-    penalty = table.penalties.get(shape)
-    if penalty is None:
+def node_penalty(shape: Shape, table: NodeTable) -> Ints | None:
+    """`penalty[node]`: untolerated PreferNoSchedule taints, less the matched preferred node affinity. Read-only.
+
+    None if it is 0 everywhere, as for nearly all pods, so that nobody looks for a minimum among zeros.
+    """
+    if shape not in table.penalties:
         penalty = taint_toleration.penalty(shape, table) - node_affinity.preference(shape, table)
-        table.penalties[shape] = penalty
-    return penalty
+        table.penalties[shape] = penalty if penalty.any() else None
+    return table.penalties[shape]
 
 
 def prefers_company(pod: Pod) -> bool:
@@ -45,14 +47,15 @@ def pod_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints | None:
 
 
 def spread_cost(pod: Pod, occupancy: Occupancy) -> Ints | None:
-    """`cost[node]`: nearby replicas of the pod's controller, weighted as by kube-scheduler's default spread. Read-only.
+    """`cost[node]`: nearby peers of the pod, weighted as by kube-scheduler's default spread. Read-only.
 
-    None where that does not apply: no controller replicates the pod, or it has spread constraints of its own.
+    None where that does not apply: it has no peers (`model.peers`), or spread constraints of its own.
     """
     constraints = pod.shape.constraints
-    if not pod.replica_of or constraints.spread or constraints.soft_spread:
+    if constraints.spread or constraints.soft_spread:
         return None
-    return occupancy.pods.replicas(pod.replica_of).cost
+    found = occupancy.pods.spread_cost(pod)
+    return None if found is None else found.cost
 
 
 def _affinity_penalty(pod: Pod, feasible: Bools, occupancy: Occupancy) -> Ints:

@@ -21,6 +21,7 @@ from gangsched.core.filter.node_resources_fit import room
 from gangsched.core.filter.occupancy import Occupancy
 from gangsched.core.filter.plugin import static_cost
 from gangsched.core.filter.pod_counts import PodCounts
+from gangsched.core.filter.replica_counts import FARTHEST
 from gangsched.core.filter.volumes.storage_use import StorageUse
 from gangsched.core.last_ends import LastEnds
 from gangsched.core.progress import Progress
@@ -113,9 +114,9 @@ class Ledger:
         return total
 
     @cached_property
-    def accelerated_nodes(self) -> Ints:
-        """`accelerated_nodes[n]`: 1 if node `n` offers an accelerator, else 0."""
-        return (self.accelerators > 0).astype(np.int64)
+    def accelerated_nodes(self) -> Ints | None:
+        """`accelerated_nodes[n]`: `FARTHEST` if node `n` offers an accelerator, else 0; None if no node does."""
+        return np.where(self.accelerators > 0, FARTHEST, 0) if self.accelerators.any() else None
 
     def accelerated(self, shape: Shape) -> bool:
         """Whether pods of `shape` request an accelerator."""
@@ -362,9 +363,7 @@ class Ledger:
         self._touched.append(np.unique(nodes))
 
     def move(self, placed: Iterable[tuple[Pod, str]], sign: int) -> None:
-        """Reserve (+1) or release (-1) room for pods, each on its node, one shape at a time; nodes that are gone are
-        skipped.
-        """
+        """Reserve (+1) or release (-1) room for pods, each on its node unless that is gone, one shape at a time."""
         by_shape: dict[Shape, list[tuple[int, Pod]]] = {}
         for pod, node in placed:
             index = self.table.index.get(node)

@@ -198,8 +198,8 @@ def _place_alike(alike: Sequence[Pod], group: Group, ledger: Ledger) -> list[Pla
 
 
 def _spreads(pod: Pod, group: Group, ledger: Ledger) -> bool:
-    """Whether others of the pod's controller count: it is plain, has no accelerators, and the setting says so."""
-    if not pod.replica_of or not group.gangs[0].plain or ledger.policy.replicas is PlainReplicas.PACK:
+    """Whether the pod's peers count: it is plain, has no accelerators, and the setting says so."""
+    if not group.gangs[0].plain or ledger.policy.replicas is PlainReplicas.PACK:
         return False
     return not ledger.accelerated(pod.shape)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,7 @@ from gangsched.model.inter_pod import InterPodConstraints, Requirement
 from gangsched.model.resources import AMOUNT_LIMIT, PODS, ResourceVector
 
 NOTHING: Mapping[str, str] = {}
+Labels: TypeAlias = frozenset[tuple[str, str]]
 NO_CONSTRAINTS = InterPodConstraints()
 
 
@@ -236,6 +237,19 @@ class Namespace(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     labels: Mapping[str, str] = NOTHING
+
+
+class Service(msgspec.Struct, frozen=True, gc=False):
+    """A Service, reduced to the labels that it asks of pods of its namespace; at least one."""
+
+    namespace: str
+    name: str
+    selector: Labels
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True):

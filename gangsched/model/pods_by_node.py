@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gangsched.model.inter_pod import HostPort, Selector, selects
 from gangsched.model.objects import Pod, Shape
+from gangsched.model.peers import PeerNumbers
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Residents: TypeAlias = Mapping[str, Pod]
@@ -138,7 +139,7 @@ class PodsByNode:
     """`residents[node]` by uid, node index as in the node table, as of `versions[node]`.
 
     `term_owners` are those with a pod on any of these nodes. `namespaces` has the labels of all namespaces.
-    `replicas` is the number of pods by the uid of the controller that replicates them and the name of the node.
+    `peers` is how many peers of a plain pod are on which node, by name.
     """
 
     residents: Sequence[Residents] = ()
@@ -146,7 +147,7 @@ class PodsByNode:
     term_owners: tuple[TermOwner, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     memo: Memo = field(default_factory=Memo)
-    replicas: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    peers: PeerNumbers = field(default_factory=PeerNumbers)
 
     def stale(self, question: Question) -> tuple[int, int]:
         """Number of nodes that `counts` would read for this question now, and a lower bound of the pods on them."""

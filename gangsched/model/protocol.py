@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup
+from gangsched.model.objects import Namespace, Node, PermitStamp, Pod, PodGroup, Service
 from gangsched.model.storage import Selection, StorageObject
 
-Object: TypeAlias = Pod | Node | Namespace | PodGroup | PodDisruptionBudget | StorageObject
+Object: TypeAlias = Pod | Node | Namespace | PodGroup | PodDisruptionBudget | Service | StorageObject
 
 # --- Events: what the API server said ---------------------------------------------------------------------------
 
@@ -30,7 +30,8 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 class Gone(msgspec.Struct, frozen=True, gc=False):
     """An object of that kind was deleted.
 
-    `key` is a pod's uid, a PodGroup's `id`, the `key` of a claim or a PodDisruptionBudget, the name of anything else.
+    `key` is a pod's uid, a PodGroup's `id`, the `key` of a claim, a PodDisruptionBudget or a Service, the name of
+    anything else.
     For a PodGroup, `api_group` is its API group, and `uid` protects a recreated one from a late message ("" = any).
     """
 

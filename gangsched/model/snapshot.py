@@ -64,7 +64,7 @@ class NodeTable:
     schedulable: Bools
     label_columns: dict[str, LabelColumn] = field(default_factory=dict)
     static_fits: MutableMapping[Shape, StaticFit] = field(default_factory=WeakKeyDictionary)
-    penalties: MutableMapping[Shape, Ints] = field(default_factory=WeakKeyDictionary)
+    penalties: MutableMapping[Shape, Ints | None] = field(default_factory=WeakKeyDictionary)
     eligible: MutableMapping[Shape, dict[int, Bools]] = field(default_factory=WeakKeyDictionary)  # by spread constraint
     levels: dict[tuple[str, ...], Any] = field(default_factory=dict)
     """`core.topology.TopologyLevel` by its labels."""

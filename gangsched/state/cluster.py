@@ -60,7 +60,7 @@ class Cluster:
         self._memo = Memo()
         self._shown = 0
         self._term_owners: dict[TermOwner, int] = {}
-        self._replicas = Replicas()
+        self.replicas = Replicas()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._promises = RoomBook()
         self._unpromised: tuple[Snapshot, int, Snapshot] | None = None
@@ -164,7 +164,7 @@ class Cluster:
                 self._residents[node] = left
             self.open((node,))
             self.touch(node)
-        self._replicas.recount(self._residents)
+        self.replicas.recount(self._residents)
         self._term_owners = {}
         for node in self._nodes:
             for pod in self.residents(node).values():
@@ -279,7 +279,7 @@ class Cluster:
         """Current columns; the same object until something changes."""
         self._refresh()
         storage = self.storage_cache.storage()
-        if self._snapshot is None:
+        if self._snapshot is None or self.replicas.is_stale:
             allocatable, free = self._allocatable.copy(), self._free.copy()
             allocatable.flags.writeable = free.flags.writeable = False
             resources = dict(self._resources)
@@ -317,8 +317,8 @@ class Cluster:
         self._shown += 1
         if self._shown % SNAPSHOTS_IN_AN_AGE == 0:
             self._memo.new_age()
-        owners, replicas = tuple(self._term_owners), self._replicas.shown()
-        return PodsByNode(tuple(self._rows), versions, owners, self._namespaces, self._memo, replicas)
+        owners, peers = tuple(self._term_owners), self.replicas.shown(self._residents)
+        return PodsByNode(tuple(self._rows), versions, owners, self._namespaces, self._memo, peers)
 
     def take_moved(self) -> set[str]:
         """Nodes whose pods changed or that were deleted since the last call (semantics V25)."""
@@ -330,6 +330,7 @@ class Cluster:
         self._moved.add(node)
 
     def _set_namespaces(self, namespaces: dict[str, Mapping[str, str]]) -> None:
+        self.replicas.forget(self._namespaces.keys() - namespaces.keys())
         self._namespaces = namespaces
         self._snapshot = None
         self._pods_changed = True
@@ -341,7 +342,7 @@ class Cluster:
         if not any(used.values()):
             del self._used[node]
         residents = self._settle(pod, node, sign)
-        self._replicas.count(pod, node, sign)
+        self.replicas.count(pod, node, sign)
         self._count_overhead(pod, node, sign)
         if node not in self._nodes:
             return

@@ -14,7 +14,7 @@ from gangsched.api.dialects.leader_worker_set import owner_problem
 from gangsched.api.gang_spec import gang_id, preemption_delay
 from gangsched.api.run_time import run_time
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.objects import Namespace, Node, Pod, PodGroup, stand_in
+from gangsched.model.objects import Namespace, Node, Pod, PodGroup, Service, stand_in
 from gangsched.model.protocol import (
     Applied,
     BindFailed,
@@ -101,6 +101,8 @@ class EventHandlers:
                     self._replace_pod_groups(api_group, (), now_s, served=False)
                 elif kind is PodDisruptionBudget:
                     self._disruption_budgets.miss()
+                elif kind is Service:
+                    self._cluster.replicas.replace(())
                 else:
                     self._helped(self._cluster.storage_cache.miss(kind))
             case Followed(api_group=api_group, live=live):
@@ -150,6 +152,8 @@ class EventHandlers:
                 self._apply_pod_group(item)
             case PodDisruptionBudget():
                 self._disruption_budgets.apply(item)
+            case Service():
+                self._cluster.replicas.apply(item)
             case _:
                 self._helped(self._cluster.storage_cache.apply(item))
         return ()
@@ -167,6 +171,8 @@ class EventHandlers:
             self._drop_pod_group(message.api_group, key, message.uid)
         elif kind is PodDisruptionBudget:
             self._disruption_budgets.drop(key)
+        elif kind is Service:
+            self._cluster.replicas.drop(key)
         else:
             self._helped(self._cluster.storage_cache.drop(kind, key))
 
@@ -183,6 +189,8 @@ class EventHandlers:
             return self._replace_pod_groups(message.api_group, items, now_s)
         elif kind is PodDisruptionBudget:
             self._disruption_budgets.replace(items)
+        elif kind is Service:
+            self._cluster.replicas.replace(items)
         else:
             self._helped(self._cluster.storage_cache.replace(kind, items))
         return ()
@@ -217,6 +225,8 @@ class EventHandlers:
             self._members.renew(member, pod)
             self._overruns.note(pod, self._registry.gangs.get(gang_id))
             return ()
+        if plain and not pod.replica_of:
+            self._cluster.replicas.follow(pod.namespace)
         gang = self._registry.gang(gang_id, plain=plain) if gang_id else None
         self._overruns.note(pod, gang)
         if member is None:

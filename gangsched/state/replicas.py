@@ -1,49 +1,159 @@
-"""Number of replicas of each controller on each node, updated with every pod.
+"""How many peers of a pod run on which node (`model.peers`), kept as pods come and go.
 
 Invariant: the numbers are those of the pods that are counted, on nodes that are known or not. What was `shown` never
-changes: a controller's numbers are copied when they change after that. So neither a snapshot nor a plan counts pods.
+changes: the numbers of a key are copied when they change after that. So neither a snapshot nor a plan counts pods.
+
+Services count only in namespaces that are followed, where a pod of ours may ask for them: elsewhere no pod is compared
+with any. The pods of such a namespace are found once among all, and remembered, so that a Service that changes costs
+its own namespace only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Labels, Pod, Service
+from gangsched.model.peers import Behind, PeerKey, PeerNumbers, Selectors
 
 NOWHERE: Mapping[str, int] = {}
 
 
 class Replicas:
-    """The numbers by the controller's uid and the node's name."""
+    """The numbers by key and node; `apply`, `drop` and `replace` follow the watch of Services."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, dict[str, int]] = {}
-        self._unshown: set[str] = set()  # controllers whose numbers may be changed in place
+        self._counts: dict[PeerKey, dict[str, int]] = {}
+        self._unshown: set[PeerKey] = set()  # keys whose numbers may be changed in place
+        self._behind: dict[str, tuple[Labels, ...]] = {}
+        self._services: dict[str, dict[str, Labels]] = {}  # by namespace and name
+        self._followed: set[str] = set()
+        self._selectors: dict[str, Selectors] = {}  # of followed namespaces; never changed in place
+        self._pods: dict[str, dict[str, tuple[Pod, str]]] = {}  # of the same namespaces, by uid
+        self._stale: set[str] = set()  # namespaces whose selectors are not those of their Services any more
+
+    # --- pods -------------------------------------------------------------------------------------------------------
 
     def count(self, pod: Pod, node: str, sign: int) -> None:
-        """Count a pod onto a node (+1) or off it (-1); nothing if no controller replicates it."""
-        uid = pod.replica_of
-        if not uid:
+        """Count a pod onto a node (+1) or off it (-1); nothing if nobody is spread from it."""
+        if uid := pod.replica_of:
+            self._add(uid, node, sign)
+        pods = self._pods.get(pod.namespace)
+        if pods is None:
             return
-        if uid not in self._unshown:
-            self._counts[uid] = dict(self._counts.get(uid, NOWHERE))
-            self._unshown.add(uid)
-        counts = self._counts[uid]
-        counts[node] = counts.get(node, 0) + sign
-        if not counts[node]:
-            del counts[node]
-        if not counts:
-            del self._counts[uid]
-            self._unshown.discard(uid)
+        if sign > 0:
+            pods[pod.uid] = (pod, node)
+        else:
+            pods.pop(pod.uid, None)
+        self._count_behind(pod, node, sign)
 
     def recount(self, residents: Mapping[str, Mapping[str, Pod]]) -> None:
         """Count these pods by node and uid, and no others."""
-        self._counts, self._unshown = {}, set()
+        self._counts, self._unshown, self._behind = {}, set(), {}
+        self._pods = {namespace: {} for namespace in self._pods}
         for node, pods in residents.items():
             for pod in pods.values():
                 self.count(pod, node, +1)
 
-    def shown(self) -> Mapping[str, Mapping[str, int]]:
-        """Current numbers, for a snapshot."""
+    def shown(self, residents: Mapping[str, Mapping[str, Pod]]) -> PeerNumbers:
+        """The numbers as they are, for a snapshot; `residents` are all pods that are counted."""
+        if self._stale:
+            self._compare_again(residents)
         self._unshown.clear()
-        return dict(self._counts)
+        return PeerNumbers(dict(self._counts), dict(self._behind), self._selectors)
+
+    # --- Services ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what was shown last differs in the Services that count."""
+        return bool(self._stale)
+
+    def follow(self, namespace: str) -> None:
+        """A pod of this namespace asks which Services select it."""
+        if namespace not in self._followed:
+            self._followed.add(namespace)
+            self._touch(namespace)
+
+    def forget(self, namespaces: Set[str]) -> None:
+        """These namespaces were deleted."""
+        for namespace in namespaces & self._followed:
+            self._followed.discard(namespace)
+            self._touch(namespace)
+
+    def apply(self, service: Service) -> None:
+        """Add or update a Service."""
+        services = self._services.setdefault(service.namespace, {})
+        if services.get(service.name) != service.selector:
+            services[service.name] = service.selector
+            self._touch(service.namespace)
+
+    def drop(self, key: str) -> None:
+        """A Service was deleted; `key` is `namespace/name`."""
+        namespace, _, name = key.partition("/")
+        if self._services.get(namespace, {}).pop(name, None) is not None:
+            self._touch(namespace)
+            if not self._services[namespace]:
+                del self._services[namespace]
+
+    def replace(self, services: Iterable[Service]) -> None:
+        """Replace all Services; by none if they cannot be read."""
+        listed = {service.key: service for service in services}
+        for key in [f"{namespace}/{name}" for namespace, names in self._services.items() for name in names]:
+            if key not in listed:
+                self.drop(key)
+        for service in listed.values():
+            self.apply(service)
+
+    def _touch(self, namespace: str) -> None:
+        """Note a change that matters: where Services count now, or will."""
+        if namespace in self._pods or (namespace in self._followed and namespace in self._services):
+            self._stale.add(namespace)
+
+    def _compare_again(self, residents: Mapping[str, Mapping[str, Pod]]) -> None:
+        """Count the pods of stale namespaces by the selectors that are there now."""
+        stale, self._stale = self._stale, set()
+        self._selectors = dict(self._selectors)
+        for namespace in stale:
+            for labels in self._behind.pop(namespace, ()):
+                del self._counts[Behind(namespace, labels)]
+                self._unshown.discard(Behind(namespace, labels))
+            if namespace in self._followed:
+                self._selectors[namespace] = Selectors(self._services.get(namespace, {}).values())
+            else:
+                self._selectors.pop(namespace, None)
+                self._pods.pop(namespace, None)
+        if new := {namespace for namespace in stale & self._followed if namespace not in self._pods}:
+            self._pods |= {namespace: {} for namespace in new}
+            for node, pods in residents.items():
+                for uid, pod in pods.items():
+                    if pod.namespace in new:
+                        self._pods[pod.namespace][uid] = (pod, node)
+        for namespace in stale & self._followed:
+            for pod, node in self._pods[namespace].values():
+                self._count_behind(pod, node, +1)
+
+    # --- numbers ----------------------------------------------------------------------------------------------------
+
+    def _count_behind(self, pod: Pod, node: str, sign: int) -> None:
+        if not pod.deleting and (labels := self._selectors[pod.namespace].merged(pod.labels)):
+            self._add(Behind(pod.namespace, labels), node, sign)
+
+    def _add(self, key: PeerKey, node: str, sign: int) -> None:
+        if key not in self._unshown:
+            before = self._counts.get(key)
+            if before is None and isinstance(key, Behind):
+                self._behind[key.namespace] = (*self._behind.get(key.namespace, ()), key.labels)
+            self._counts[key] = dict(before or NOWHERE)
+            self._unshown.add(key)
+        counts = self._counts[key]
+        counts[node] = counts.get(node, 0) + sign
+        if not counts[node]:
+            del counts[node]
+        if not counts:
+            del self._counts[key]
+            self._unshown.discard(key)
+            if isinstance(key, Behind):
+                left = tuple(labels for labels in self._behind[key.namespace] if labels != key.labels)
+                self._behind[key.namespace] = left
+                if not left:
+                    del self._behind[key.namespace]

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from gangsched.model.objects import Pod
+from gangsched.model.peers import Behind, PeerKey
 from gangsched.model.resources import OVERFULL
 from gangsched.state.member_store import WAITS
 from gangsched.state.members import Member, State
@@ -97,12 +98,15 @@ def _of_room(state: SchedulingState, members: list[Member]) -> Iterator[str]:
     owners = {(m.pod.shape, m.pod.namespace) for m in members if m.node in known and _states_terms(m.pod)}
     if set(snapshot.pods_by_node.term_owners) != owners:
         yield f"{len(snapshot.pods_by_node.term_owners)} owners of inter-pod terms are kept, not {len(owners)}"
-    numbers: dict[str, Counter[str]] = {}
+    peers = snapshot.pods_by_node.peers
+    numbers: dict[PeerKey, Counter[str]] = {}
     for member in members:
-        if member.node and member.pod.replica_of:
-            numbers.setdefault(member.pod.replica_of, Counter())[member.node] += 1
-    if snapshot.pods_by_node.replicas != numbers:
-        yield f"{snapshot.pods_by_node.replicas} are kept as numbers of replicas, and should be {numbers}"
+        for key in peers.keys(member.pod) if member.node else ():
+            numbers.setdefault(key, Counter())[member.node] += 1
+    if peers.counts != numbers:
+        yield f"{peers.counts} are kept as numbers of peers, and should be {numbers}"
+    if listed := {key for key in numbers if isinstance(key, Behind)} ^ set(peers.listed()):
+        yield f"{listed} are listed as behind Services and counted nowhere, or the other way round"
     for name in pods.keys() | kept.keys() | set(snapshot.table.names):
         if state.cluster.residents(name) != pods.get(name, {}):
             yield f"node {name} has other pods than the members on it"

@@ -165,14 +165,32 @@ def jobs_that_exclude_each_other_share_a_rack(_: Any) -> Any:
     return lambda firsts, sizes, families, ledger: set()
 
 
-@bug("R1", "core.filter.replica_counts:ReplicaCounts.of", "unit/core/filter/test_replica_counts.py")
-def replicas_that_this_plan_placed_do_not_count(of: Any) -> Any:
-    return lambda self, uid, moves: of(self, uid, ())
+@bug("R1", "core.filter.replica_counts:ReplicaCounts.follow", "unit/core/filter/test_replica_counts.py")
+def replicas_that_this_plan_placed_do_not_count(_: Any) -> Any:
+    return lambda self, moves: 0
 
 
 @bug("R1", "state.replicas:Replicas.shown", "unit/state/test_replicas.py")
-def a_snapshot_shows_replicas_that_came_after_it(_: Any) -> Any:
-    return lambda self: self._counts
+def a_snapshot_shows_replicas_that_came_after_it(shown: Any) -> Any:
+    def live(self: Any, residents: Any) -> Any:
+        return replace(shown(self, residents), counts=self._counts)
+
+    return live
+
+
+@bug("R1", "model.peers:Selectors.merged", "scenarios/test_virtual.py")
+def services_are_ignored(_: Any) -> Any:
+    return lambda self, labels: frozenset()
+
+
+@bug("R1", "state.replicas:Replicas._touch", "unit/state/test_replicas.py")
+def a_service_that_changes_counts_as_it_was(touch: Any) -> Any:
+    return lambda self, namespace: None if namespace in self._pods else touch(self, namespace)
+
+
+@bug("R1", "model.peers:Behind.includes", "unit/core/filter/test_replica_counts.py")
+def pods_behind_further_services_do_not_count(_: Any) -> Any:
+    return lambda self, other: self == other
 
 
 @bug("L4", "core.search.domains:Domains.order", "unit/core/search/test_domains.py")

@@ -175,6 +175,9 @@ devices = st.fixed_dictionaries(
     }
 )
 namespaces = st.fixed_dictionaries({"metadata": _meta(labels=marks)})
+services = st.fixed_dictionaries(
+    {"metadata": _meta(), "spec": st.fixed_dictionaries({"selector": st.one_of(st.none(), marks)})}
+)
 pod_groups = st.fixed_dictionaries(
     {
         "metadata": _meta(annotations=marks, generation=integer),
@@ -187,6 +190,7 @@ KINDS: dict[str, tuple[Callable[[], Any], st.SearchStrategy[dict[str, Any]]]] = 
     "pods": (lambda: resources.pods(ShapeTable()), pods),
     "nodes": (lambda: resources.nodes(lambda _: None), nodes),
     "namespaces": (lambda: resources.NAMESPACES, namespaces),
+    "services": (lambda: resources.SERVICES, services),
     "budgets": (lambda: resources.DISRUPTION_BUDGETS, budgets),
     "claims": (lambda: resources.CLAIMS, claims),
     "volumes": (lambda: resources.VOLUMES, volumes),

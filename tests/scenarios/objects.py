@@ -83,6 +83,7 @@ _POD_WORDS: Final = frozenset(
 _TIMES: Final = {"runtime": EXPECTED_RUNTIME, "runs": make.RUN_SECONDS}
 _GROUP_WORDS: Final = frozenset({"min", "min_resources", "timeout", "group_annotations", "style"})
 _BUDGET_WORDS: Final = frozenset({"of", "labels", "allowed"})
+_SERVICE_WORDS: Final = frozenset({"selector"})
 _NODE_WORDS: Final = frozenset({"count", "cpu", "memory", "gpus", "pods", "labels", "taints", "unschedulable"})
 
 
@@ -135,6 +136,8 @@ class Maker:
                 return list(self.nodes(name, rest))
             case "pdb":
                 return [self._budget(name, rest)]
+            case "service":
+                return [self._service(name, rest)]
             case _:
                 raise ValueError(f"create what? {kind!r}")
 
@@ -227,6 +230,15 @@ class Maker:
             "status": _budget_status(words.get("allowed", 0)),
         }
 
+    def _service(self, name: str, words: dict[str, Any]) -> Object:
+        _check(words, _SERVICE_WORDS)
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": bare(name), "namespace": self.namespace(name)},
+            "spec": {"selector": words["selector"], "clusterIP": "None"},
+        }
+
     def _values(self, words: Mapping[str, Any]) -> dict[str, str]:
         values = {K + key: words[word] for word, key in VALUES.items() if word in words}
         if isinstance(words.get("groups"), list):
@@ -264,6 +276,7 @@ _EDITS: Final = {
     "PodGroup": {"min": "minMember", "timeout": "scheduleTimeoutSeconds", "min_resources": "minResources"},
     "Node": {"unschedulable": "unschedulable", "taints": "taints"},
     "PodDisruptionBudget": {},
+    "Service": {"selector": "selector"},
 }
 
 

@@ -179,6 +179,8 @@ class _Player:
                 return "PodGroup", self.maker.key(rest)
             case "pdb":
                 return "PodDisruptionBudget", self.maker.key(rest)
+            case "service":
+                return "Service", self.maker.key(rest)
             case "":
                 return "Pod", self.maker.key(rest)
             case _:

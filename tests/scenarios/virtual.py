@@ -111,7 +111,8 @@ class VirtualCluster:
         self._nodes = store.Store(resources.nodes(self._report), sink, self._report)
         self._groups = {group: PodGroupStore(group, sink, self._report) for group in (X_K8S, SIGS)}
         self._budgets = store.Store(resources.DISRUPTION_BUDGETS, sink, self._report)
-        self._storage: dict[str, store.Store[Any, Any]] = {
+        self._others: dict[str, store.Store[Any, Any]] = {
+            "Service": store.Store(resources.SERVICES, sink, self._report),
             "StorageClass": store.Store(resources.CLASSES, sink, self._report),
             "PersistentVolumeClaim": store.Store(resources.CLAIMS, sink, self._report),
             "PersistentVolume": store.Store(resources.VOLUMES, sink, self._report),
@@ -120,7 +121,7 @@ class VirtualCluster:
             "Pod": self._pods,
             "Node": self._nodes,
             "PodDisruptionBudget": self._budgets,
-            **self._storage,
+            **self._others,
         }
         for kind, reader in readers.items():
             items = [body for (each, _), body in self._objects.items() if each == kind]
@@ -431,8 +432,8 @@ class VirtualCluster:
                 self.checks.node_changed(change, body, self._now_s)
             case "PodDisruptionBudget":
                 self._budgets.take_line(line)
-            case kind if kind in self._storage:
-                self._storage[kind].take_line(line)
+            case kind if kind in self._others:
+                self._others[kind].take_line(line)
             case _:
                 store = self._groups[body["apiVersion"].partition("/")[0]]
                 if change == "DELETED":

@@ -82,7 +82,7 @@ class PodCounts:
         self._counts: dict[tuple[Question, str, Eligible | None], DomainCounts] = {}
         self._resolved: dict[tuple[PodTerm, str], ResolvedTerm] = {}
         self._existing: dict[str, ExistingTerms] = {}
-        self._replicas = ReplicaCounts(table, pods_by_node.replicas)
+        self._replicas = ReplicaCounts(table, pods_by_node.peers)
 
     def move(self, pods: Sequence[Pod], nodes: Sequence[int], sign: int) -> None:
         """Count `pods[i]`, all of one shape, onto node `nodes[i]` (+1) or off it (-1)."""
@@ -166,11 +166,13 @@ class PodCounts:
             self._work.charge(units)
         return known
 
-    def replicas(self, uid: str) -> SpreadCost:
-        """Current spread cost of each node for replicas of this controller; the result is overwritten later."""
-        unseen = self._moves[self._replicas.seen :]
-        self._work.charge(10 + len(self.table) // 200 + sum(len(pods) for pods, _, _ in unseen))
-        return self._replicas.of(uid, self._moves)
+    def spread_cost(self, pod: Pod) -> SpreadCost | None:
+        """What the pod's peers cost each node by now, None without any; do not keep the result."""
+        keys = self._replicas.keys(pod)
+        if not keys:
+            return None
+        self._work.charge(10 + len(self.table) // 200 + self._replicas.follow(self._moves))
+        return self._replicas.of(keys[0])
 
     def domains(self, topology_key: str) -> Codes:
         """`codes[node]`: the node's domain, -1 without one."""

@@ -1,24 +1,24 @@
-"""Nodes near other replicas of a controller during a plan: kube-scheduler's default spread.
+"""Nodes near the peers of a pod during a plan: kube-scheduler's default spread.
 
 Invariant: the numbers are those of the snapshot plus every move of the plan, each counted once. A plan that needs no
-controller does no work; otherwise each move is read once, however many controllers are needed.
+peers does no work; otherwise each move is read once, however many peers are needed.
 
 kube-scheduler's default constraints are zones with maxSkew 5 and nodes with maxSkew 3, both ScheduleAnyway: a node
-costs the replicas in its zone times log(zones + 2), plus 4 if it has a zone, plus its own replicas times log(nodes +
-2). In kube-scheduler only nodes that the pod may use count as nodes and zones. Here all nodes count, so that the cost
-of a node depends only on the running replicas, and can be updated instead of being computed for each pod.
+costs the peers in its zone times log(zones + 2), plus 4 if it has a zone, plus its own peers times log(nodes + 2). In
+kube-scheduler only nodes that the pod may use count as nodes and zones. Here all nodes count, so that the cost of a
+node depends only on the running peers, and can be updated instead of being computed for each pod.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gangsched.model.objects import Pod
+from gangsched.model.peers import Behind, PeerKey, PeerNumbers
 from gangsched.model.snapshot import Codes, Ints, NodeTable
 
 ZONE = "topology.kubernetes.io/zone"
@@ -26,58 +26,120 @@ OF_A_ZONE = 5 - 1
 """What a zone costs by itself, maxSkew - 1. What a node does is the same for every node."""
 SCALE = 1_000
 """Costs are whole numbers, so that what is taken back leaves exactly what was there."""
+FARTHEST = 2**48
+"""Above every cost."""
 
 
 @dataclass(slots=True)
 class SpreadCost:
-    """`cost[n]` of node `n`; `codes[n]` is its zone, -1 without one. A replica costs `for_zone` and `for_node`."""
+    """`cost[n]` of node `n`; `codes[n]` is its zone, -1 without one. A pod costs `for_zone` and `for_node`.
+
+    `in_zone[zone]` is `for_zone` on the nodes of that zone: what one pod adds there, made once for all peers.
+    """
 
     cost: Ints
     codes: Codes
     for_zone: int
     for_node: int
+    in_zone: dict[int, Ints]
 
     def add(self, number: int, node: int) -> None:
-        """Count `number` more replicas on a node."""
+        """Count `number` pods more on a node, 1 or -1."""
         self.cost[node] += number * self.for_node
-        if (zone := self.codes[node]) >= 0:
-            self.cost += (self.codes == zone) * (number * self.for_zone)
+        zone = int(self.codes[node])
+        if zone < 0:
+            return
+        added = self.in_zone.get(zone)
+        if added is None:
+            added = self.in_zone[zone] = (self.codes == zone) * self.for_zone
+        if number > 0:
+            self.cost += added
+        else:
+            self.cost -= added
+
+
+@dataclass(slots=True)
+class PeerMoves:
+    """`counts[node]`: pods of one key that the plan moved there; `costs` are those that they change."""
+
+    counts: dict[int, int]
+    costs: list[SpreadCost]
 
 
 class ReplicaCounts:
-    """Costs of the controllers that this plan needs; `seen` is the number of moves counted so far."""
+    """Costs of the peers that this plan needs; `seen` is the number of moves counted so far."""
 
-    def __init__(self, table: NodeTable, replicas: Mapping[str, Mapping[str, int]]) -> None:
-        self._table, self._replicas = table, replicas
-        self._known: dict[str, SpreadCost] = {}
-        self._moved: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    def __init__(self, table: NodeTable, peers: PeerNumbers) -> None:
+        self._table, self._peers = table, peers
+        self._keys: dict[str, tuple[PeerKey, ...]] = {}  # by uid: asked of a pod when it is placed, and again as a move
+        self._known: dict[PeerKey, SpreadCost] = {}
+        self._moved: dict[PeerKey, PeerMoves] = {}
+        self._in_zone: dict[int, Ints] = {}
         self.seen = 0
 
-    def of(self, uid: str, moves: Sequence[tuple[Sequence[Pod], Sequence[int], int]]) -> SpreadCost:
-        """Spread cost of each node after these moves, a list that only grows; the result is overwritten later."""
+    def keys(self, pod: Pod) -> tuple[PeerKey, ...]:
+        """As `PeerNumbers.keys`."""
+        keys = self._keys.get(pod.uid)
+        if keys is None:
+            keys = self._keys[pod.uid] = self._peers.keys(pod)
+        return keys
+
+    def follow(self, moves: Sequence[tuple[Sequence[Pod], Sequence[int], int]]) -> int:
+        """Count these moves, which only grow; the number of pods that were not counted before."""
+        counted = 0
         for pods, nodes, sign in moves[self.seen :]:
+            counted += len(pods)
             for pod, node in zip(pods, nodes, strict=True):
-                if owner := pod.replica_of:
-                    self._moved[owner][node] += sign
-                    if owner in self._known:
-                        self._known[owner].add(sign, node)
+                for key in self.keys(pod):
+                    moved = self._moved.get(key)
+                    if moved is None:
+                        moved = self._moved[key] = PeerMoves({}, self._costs_of(key))
+                    moved.counts[node] = moved.counts.get(node, 0) + sign
+                    for cost in moved.costs:
+                        cost.add(sign, node)
         self.seen = len(moves)
-        known = self._known.get(uid)
+        return counted
+
+    def of(self, key: PeerKey) -> SpreadCost:
+        """What the pods of a key cost after the moves that were followed; do not keep the result."""
+        known = self._known.get(key)
         if known is None:
-            known = self._known[uid] = self._start(uid)
+            known = self._known[key] = self._start(key)
         return known
 
-    def _start(self, uid: str) -> SpreadCost:
+    def _costs_of(self, moved: PeerKey) -> list[SpreadCost]:
+        """The costs that the pods of a key change: its own, and those behind fewer Services."""
+        if isinstance(moved, Behind):
+            return [cost for key, cost in self._known.items() if isinstance(key, Behind) and key.includes(moved)]
+        return [self._known[moved]] if moved in self._known else []
+
+    def _moves_of(self, key: PeerKey) -> list[PeerMoves]:
+        """The moves that count for a key."""
+        if isinstance(key, Behind):
+            return [moves for moved, moves in self._moved.items() if key.includes(moved)]
+        return [self._moved[key]] if key in self._moved else []
+
+    def _start(self, key: PeerKey) -> SpreadCost:
         column, index = self._table.label_column(ZONE), self._table.index
-        numbers, zones = np.zeros(len(self._table), dtype=np.int64), len(column.values)
-        for name, number in self._replicas.get(uid, {}).items():
+        there: dict[int, int] = {}
+        for name, number in self._peers.numbers(key):
             if (node := index.get(name)) is not None:
-                numbers[node] += number
-        for node, number in self._moved[uid].items():
-            numbers[node] += number
+                there[node] = there.get(node, 0) + number
+        moved = self._moves_of(key)
+        for moves in moved:
+            for node, number in moves.counts.items():
+                there[node] = there.get(node, 0) + number
+        nodes = np.fromiter(there.keys(), dtype=np.int64, count=len(there))
+        numbers = np.fromiter(there.values(), dtype=np.int64, count=len(there))
+        zones = len(column.values)
         for_zone, for_node = (round(SCALE * math.log(size + 2)) for size in (zones, len(self._table)))
         by_zone = np.zeros(zones + 1, dtype=np.int64)
-        np.add.at(by_zone, column.codes, numbers)
+        np.add.at(by_zone, column.codes[nodes], numbers)
         by_zone = by_zone * for_zone + SCALE * OF_A_ZONE
         by_zone[-1] = 0  # of nodes without a zone
-        return SpreadCost(by_zone[column.codes] + numbers * for_node, column.codes, for_zone, for_node)
+        cost = by_zone.take(column.codes, mode="wrap")
+        cost[nodes] += numbers * for_node
+        made = SpreadCost(cost, column.codes, for_zone, for_node, self._in_zone)
+        for moves in moved:
+            moves.costs.append(made)
+        return made

@@ -78,7 +78,8 @@ class Domains:
         for i, item in enumerate(demand.items if len(domains) > 1 else ()):
             if ledger.accelerated(item.shape) or self.outer is self.level:
                 room += self.level.sums(demand.room[i])
-                penalty += self.level.sums(demand.room[i] * node_penalty(item.shape, ledger.table))
+                if (of_nodes := node_penalty(item.shape, ledger.table)) is not None:
+                    penalty += self.level.sums(demand.room[i] * of_nodes)
         there = self.level.codes[member_nodes(demand.group, ledger.table)]
         members = np.bincount(there[there >= 0], minlength=size)
         later = np.zeros(size, dtype=np.bool_) if first is None else ~first

@@ -93,6 +93,8 @@ STAMP_POLICY = (
     Permission("get", "admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
 )
 """To see whether stamps are guarded (semantics B4); without it they are not, and nothing else depends on it."""
+SERVICES = (Permission("list", "", "services"), Permission("watch", "", "services"))
+"""To spread plain pods behind a Service; without them they are packed."""
 NATIVE_POD_GROUPS = (
     Permission("list", "scheduling.k8s.io", "podgroups"),
     Permission("watch", "scheduling.k8s.io", "podgroups"),

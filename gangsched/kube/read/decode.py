@@ -27,7 +27,16 @@ from gangsched.kube.http.faults import Fault
 from gangsched.kube.read.inter_pod import label_selector
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable, conditions
-from gangsched.kube.read.wire import Meta, Owner, PodStatus, WireDisruptionBudget, WireNamespace, WireNode, WirePod
+from gangsched.kube.read.wire import (
+    Meta,
+    Owner,
+    PodStatus,
+    WireDisruptionBudget,
+    WireNamespace,
+    WireNode,
+    WirePod,
+    WireService,
+)
 from gangsched.model.disruption import DISRUPTION_TARGET, PREEMPTED_BY_SCHEDULER, VICTIM_MESSAGE, PodDisruptionBudget
 from gangsched.model.objects import (
     NOTHING,
@@ -38,6 +47,7 @@ from gangsched.model.objects import (
     Phase,
     Pod,
     ScheduledCondition,
+    Service,
     Shape,
     stand_in,
 )
@@ -164,6 +174,12 @@ def decode_node(wire: WireNode) -> Node:
 def decode_namespace(wire: WireNamespace) -> Namespace:
     """Decode the labels of a namespace."""
     return Namespace(name=wire.metadata.name, labels=wire.metadata.labels or NOTHING)
+
+
+def decode_service(wire: WireService) -> Service | None:
+    """The Service; None for one without a selector, which selects no pod."""
+    meta, selector = wire.metadata, wire.spec.selector
+    return Service(meta.namespace, meta.name, frozenset(selector.items())) if selector else None
 
 
 def decode_disruption_budget(wire: WireDisruptionBudget) -> PodDisruptionBudget:

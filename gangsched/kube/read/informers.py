@@ -1,7 +1,7 @@
 """The informers: everything that the daemon reads, and whether it has been read once.
 
 Invariant: reading starts before the state exists; earlier messages are kept in order and delivered first
-(`deliver_to`). Storage and PodDisruptionBudgets never delay the daemon: those that it may not read are `Unread`.
+(`deliver_to`). Optional resources never delay the daemon: those that it may not read are `Unread`.
 Messages are passed on uninspected.
 """
 
@@ -37,13 +37,15 @@ class Informers:
         node_selector: str = "",
         disruption_budgets: bool = True,
         dialects: Collection[str] = NAMES,
+        services: bool = True,
         runtime: Runtime = Runtime(),  # noqa: B008  (frozen)
         follow: Follow | None = None,
     ) -> None:
         """For `restore_signals`, `sweep_every_s` and `follow` see `PodGroupInformer`.
 
-        Only nodes that `node_selector` selects are read, and PodDisruptionBudgets only with `disruption_budgets`:
-        nobody else than preemption asks for them. `dialects` are those of `api.dialects` that can be turned off.
+        Only nodes that `node_selector` selects are read, PodDisruptionBudgets only with `disruption_budgets`, since
+        nothing but preemption asks for them, and Services only with `services`, for the spread of plain pods.
+        `dialects` are those of `api.dialects` that can be turned off.
         """
         self.backlog_bound = asyncio.Event()
         self.stores: dict[str, Store[Any, Any]] = {}
@@ -58,7 +60,9 @@ class Informers:
             nodes,
             resources.NAMESPACES,
         )
-        optional = (*resources.STORAGE, *((resources.DISRUPTION_BUDGETS,) if disruption_budgets else ()))
+        optional: list[Any] = [*resources.STORAGE]
+        optional += [resources.DISRUPTION_BUDGETS] if disruption_budgets else []
+        optional += [resources.SERVICES] if services else []
         for resource in (*required, *optional):
             self.stores[resource.name] = store = Store(resource, self._take, warn)
             refused = store.refused if resource.optional else None

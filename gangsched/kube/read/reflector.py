@@ -272,7 +272,9 @@ class Reflector(Generic[W, T]):
         if self._not_served(fault) or (isinstance(fault, ApiFault) and fault.status == GONE):
             return
         fix = "apply manifests/rbac.yaml or renew the credentials" if denied else "trying again"
-        sentence = f"Cannot follow {self._store.resource.name}: {str(fault).rstrip('.')}; {fix}."
+        resource = self._store.resource
+        meanwhile = f"; {resource.meanwhile}" if denied and resource.meanwhile else ""
+        sentence = f"Cannot follow {resource.name}: {str(fault).rstrip('.')}; {fix}{meanwhile}."
         if self._trouble != sentence:
             self._trouble = sentence
             self._warn(sentence)

@@ -16,15 +16,25 @@ from gangsched.kube.read.decode import (
     decode_disruption_budget,
     decode_namespace,
     decode_pod,
+    decode_service,
     instead_of_pod,
     node_decoder,
 )
 from gangsched.kube.read.scheduler_names import SchedulerNames
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.storage_wire import WireClaim, WireCsiNode, WireResourceClaim, WireStorageClass, WireVolume
-from gangsched.kube.read.wire import Line, ObjectIdentity, Page, WireDisruptionBudget, WireNamespace, WireNode, WirePod
+from gangsched.kube.read.wire import (
+    Line,
+    ObjectIdentity,
+    Page,
+    WireDisruptionBudget,
+    WireNamespace,
+    WireNode,
+    WirePod,
+    WireService,
+)
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.objects import DEVICES, Namespace, Node, Pod
+from gangsched.model.objects import DEVICES, Namespace, Node, Pod, Service
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 
 W = TypeVar(
@@ -33,13 +43,16 @@ W = TypeVar(
     WireNode,
     WireNamespace,
     WireDisruptionBudget,
+    WireService,
     WireClaim,
     WireVolume,
     WireStorageClass,
     WireCsiNode,
     WireResourceClaim,
 )
-T = TypeVar("T", Pod, Node, Namespace, PodDisruptionBudget, Claim, Volume, StorageClass, CsiNode, ResourceClaim)
+T = TypeVar(
+    "T", Pod, Node, Namespace, PodDisruptionBudget, Service, Claim, Volume, StorageClass, CsiNode, ResourceClaim
+)
 Key = Callable[[ObjectIdentity], str]
 
 
@@ -62,8 +75,8 @@ class Resource(Generic[W, T]):
     """One resource of the API; `convert` returns None for objects that are not kept, `name` is plural.
 
     `instead` provides a replacement if `convert` raises, given the last decoded version, if any. The daemon runs
-    without an `optional` resource that it may not read or that is not served. With a `label_selector`, only matching
-    objects are read; one that stops matching counts as deleted.
+    without an `optional` resource that it may not read or that is not served; `meanwhile` is what happens then, for the
+    warning. With a `label_selector`, only matching objects are read; one that stops matching counts as deleted.
     """
 
     def __init__(
@@ -75,10 +88,11 @@ class Resource(Generic[W, T]):
         key: Key,
         *,
         optional: bool = False,
+        meanwhile: str = "",
         label_selector: str = "",
         instead: Callable[[W, T | None], T | None] = lambda _, old: old,
     ) -> None:
-        self.path, self.optional, self.label_selector = path, optional, label_selector
+        self.path, self.optional, self.meanwhile, self.label_selector = path, optional, meanwhile, label_selector
         self.name = path.rpartition("/")[2]
         self.kind: type[T] = kind
         self.convert: Callable[[W], T | None] = convert
@@ -120,6 +134,17 @@ DISRUPTION_BUDGETS: Final = Resource(
     optional=True,
 )
 """Without them nobody is evicted (semantics V7, V26)."""
+
+SERVICES: Final = Resource(
+    "/api/v1/services",
+    WireService,
+    Service,
+    decode_service,
+    by_id,
+    optional=True,
+    meanwhile="until then pods behind Services are packed unless a controller replicates them",
+)
+"""Plain pods behind one Service are spread (`model.peers`)."""
 
 CLAIMS: Final = Resource("/api/v1/persistentvolumeclaims", WireClaim, Claim, storage.decode_claim, by_id, optional=True)
 VOLUMES: Final = Resource(

@@ -268,6 +268,19 @@ class WireNamespace(Wire):
     metadata: Meta
 
 
+class ServiceSpec(Wire):
+    """v1.ServiceSpec."""
+
+    selector: dict[str, str] | None = None
+
+
+class WireService(Wire):
+    """v1.Service."""
+
+    metadata: ObjectIdentity
+    spec: ServiceSpec = msgspec.field(default_factory=ServiceSpec)
+
+
 class NodeSpec(Wire):
     """v1.NodeSpec."""
 

@@ -10,7 +10,16 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from gangsched.kube.http.blocking import AT_A_TIME, BlockingClient
-from gangsched.kube.http.permissions import DIALECT_KINDS, LEASES, PERMISSIONS, PREEMPTION, VOLUMES, Lease, Permission
+from gangsched.kube.http.permissions import (
+    DIALECT_KINDS,
+    LEASES,
+    PERMISSIONS,
+    PREEMPTION,
+    SERVICES,
+    VOLUMES,
+    Lease,
+    Permission,
+)
 from gangsched.kubectl.doctor.finding import Finding
 from gangsched.model.text import named
 
@@ -23,7 +32,7 @@ def lacking(client: BlockingClient, namespace: str, account: str, serving: Colle
     lease = Lease(namespace, LEASE)
     dialects = [each for each in DIALECT_KINDS if each.api_group in serving]
     asked: list[tuple[Permission, Lease | None]] = [
-        *((each, None) for each in (*PERMISSIONS, *VOLUMES, *PREEMPTION, *dialects)),
+        *((each, None) for each in (*PERMISSIONS, *VOLUMES, *SERVICES, *PREEMPTION, *dialects)),
         *((each, lease) for each in LEASES),
     ]
     allowed = _allowed(client, namespace, account, asked[0])
@@ -34,6 +43,7 @@ def lacking(client: BlockingClient, namespace: str, account: str, serving: Colle
     for table, file, means in (
         (PERMISSIONS, "rbac.yaml", "it cannot work without that"),
         (VOLUMES, "rbac.yaml", "pods with persistent volume claims have to wait"),
+        (SERVICES, "rbac.yaml", "pods behind Services are packed unless a controller replicates them"),
         (PREEMPTION, "rbac-preemption.yaml", "preemption is off"),
         (dialects, "rbac-dialects.yaml", "gangs of these kinds have to wait"),
         (LEASES, "rbac.yaml", "with --leader-elect it cannot start"),

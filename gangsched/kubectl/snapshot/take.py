@@ -39,7 +39,8 @@ _containers = msgspec.json.Decoder(list[ContainerStatus] | None)
 def all_resources() -> dict[str, resources.Resource[Any, Any]]:
     """Resources that the daemon reads, by plural name, except PodGroups."""
     required: tuple[Any, ...] = (resources.pods(ShapeTable()), resources.nodes(silent), resources.NAMESPACES)
-    return {each.name: each for each in (*required, *resources.STORAGE, resources.DISRUPTION_BUDGETS)}
+    optional: tuple[Any, ...] = (*resources.STORAGE, resources.DISRUPTION_BUDGETS, resources.SERVICES)
+    return {each.name: each for each in (*required, *optional)}
 
 
 def snapshot(session: Session, path: Path, *, redact_names: bool) -> int:

@@ -16,7 +16,7 @@ from tests.sim.api_server.answers import Answer, Request, Shown, ok, raw, refusa
 from tests.sim.api_server.store import EPOCH_S, Change, Object, Store, copied, key_of, rfc3339
 from tests.sim.timeline import Timeline
 
-CORE = {"pods", "nodes", "namespaces", "persistentvolumeclaims", "persistentvolumes"}
+CORE = {"pods", "nodes", "namespaces", "services", "persistentvolumeclaims", "persistentvolumes"}
 GROUPS = {
     "policy": ("v1", ("poddisruptionbudgets",)),
     "storage.k8s.io": ("v1", ("storageclasses", "csinodes")),

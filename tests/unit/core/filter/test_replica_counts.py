@@ -1,4 +1,4 @@
-"""Plain replicas of one controller are spread as kube-scheduler's default constraints do, and nothing else is."""
+"""Plain pods are spread from their peers as kube-scheduler's default constraints do, and nothing else is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from gangsched.core.filter.replica_counts import ZONE
 from gangsched.model.gang import Group
 from gangsched.model.gpu_policy import GpuPolicy, PlainReplicas
 from gangsched.model.inter_pod import InterPodConstraints, Requirement, Spread
-from gangsched.model.objects import Node, Pod, Shape
+from gangsched.model.objects import Labels, Node, Pod, Service, Shape
+from gangsched.model.snapshot import Snapshot
+from gangsched.state.cluster import Cluster
 from tests import builders
 
 A, B = "uid-a", "uid-b"
@@ -122,7 +124,13 @@ def some() -> Sequence[Node]:
 
 def numbers(counts: PodCounts, uid: str) -> list[tuple[int, int]]:
     """By node the replicas in its zone, -1 for none, and on itself."""
-    found, seen = counts.replicas(uid), []
+    return peers_near(counts, replica(f"asks-{uid}", uid))
+
+
+def peers_near(counts: PodCounts, asks: Pod) -> list[tuple[int, int]]:
+    """The same for the peers of a pod."""
+    found, seen = counts.spread_cost(asks), []
+    assert found is not None
     for node, cost in enumerate(found.cost.tolist()):
         zone = found.codes[node] >= 0
         sums = [
@@ -154,7 +162,7 @@ def test_what_is_taken_back_counts_as_if_it_had_never_been() -> None:
         counts = PodCounts(snapshot.table, snapshot.pods_by_node)
         counts.move([replica("2")], [1], +1)
         if asked:
-            counts.replicas(asked)
+            counts.spread_cost(replica(f"asks-{asked}", asked))
         counts.take_back([replica("2")], [1], +1)
         assert numbers(counts, A) == [(1, 1), (1, 0), (0, 0), (-1, 0)], asked
 
@@ -169,3 +177,74 @@ def test_only_what_is_replicated_and_stays_counts() -> None:
     these = [replica(kind, controller_kind=kind) for kind in ("StatefulSet", "ReplicationController")]
     snapshot = builders.snapshot(some(), [(pod, "c") for pod in (*others, *these)])
     assert numbers(PodCounts(snapshot.table, snapshot.pods_by_node), A)[2] == (2, 2)
+
+
+WEB, DB = frozenset({("app", "web")}), frozenset({("app", "db"), ("tier", "back")})
+
+
+def with_services(there: Sequence[Node], runs: Sequence[tuple[Pod, str]] = (), *selectors: Labels) -> Snapshot:
+    """A snapshot of a cluster with one Service for each of these selectors."""
+    cluster = Cluster()
+    for each in there:
+        cluster.apply_node(each)
+    for pod, name in runs:
+        cluster.occupy(pod, name)
+    cluster.replicas.replace([Service("ns", f"s{n}", each) for n, each in enumerate(selectors)])
+    cluster.replicas.follow("ns")
+    return cluster.snapshot()
+
+
+def behind(number: int, name: str = "web", **fields: Any) -> list[Pod]:
+    """Pods without a controller."""
+    labels = fields.pop("labels", {"app": name})
+    return [
+        builders.pod(f"{name}-{n}", **{"uid": f"u-{name}-{n}", "gpus": 0, "labels": labels, **fields})
+        for n in range(number)
+    ]
+
+
+def test_pods_behind_a_service_are_spread() -> None:
+    """With a controller that replicates nothing or without one; others of the namespace are packed."""
+    jobs = behind(4, "job", labels={"app": "web"}, controller_kind="Job", controller_uid="j")
+    groups = plain([*behind(4), *jobs, *behind(6, "other")])
+    made = plan(with_services(nodes(), (), WEB, DB), groups, now_s=0.0)
+    where = {each.pod.name: each.node for verdict in made.verdicts for each in verdict.binds}
+    selected = Counter(node for name, node in where.items() if not name.startswith("other"))
+    assert sorted(selected.values()) == [2, 2, 2, 2]
+    assert len({node for name, node in where.items() if name.startswith("other")}) == 1
+
+
+def test_accelerators_a_setting_and_constraints_of_their_own_pack_pods_behind_services() -> None:
+    snapshot = with_services([builders.node(f"n{n}", labels={ZONE: f"z{n % 2}"}) for n in range(4)], (), WEB)
+    for pods, policy in (
+        (behind(4, gpus=1), GpuPolicy()),
+        (behind(4, of=apart()), GpuPolicy()),
+        (behind(4), GpuPolicy(replicas=PlainReplicas.PACK)),
+    ):
+        made = plan(snapshot, plain(pods), now_s=0.0, policy=policy)
+        assert len({each.node for verdict in made.verdicts for each in verdict.binds}) == 1
+
+
+def test_pods_behind_further_services_count_and_others_do_not() -> None:
+    """Those that run, those that this plan placed, and those that it took back."""
+    both = {"app": "web", "tier": "front"}
+    front = frozenset(both.items())
+    runs = [
+        *((pod, "a") for pod in behind(2, labels=both)),
+        (replica("rs", labels={"app": "web"}), "c"),
+        *((pod, "d") for pod in behind(2, "other")),
+        *((pod, "d") for pod in behind(1, "ends", labels=both, deleting=True)),
+    ]
+    snapshot = with_services(some(), runs, WEB, front)
+    for asks_first in (True, False):
+        counts = PodCounts(snapshot.table, snapshot.pods_by_node)
+        (web,), (leader,) = behind(1, "asks", labels={"app": "web"}), behind(1, "leads", labels=both)
+        if asks_first:
+            assert peers_near(counts, web) == [(2, 2), (2, 0), (1, 1), (-1, 0)]
+            assert peers_near(counts, leader) == [(2, 2), (2, 0), (0, 0), (-1, 0)]
+        counts.move([leader, web], [1, 2], +1)
+        assert peers_near(counts, web) == [(3, 2), (3, 1), (2, 2), (-1, 0)]
+        assert peers_near(counts, leader) == [(3, 2), (3, 1), (0, 0), (-1, 0)]
+        counts.take_back([leader, web], [1, 2], +1)
+        assert peers_near(counts, web) == [(2, 2), (2, 0), (1, 1), (-1, 0)]
+        assert peers_near(counts, leader) == [(2, 2), (2, 0), (0, 0), (-1, 0)]

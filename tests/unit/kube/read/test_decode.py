@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gangsched.kube.read.decode import DecodeFault, decode_disruption_budget, decode_node, decode_pod
+from gangsched.kube.read.decode import DecodeFault, decode_disruption_budget, decode_node, decode_pod, decode_service
 from gangsched.kube.read.shapes import ShapeTable
-from gangsched.kube.read.wire import WireDisruptionBudget, WireNode, WirePod
+from gangsched.kube.read.wire import WireDisruptionBudget, WireNode, WirePod, WireService
 from gangsched.model.disruption import PodDisruptionBudget
 from gangsched.model.inter_pod import Requirement
-from gangsched.model.objects import PermitStamp, Phase, Pod, ScheduledCondition, Taint, Toleration
+from gangsched.model.objects import PermitStamp, Phase, Pod, ScheduledCondition, Service, Taint, Toleration
 from tests.unit.kube.fakes import node, pod
 
 
@@ -347,3 +347,19 @@ def test_a_rejection_is_known_by_how_the_kubelet_begins(reason: str, message: st
     for phase, expected in (("Failed", rejection), ("Running", "")):
         status = {"phase": phase, "reason": reason, "message": message}
         assert decoded({**bound, "status": status}).rejection == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "selector"),
+    [
+        ({"selector": {"app": "web", "tier": "front"}, "type": "LoadBalancer"}, {("app", "web"), ("tier", "front")}),
+        ({"selector": {}}, None),
+        ({"selector": None}, None),
+        ({"externalName": "example.com"}, None),
+    ],
+)
+def test_a_service_is_the_labels_that_it_selects(spec: Any, selector: set[tuple[str, str]] | None) -> None:
+    """As in kube-scheduler, a Service without a selector selects no pod."""
+    body = {"metadata": {"name": "s", "namespace": "ns", "labels": {"a": "b"}}, "spec": spec, "status": {"x": 1}}
+    found = decode_service(msgspec.json.decode(json.dumps(body), type=WireService))
+    assert found == (Service("ns", "s", frozenset(selector)) if selector else None)

@@ -16,7 +16,7 @@ from gangsched.kube.read.reflector import Reflector
 from gangsched.kube.read.shapes import ShapeTable
 from gangsched.kube.read.store import Store
 from gangsched.model.disruption import PodDisruptionBudget
-from gangsched.model.objects import Namespace, Node, Pod, PodGroup
+from gangsched.model.objects import Namespace, Node, Pod, PodGroup, Service
 from gangsched.model.protocol import Applied, Gone, Message, Replaced, Unread
 from gangsched.model.storage import Claim, CsiNode, ResourceClaim, StorageClass, Volume
 from tests.unit.kube.fakes import FakeTime, bookmark, compact, line, node, page, pod, says, serving, status, streams
@@ -76,6 +76,7 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
     async with serving(tmp_path) as (server, client):
         server.will("GET", resources.CLAIMS.path, forbidden)
         server.will("GET", resources.DISRUPTION_BUDGETS.path, forbidden)
+        server.will("GET", resources.SERVICES.path, forbidden)
         # ResourceClaims are answered by 404
         for path in (*REQUIRED, *(each.path for each in resources.STORAGE[1:4])):
             server.will("GET", path, says(page()))
@@ -90,6 +91,7 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         assert Unread(Claim) in said
         assert Unread(ResourceClaim) in said
         assert Unread(PodDisruptionBudget) in said
+        assert Unread(Service) in said
         read = {message.kind for message in said if isinstance(message, Replaced)}
         assert read == {Pod, Node, Namespace, Volume, StorageClass, CsiNode}
         unserved = {message.api_group for message in said if isinstance(message, Unread) and message.kind is PodGroup}
@@ -98,7 +100,11 @@ async def test_a_kind_that_may_not_be_read_holds_nothing_up(tmp_path: Path) -> N
         assert [sentence.split(":")[0] for sentence in sentences] == [
             "Cannot follow persistentvolumeclaims",
             "Cannot follow poddisruptionbudgets",
+            "Cannot follow services",
         ]
+        assert sentences[2].endswith(
+            "; until then pods behind Services are packed unless a controller replicates them."
+        )
         assert all("apply manifests/rbac.yaml" in sentence for sentence in sentences)
         task.cancel()
         await asyncio.wait({task})
@@ -141,6 +147,40 @@ async def test_nobody_reads_budgets_without_preemption(tmp_path: Path) -> None:
         ]
     with_them, without = (set(informers.stores) for informers in reads)
     assert with_them - without == {"poddisruptionbudgets"}
+
+
+async def test_nobody_reads_services_where_nothing_is_spread(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, client):
+        reads = [
+            Informers(client, warn=silent, restore_signals=lambda: None, sweep_every_s=60.0, services=asked)
+            for asked in (True, False)
+        ]
+    with_them, without = (set(informers.stores) for informers in reads)
+    assert with_them - without == {"services"}
+
+
+async def test_the_right_to_services_is_missed_once_and_used_when_it_comes(tmp_path: Path) -> None:
+    """The list is tried again every ten seconds, and nothing is said again until it succeeds."""
+    said: list[Message] = []
+    messages: list[str] = []
+    path, clock = resources.SERVICES.path, FakeTime()
+    async with serving(tmp_path) as (server, client):
+        body = {"metadata": {"name": "s", "namespace": "ns"}, "spec": {"selector": {"app": "web"}}}
+        server.will("GET", path, *[says(status(403, "Forbidden", "no services"), 403)] * 4, says(page(body)))
+        server.will("WATCH", path, streams(hold=True))
+        reader = store.Store(resources.SERVICES, said.append, messages.append)
+        reflector = Reflector(
+            client, reader, warn=messages.append, now=clock.now, sleep=clock.sleep, refused=reader.refused
+        )
+        task = asyncio.create_task(reflector.run())
+        async with asyncio.timeout(10):
+            while Replaced(Service, (Service("ns", "s", frozenset({("app", "web")})),)) not in said:
+                await clock.advance(1.0)
+                await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.wait({task})
+    assert said[:-1] == [Unread(Service)] * 4
+    assert [message.split(":")[0] for message in messages] == ["Cannot follow services", "Following services again."]
 
 
 def test_ten_thousand_budgets_are_listed_page_by_page() -> None:

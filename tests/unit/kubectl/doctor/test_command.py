@@ -89,6 +89,11 @@ WRONG = [
     ),
     ({"/apis/apps/v1/deployments": listed(deployment(image="r/gangsched:0.0.1"))}, "The scheduler is 0.0.1", "version"),
     ({REVIEWS: {"status": {"allowed": False}}}, "may not get pods, list pods", "Apply manifests/rbac.yaml."),
+    (
+        {REVIEWS: {"status": {"allowed": False}}},
+        "may not list services, watch services: pods behind Services are packed",
+        "Apply manifests/rbac.yaml.",
+    ),
     ({REVIEWS: {"status": {"allowed": False}}}, "preemption is off", "Apply manifests/rbac-preemption.yaml."),
     (
         {"/apis": {"groups": [api_group(SIGS), api_group(X)]}},

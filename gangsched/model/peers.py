@@ -1,0 +1,102 @@
+"""Peers: the pods that kube-scheduler's default spread constraints count for a pod (helper.DefaultSelector).
+
+Invariant: values only. A pod of a ReplicaSet, StatefulSet or ReplicationController has the pods of that controller, any
+other pod those that match the selectors of all Services that select it. Its controller's selector is not read: every
+pod says by its owner reference what that selector would find. A Service beside a controller changes nothing, since all
+pods of one template are behind the same Services.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from gangsched.model.objects import Labels, Pod
+
+NO_LABELS: Labels = frozenset()
+COMPARED_PER_POD = 64
+"""Selectors compared with one pod, so that thousands of Services in one namespace delay nobody else."""
+
+
+class Behind(NamedTuple):
+    """The pods of a namespace behind Services whose selectors ask for `labels`, together."""
+
+    namespace: str
+    labels: Labels
+
+    def includes(self, other: PeerKey) -> bool:
+        """Whether the pods of `other` are among these: they have these labels and perhaps more."""
+        return isinstance(other, Behind) and other.namespace == self.namespace and self.labels <= other.labels
+
+
+PeerKey: TypeAlias = str | Behind
+"""The uid of a controller, or `Behind`."""
+
+
+class Selectors:
+    """The selectors of the Services of one namespace; immutable.
+
+    Each is found by the rarest of its labels, so that a pod is compared with those Services that it may be behind.
+    """
+
+    __slots__ = ("_by_label",)
+
+    def __init__(self, selectors: Iterable[Labels] = ()) -> None:
+        distinct = sorted(set(selectors), key=sorted)
+        uses = Counter(label for selector in distinct for label in selector)
+        self._by_label: dict[tuple[str, str], list[Labels]] = {}
+        for selector in distinct:
+            rarest = min(selector, key=lambda label: (uses[label], label))
+            self._by_label.setdefault(rarest, []).append(selector)
+
+    def merged(self, labels: Mapping[str, str]) -> Labels:
+        """What the selectors that match these labels ask for together; empty if none does."""
+        pairs, merged, left = labels.items(), NO_LABELS, COMPARED_PER_POD
+        for label in pairs:
+            found = self._by_label.get(label)
+            if found is None:
+                continue
+            for selector in found[:left]:
+                if selector <= pairs:
+                    merged = merged | selector if merged else selector  # mostly one, whose hash is known
+            left -= len(found)
+            if left <= 0:
+                break
+        return merged
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PeerNumbers:
+    """`counts[key][node]`: pods that are counted there, each once per key; immutable.
+
+    `behind[namespace]` are the labels of its `Behind` keys in `counts`. Namespaces without `selectors` have none: no
+    Service is there, or no pod that would ask.
+    """
+
+    counts: Mapping[PeerKey, Mapping[str, int]] = field(default_factory=dict)
+    behind: Mapping[str, tuple[Labels, ...]] = field(default_factory=dict)
+    selectors: Mapping[str, Selectors] = field(default_factory=dict)
+
+    def keys(self, pod: Pod) -> tuple[PeerKey, ...]:
+        """The keys under which a placed pod counts; none while it terminates. A pending pod's peers are the first."""
+        if pod.deleting:
+            return ()
+        uid, selectors = pod.replica_of, self.selectors.get(pod.namespace)
+        of_controller: tuple[PeerKey, ...] = (uid,) if uid else ()
+        labels = selectors.merged(pod.labels) if selectors is not None else NO_LABELS
+        return (*of_controller, Behind(pod.namespace, labels)) if labels else of_controller
+
+    def listed(self) -> Iterator[Behind]:
+        """The keys that `behind` has."""
+        return (Behind(namespace, labels) for namespace, each in self.behind.items() for labels in each)
+
+    def numbers(self, key: PeerKey) -> Iterator[tuple[str, int]]:
+        """Nodes and pods there; a node may occur several times."""
+        if isinstance(key, str):
+            yield from self.counts.get(key, {}).items()
+            return
+        for labels in self.behind.get(key.namespace, ()):
+            if key.labels <= labels:
+                yield from self.counts[Behind(key.namespace, labels)].items()
