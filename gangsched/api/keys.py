@@ -266,7 +266,7 @@ def pod_group_metadata(annotations: Mapping[str, str]) -> GangMetadata:
 
 
 def member_index(labels: Mapping[str, str], annotations: Mapping[str, str], name: str) -> int:
-    """The number of a member within its gang, that of its name where no key states one; -1 without any."""
+    """Index of a member in its gang: the first key that states one, else the number in its name; -1 if none."""
     for key in INDEXES:
         text = labels.get(key) or annotations.get(key)
         if text is not None and _NUMBER.fullmatch(text):

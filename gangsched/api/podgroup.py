@@ -100,7 +100,7 @@ def stored_conditions(status: Mapping[str, object]) -> tuple[Condition, ...]:
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """`conditions` with `new` replacing the one of its type; the transition time is kept if the status is unchanged."""
+    """Replace the condition of the type of `new`; its transition time stays if the status is unchanged."""
     for place, old in enumerate(conditions):
         if old.type == new.type:
             if old.status == new.status:
@@ -211,7 +211,7 @@ class _PodGroupReader:
         return total
 
     def epoch_s(self, raw: object) -> int:
-        """Whole seconds since the epoch of a creationTimestamp; 0 for a text that is none."""
+        """Parse a creationTimestamp into whole seconds since the epoch; 0 if it is malformed."""
         at_s = parse_timestamp(raw) if isinstance(raw, str) else None
         if at_s is not None:
             return at_s

@@ -79,7 +79,7 @@ def enforced(stated: keys.GangMetadata) -> keys.GangMetadata:
 
 
 def longest(members: Iterable[RunTime]) -> RunTime:
-    """Run time of a gang: its longest member's, unknown if one is or there are none; and the first problems."""
+    """Run time of the gang's longest member, unknown if one is unknown or there are none; and the first problems."""
     all_of_them = tuple(members)
     found = max(all_of_them, key=lambda member: member.seconds, default=UNKNOWN)
     problems = dict.fromkeys(problem for member in all_of_them for problem in member.problems)

@@ -133,7 +133,7 @@ def parse_gpu_product(text: str) -> bool:
 
 
 def parse_topology(text: str) -> tuple[str, ...] | None:
-    """Labels for each of which one domain must contain the gang, sorted; None for an empty text."""
+    """Parse the labels of which one domain each must contain the gang, sorted; None for an empty text."""
     labels = tuple(sorted({key.strip() for key in text.split(",")})) if text.strip() else ()
     if not all(map(LABEL_KEY.fullmatch, labels)):
         raise BadValue("is not a label key" if len(labels) == 1 else "is not a list of label keys")

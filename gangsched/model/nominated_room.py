@@ -45,7 +45,7 @@ class ColumnLayout(NamedTuple):
         return len(self.resources), len(self.nodes)
 
     def sums(self, asked: Iterable[tuple[str, ResourceVector]]) -> Ints:
-        """`sums[r][n]` of the requests on each node; nodes that are gone are skipped."""
+        """`sums[r][n]` of the requests on each node; nodes that no longer exist are skipped."""
         sums = np.zeros(self.shape, dtype=np.int64)
         alike: dict[ResourceVector, list[int]] = {}
         for node, requests in asked:

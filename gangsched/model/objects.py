@@ -303,5 +303,5 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def declaration(self) -> PodGroup:
-        """All that users declare by it: without its status, and equal for as long as they change nothing."""
+        """Everything that users declare in the PodGroup, without its status; equal until users change something."""
         return msgspec.structs.replace(self, status={}, resource_version="")

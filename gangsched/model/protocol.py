@@ -42,7 +42,7 @@ class Gone(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replaced(msgspec.Struct, frozen=True):
-    """A full list: every object of that kind (and `api_group`, for PodGroups) that it lacks is gone."""
+    """A full list of a kind (and `api_group`, for PodGroups): known objects that are not in it are gone."""
 
     kind: type[Object]
     items: tuple[Any, ...]

@@ -78,7 +78,7 @@ class Places:
 
     @contextmanager
     def place(self, user: str) -> Iterator[None]:
-        """A place for the duration of the block. Raises RequestRefused (429) if there is none."""
+        """Occupy one of the concurrent requests during the block. Raises RequestRefused (429) if all are in use."""
         payer = payer_of(user)
         if self._taken[payer] >= self._of_user or self._taken.total() >= self._most:
             raise RequestRefused(429, f"Too many {self._what} at once, please try again later.", retry_after_s=1)

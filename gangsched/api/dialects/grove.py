@@ -40,7 +40,7 @@ class GroveSpec(DialectSpec):
     reuse_reservation_ref: Any = None
 
     def declared(self, where: str) -> Declared:
-        """A part for each podgroup; sentences about the whole are those of every part, or told by the first."""
+        """Return a part for each podgroup; problems of the whole gang are reported for every part, or by the first."""
         minimums, invalid = self._minimums(where)
         unsupported: list[str] = []
         not_used: list[str] = []

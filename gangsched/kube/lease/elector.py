@@ -56,7 +56,7 @@ class LeaseCounts:
 
 
 class Elector:
-    """One candidate for one Lease. `fence` is open while the lease is certainly its own, by the clock of `runtime`."""
+    """One candidate for one Lease. `fence` is open while it certainly holds the lease, by the clock of `runtime`."""
 
     def __init__(
         self,

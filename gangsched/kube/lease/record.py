@@ -66,7 +66,7 @@ def decode(body: bytes, *, duration_s: float) -> Record:
 
 
 def encode(record: Record, *, namespace: str, name: str) -> bytes:
-    """The object to write: that of `rest` with the values of the record, or a new one."""
+    """Encode the record as an object: `rest` with the values of the record, or a new one."""
     rest = record.rest
     known = rest.get("spec")
     spec = {

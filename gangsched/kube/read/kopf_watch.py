@@ -81,7 +81,7 @@ class _Sessions(AsyncExitStack):
         self._asked = False
 
     async def login(self, **_: Any) -> Any:
-        """kopf's login handler; asked again when the server refused what we gave before, so read it again."""
+        """Login handler for kopf, which calls it again when the server refused the last credentials; so reread them."""
         if self._asked and not await self._client.reload():
             raise Unreachable("The credentials cannot be read again.")
         self._asked = True

@@ -30,7 +30,7 @@ class TemplateError(ValueError):
 def template_pod(
     template: Mapping[str, Any], *, shapes: ShapeTable, namespace: str, name: str, created_s: int, priority: int
 ) -> Pod:
-    """A pod of a template; other pods of it differ only by name and uid. Raises TemplateError."""
+    """Create a pod of a template; pods of one template differ only by name and uid. Raises TemplateError."""
     metadata, spec = template.get("metadata") or {}, template.get("spec")
     if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
         raise TemplateError("a template has metadata and spec")

@@ -165,7 +165,7 @@ class Binder:
         )
 
     def adopt(self, undecided: Sequence[Undecided]) -> None:
-        """Read the pods of another binder's undecided binds until each is certain; none is sent again."""
+        """Read the pods of another binder's undecided binds until each result is certain; no bind is sent again."""
         for each in undecided:
             fault = Unreachable("the lease was lost before an answer came")
             self._enter(

@@ -1,4 +1,4 @@
-"""Check of the permissions that the scheduler's ServiceAccount lacks, of those in `kube.http.permissions`.
+"""Checks which permissions of `kube.http.permissions` the scheduler's ServiceAccount lacks.
 
 Invariant: one SubjectAccessReview per line; nothing is stored. A user who may not create them gets a refusal, not a
 finding.

@@ -42,7 +42,7 @@ class TemplateSet:
 
 @dataclass(slots=True)
 class ManifestGang:
-    """One gang of the file. `declared`: its pods or a PodGroup name it; otherwise it stands for one object."""
+    """One gang of the file. `declared`: its pods or a PodGroup name it; otherwise it consists of one object's pods."""
 
     name: str
     declared: bool
