@@ -90,8 +90,9 @@ class Demand:
     @cached_property
     def _by_terms(self) -> bool:
         """Whether all that matters besides are terms that are topology, which a domain or its slices keep (L7)."""
-        if is_sliced(self.gangs) or self.only_room:
-            return False
+        firsts = [item.pods[0] for item in self.items]
+        if is_sliced(self.gangs) or self.ledger.occupancy.pods.label_keys(firsts) is None or self.only_room:
+            return False  # most gangs state no terms where no pod does, so that their members are not compared
         if self.slices is not None:
             return True
         if len({item.shape.constraints.affinity for item in self.items} - {()}) > 1:
