@@ -11,6 +11,7 @@ from gangsched.core.cycle import Limits, plan
 from gangsched.core.reserve import Ledger
 from gangsched.core.rounds import place_run
 from gangsched.core.search.find import STEPS, WORK, find
+from gangsched.core.search.kinds import UNITS_AN_ITEM
 from gangsched.model.gang import Gang, Group
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Verdict
@@ -195,4 +196,4 @@ def test_one_shape_needs_no_search() -> None:
     gang: Gang = builders.gang("ns/g", builders.pods("p", builders.shape(cpu_milli=3000, gpus=0), 3))
     ledger = builders.ledger([builders.node("n", cpu_milli=8000, gpus=0)])
     assert find(builders.group(gang), [gang], ledger, place_run) is None
-    assert ledger.work.used == 0
+    assert ledger.work.used == UNITS_AN_ITEM  # to see that they are of one kind
