@@ -39,6 +39,23 @@ def test_a_gang_with_a_pod_group_says_what_its_condition_says(tmp_path: Path) ->
     assert "this cluster does not serve the gangs API" in answer.output
 
 
+def test_a_gang_of_volcano_says_what_its_object_says(tmp_path: Path) -> None:
+    """The object is looked for in the API group that the pods name, in the version that is served."""
+    marks = {"scheduling.volcano.sh/group-name": "train"}
+    pods = [pod(f"train-{i}", message=f"{LACKS}; see PodGroup team/train", annotations=marks) for i in range(2)]
+    version = "scheduling.volcano.sh/v1beta1"
+    group = {**pod_group("train", 2, LACKS), "apiVersion": version}
+    answers = {
+        **cluster(*pods),
+        "/apis/scheduling.volcano.sh": {"versions": [{"groupVersion": version}]},
+        f"/apis/{version}/namespaces/team/podgroups/train": group,
+    }
+    with served(tmp_path, answers) as (_, kubeconfig):
+        answer = ask(kubeconfig, "train")
+    assert answer.output.splitlines()[0] == f"Gang team/train waits: {LACKS}."
+    assert "Minimum  2 of 2 pods" in answer.output
+
+
 def test_a_refusal_that_names_the_gang_names_it_once(tmp_path: Path) -> None:
     """The scheduler's sentence begins with the gang: it is the answer, for the gang and for its pods."""
     refusal = "gang team/train needs room for 2 more pods"
