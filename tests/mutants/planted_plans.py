@@ -178,7 +178,7 @@ def a_snapshot_shows_replicas_that_came_after_it(shown: Any) -> Any:
     return live
 
 
-@bug("R1", "model.peers:Selectors.merged", "scenarios/test_virtual.py")
+@bug("R1", "model.peers:Selectors.merged", "unit/core/filter/test_replica_counts.py")
 def services_are_ignored(_: Any) -> Any:
     return lambda self, labels: frozenset()
 
