@@ -68,7 +68,7 @@ class GroveSpec(DialectSpec):
         # A podgroup without a minimum is not waited for, nor does it wait.
         group = json.dumps(sorted(f"{namespace}/{name}" for name, (minimum, _) in minimums.items() if minimum != 0))
         if not _is_group(group):
-            unsupported.append(f"podgroups of {where} are {len(minimums)}, more than a group of gangs may have")
+            unsupported.append(f"{where} has {len(minimums)} podgroups, more than a gang group may have")
         common = Declared(
             topology=tuple(sorted(set(whole["required"]))), unsupported=tuple(unsupported), invalid=tuple(invalid)
         )

@@ -20,7 +20,7 @@ PHASES: Final = {
     "Unknown": "Unknown",
 }
 """Volcano's phase for each of ours. It has none for a gang whose minimum cannot be reached any more."""
-PER_TASK: Final = "state one minimum for all pods in minMember, or a PodGroup for each of them, and remove it"
+PER_TASK: Final = "set one minimum for all pods in minMember, or create a PodGroup for each task, and remove this field"
 
 
 class VolcanoSpec(DialectSpec):

@@ -107,7 +107,7 @@ def test_defaults_and_unknown_fields_ask_for_nothing(spec: dict[str, Any]) -> No
             {"topologyConstraintGroupConfigs": [{"name": "c", "podGroupNames": ["a"]}]},
             "topologyConstraintGroupConfigs of PodGang ns/svc asks for domains of parts",
         ),
-        ([podgroup(f"p{number}") for number in range(33)], {}, "podgroups of PodGang ns/svc are 33, more than"),
+        ([podgroup(f"p{number}") for number in range(33)], {}, "PodGang ns/svc has 33 podgroups, more than"),
     ],
 )
 def test_what_cannot_be_honoured_refuses_every_part(podgroups: list[Any], spec: dict[str, Any], said: str) -> None:
