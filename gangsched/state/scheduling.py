@@ -35,6 +35,7 @@ from gangsched.state.member_store import MemberStore
 from gangsched.state.members import STARTED, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.preemption.preemptions import Preemptions
+from gangsched.state.queueing.batches import Batches
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import GangCounts, GangWaits, PendingCount
 from gangsched.state.reporting.reports import Reports
@@ -45,8 +46,6 @@ from gangsched.state.reserving.reservations import StandingReservations
 from gangsched.state.rule_set import Rules
 from gangsched.state.unfinished import UnfinishedLook
 
-MOST_AT_ONCE = 1_000
-"""Groups that a plan is given; it decides `Limits.groups` at most, and to look at 10,000 takes longer than that."""
 LATE_CLAIMS_S = 30.0
 """A group whose claims took too long is planned again after this time, doubling to `LATE_CLAIMS_LONGEST_S`: it has kept
 room from others for 10 minutes, and must not do so time after time."""
@@ -125,6 +124,7 @@ class SchedulingState:
             avoid_s=rules.avoid_s,
         )
         self._keeping: set[str] = set()
+        self._batches = Batches(self.registry, self.reservations.rank)
         self._looked_at: set[str] = set()  # in the plans since one looked at every group that was ready
         self._unfinished = UnfinishedLook()
 
@@ -290,21 +290,22 @@ class SchedulingState:
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """Groups to plan now, and all other holding groups as unchanged; empty if nothing is to decide."""
         expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
+        always = expired | {each.group for each in self.preemptions.nominations.all()}
+        always |= {each.group for each in self.reservations.standing}
+        always |= {self._unfinished.known.group} if self._unfinished.known is not None else set()
         groups: list[Group] = []
-        due = [self.registry.group(group_id, now_s) for group_id in self.queue.ready(now_s) | expired]
-        is_cut = len(due) > MOST_AT_ONCE
-        for group in self.reservations.in_order(due, self._looked_at) if is_cut else due:
-            if len(groups) == MOST_AT_ONCE:
-                break
+        batch = self._batches.next(self.queue.ready(now_s) | expired, always, self._looked_at, now_s)
+        for group_id in batch:
+            group = self.registry.group(group_id, now_s)
             if group.waits:
                 groups.append(group)
             else:
-                self.queue.park(group.id, ())
-                self.reservations.left(group.id)
+                self.queue.park(group_id, ())
+                self.reservations.left(group_id)
                 if not any(gang.bound for gang in group.gangs):
-                    self.registry.groups[group.id].verdict = None  # what was said of members is void without them
+                    self.registry.groups[group_id].verdict = None  # what was said of members is void without them
         if not groups:
-            return ()
+            return self.ready(now_s) if batch - expired else ()  # none of them waits, and others may
         chosen = {group.id for group in groups}
         others = (group for group in self._clocked - chosen if not self.queue.backs_off(group, now_s))
         return (*groups, *(replace(self.registry.group(group_id, now_s), unchanged=True) for group_id in others))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Final
 
-from gangsched.core.queue_sort import group_key, in_turns, passing_key
+from gangsched.core.queue_sort import group_key, passing_key
 from gangsched.core.reservations.heads import head_of, rank
 from gangsched.model.backfill import BackfillOrder
 from gangsched.model.gang import Group
@@ -145,12 +145,6 @@ class StandingReservations:
     def rank(self, group: Group) -> tuple[Any, ...]:
         """Sort key in which groups that wait for room are woken (Q1, H9)."""
         return passing_key(group) if self._shortest_first(self.standing) else group_key(group)
-
-    def in_order(self, groups: Iterable[Group], looked_at: Set[str]) -> list[Group]:
-        """The groups in the order of planning (Q1, Q4, H9); those with a reservation come first."""
-        heads = {each.group for each in self.standing}
-        ordered = in_turns(sorted(groups, key=self.rank), looked_at)
-        return sorted(ordered, key=lambda group: group.id not in heads)
 
     def _shortest_first(self, standing: Collection[Reserved]) -> bool:
         return bool(standing) and self._limits.order is BackfillOrder.SHORTEST

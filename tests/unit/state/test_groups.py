@@ -10,7 +10,8 @@ import pytest
 from gangsched.core.cycle import Limits, plan
 from gangsched.model.objects import Phase, Pod
 from gangsched.model.reasons import Reason
-from gangsched.state import groups, scheduling
+from gangsched.state import groups
+from gangsched.state.queueing import batches
 from tests.builders import NAMESPACE, members, node, pod, pod_group, shape
 from tests.world import World
 
@@ -319,7 +320,7 @@ def test_every_ready_group_is_looked_at_in_turn() -> None:
 
 def test_a_plan_is_given_a_part_of_thousands_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Q1, Q4: a plan is not given ten thousand groups, but those that it comes to; all are decided, none twice."""
-    monkeypatch.setattr(scheduling, "MOST_AT_ONCE", 4)
+    monkeypatch.setattr(batches, "MOST", 4)
     world = World(node("a", 0))
     world.limits = Limits(groups=2)
     often = [pod(f"p{n}", gpus=0, cpu_milli=10**9 + n, creation_s=n) for n in range(9)]

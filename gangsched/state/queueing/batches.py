@@ -1,0 +1,58 @@
+"""Which of thousands of ready groups the next plan is given (semantics Q1, Q4).
+
+Invariant: groups are given in the order in which plans decide them, and each that is ready comes to a plan after at
+most as many plans as decide the others. The order of thousands is found once and followed until it ends or has become
+too old, for to sort all of them takes longer than to decide some.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Any, Final
+
+from gangsched.core.queue_sort import in_turns
+from gangsched.model.gang import Group
+from gangsched.state.groups import Registry
+
+MOST: Final = 1_000
+"""Groups of one plan; it decides no more than `Limits.groups` of them."""
+
+
+class Batches:
+    """The order that is followed; empty while few groups are ready. `rank` is their sort key."""
+
+    def __init__(self, registry: Registry, rank: Callable[[Group], Any]) -> None:
+        self._registry, self._rank = registry, rank
+        self._rest: deque[str] = deque()
+        self._known: set[str] = set()  # those in `_rest`
+
+    def next(self, ready: Set[str], always: Set[str], looked_at: Set[str], now_s: float) -> Set[str]:
+        """The groups for the next plan: those of `always`, those that have become ready, then others in order.
+
+        Those that the last plans `looked_at` come again when all others have been decided (decision 8).
+        """
+        if len(ready) <= MOST:
+            self._follow(())
+            return ready
+        new = ready - self._known - looked_at
+        if len(new) > MOST:
+            self._follow(self._in_order(ready - looked_at, looked_at, now_s))
+            new = set()
+        batch, kept = set(new), list[str]()
+        while self._rest and len(batch) < MOST:
+            group_id = self._rest.popleft()
+            if group_id in ready and group_id not in looked_at:
+                batch.add(group_id)
+                kept.append(group_id)
+            else:
+                self._known.remove(group_id)
+        self._rest.extendleft(reversed(kept))
+        return (always & ready) | (batch or set(self._in_order(ready, looked_at, now_s)[:MOST]))
+
+    def _in_order(self, ids: Iterable[str], looked_at: Set[str], now_s: float) -> list[str]:
+        groups = (self._registry.group(group_id, now_s) for group_id in ids)
+        return [group.id for group in in_turns(sorted(groups, key=self._rank), looked_at)]
+
+    def _follow(self, order: Sequence[str]) -> None:
+        self._rest, self._known = deque(order), set(order)
