@@ -1,8 +1,8 @@
 """Every label and annotation key of gangs, per era, in one table (semantics I2, I3).
 
-Invariant: keys are spelled only here. An identity key counts only where its era defined it (label or annotation); a
-value key counts in both, and the annotation wins, since labels cannot hold every value. `gang_spec` knows what the
-values *mean*.
+Invariant: no other module contains key names. An identity key is read only in the form that its era defined (label or
+annotation). A value key is read in both forms, and the annotation wins, since labels cannot hold every value.
+`gang_spec` defines the meaning of values.
 """
 
 from __future__ import annotations

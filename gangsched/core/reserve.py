@@ -275,8 +275,8 @@ class Ledger:
     def respect_nominations(self, priority: int, *, but: str = "") -> None:
         """Reserve the room of nominated pods of at least `priority`, except those of group `but`.
 
-        Nominated by other schedulers (F1) or by gangsched (V10). Room reserved by an earlier call for lower priorities
-        is released. Free if nothing changed, otherwise one sum of columns per priority.
+        Includes nominations by other schedulers (F1) and by gangsched (V10). Room that an earlier call reserved for
+        lower priorities is released. Costs nothing if nothing changed, otherwise one sum of columns per priority.
         """
         promises = self._snapshot.nominated
         respected = sum(level.priority >= priority for level in promises.levels)

@@ -118,11 +118,12 @@ class RunningMemo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
-    """Everything that may be evicted or is leaving, in any order.
+    """All pods that may be evicted or are leaving, in any order.
 
-    A pod that is not in `pods` is never a victim, nor is its core. `gangs` has every gang that a pod names, and all
-    gangs of its group with bound members. An unchanged pod has the same mark in the next plan, with the same `memo`:
-    then only changes are read. If it is not `whole`, later plans get the rest, and no group preempts.
+    A pod that is not in `pods` is never a victim, nor is its core (the group that would be evicted with it). `gangs`
+    has every gang that a pod names, and all gangs of its group with bound members. An unchanged pod has the same mark
+    in the next plan; if `memo` is the same too, only changes are read. Until the input is `whole`, later plans get the
+    rest and no group preempts.
     """
 
     pods: Sequence[RunningPod]

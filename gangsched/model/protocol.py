@@ -270,9 +270,9 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
 
 
 class CancelPreemption(msgspec.Struct, frozen=True, gc=False):
-    """A nomination ended: clear nominatedNodeName of these members, and send none of its evictions (again).
+    """End of a nomination: clear nominatedNodeName of these members, and send none of its evictions (again).
 
-    Neither this nor those evictions are answered. Bound members need not be listed: a bind clears the field.
+    Neither this action nor those evictions are answered. Bound members need not be listed: a bind clears the field.
     """
 
     id: str

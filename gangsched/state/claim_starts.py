@@ -1,8 +1,8 @@
 """Claim starts: members of an unsatisfied group whose binds wait for each other's claims (semantics B7).
 
-Invariant: no bind of a gang below its minimum is sent before, in every such gang of its group, the members with bound
-claims and the bound members together reach the minimum. Decisions are derived from the current members, so edits,
-deletions and late members need no record.
+Invariant: in a gang below its minimum, no bind is sent until every such gang of the group reaches its minimum with
+bound members and members whose claims are bound. Decisions are derived from the current members, so edits, deletions
+and late members need no record.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class GangRecord:
         return [member for member in self.members.values() if member.state in states]
 
     def oldest(self) -> Pod | None:
-        """The oldest member, whose values count without a PodGroup."""
+        """The oldest member, whose values apply if there is no PodGroup."""
         return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
     @property
@@ -141,7 +141,7 @@ class GangRecord:
         return not self.plain and not (is_once and self.permit is not None)
 
     def continued(self) -> PermitStamp | None:
-        """Stamp of a start of which some members succeeded and whose controller still creates the rest (semantics I6).
+        """Stamp of a start with succeeded members whose controller still creates the rest (semantics I6).
 
         The controller's uid distinguishes a Job from another with the same name, whose pods start as a whole.
         """

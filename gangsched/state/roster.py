@@ -70,7 +70,7 @@ class Roster:
     def replaces(self, members: Iterable[Member]) -> bool:
         """Whether all waiting members are replacements: at most as many as were lost, each suitable.
 
-        After a restart it is unknown what was lost; then members that any remaining one may stand for count, up to the
+        After a restart the losses are unknown. Then members that could replace any remaining member count, up to the
         minimum of the start.
         """
         waiting = [each for each in members if each.state in WAITING]

@@ -97,7 +97,7 @@ class Regions:
     def choices(self, level: int, *, breaking: bool = False) -> list[Choice]:
         """Sets of units of at most priority `level`, cheapest first; `breaking`: budgets may be violated.
 
-        Among equals the first one found stays first, so eviction order within a gang decides before node order.
+        Of equal sets the first one found stays first, so eviction order within a gang decides before node order.
         """
         found: dict[tuple[int, ...], Choice] = {}
         for each in chain(self._choices(level, breaking), () if breaking else self._by_chance(level)):

@@ -66,7 +66,8 @@ def choice(units: Sequence[int], of: Units) -> Choice:
 class Region:
     """A part of the cluster in which members that request `sums` need room; `free[r][n]` is free now.
 
-    `requests[r][i]` are the requests of the running pods. One that `is_extra` is tried beside a larger one that has it.
+    `requests[r][i]` are the requests of the running pods. A region that `is_extra` is tried in addition to a larger one
+    that contains it.
     """
 
     units: Units

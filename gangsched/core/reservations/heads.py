@@ -77,11 +77,11 @@ def find_heads(
     known: Mapping[str, NotReserved] | None = None,
     looks: int | None = None,
 ) -> tuple[list[Head], dict[str, NotReserved]]:
-    """Heads among the groups refused for room, in serving order, and why each other group is none.
+    """Heads among the groups refused for room, in serving order, and why each other group is no head.
 
     The order is Q1's with the age of H4; among equals the group that was `first` stays first, because its start was
-    promised. `entitled` groups, and those whose reason is `known`, are not examined again. `looks` limits how many
-    others are; the rest get no reason, nor do groups after work runs out.
+    promised. `entitled` groups, and those whose reason is `known`, are not examined again. At most `looks` other groups
+    are examined; the rest get no reason, and neither do groups after the work is used up.
     """
     heads: list[Head] = []
     others: dict[str, NotReserved] = {}

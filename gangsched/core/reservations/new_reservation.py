@@ -74,10 +74,10 @@ def make_reservations(
     standing: Mapping[str, Reservation] | None = None,
     anew: Container[str] | None = None,
 ) -> tuple[list[Reservation], dict[str, NotReserved]]:
-    """Reservations of these heads in order, each given those before it, and why a head got none.
+    """Make reservations of these heads in order, each given the earlier ones; also return why a head got none.
 
-    `ledger` is the room now, `empty` that of empty nodes. `standing` are existing reservations by group id; only those
-    in `anew` are recomputed, all of them if None.
+    `ledger` is the room now, `empty` the room of empty nodes. `standing` are existing reservations by group id; only
+    those in `anew` are recomputed, all of them if None.
     """
     made, others, known = _Standing(), dict[str, NotReserved](), standing or {}
     with ledger.tentative():

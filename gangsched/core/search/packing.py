@@ -41,11 +41,12 @@ MOST_KNOWN = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Identical pods or slices. Slices open at the beginning of a block of `layer`; pods have none (`asks` instead).
+    """Identical pods or slices.
 
-    `home` is the layer of the block that must take all of them, -1 for kinds of which each `gang` needs some. `parts`
-    are the kinds of which one slice consists, by index, with their numbers. Of pieces that are `alone` a block takes
-    one at most; all of them are needed.
+    A slice starts at the beginning of a block of `layer`; pods have no layer but `asks`. `home` is the layer of the
+    block that must contain all of them, -1 for kinds of which each `gang` needs some. `parts` are the kinds inside one
+    slice, by index, with their numbers. A block contains at most one piece that is `alone`, and all of these are
+    needed.
     """
 
     gang: int

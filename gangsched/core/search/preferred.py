@@ -1,8 +1,8 @@
-"""Preferred levels: where a group is tried first, all of it, before what it requires is all that counts (L5).
+"""Preferred levels: where a whole group is tried first, before its required levels alone count (L5).
 
-A stated level is climbed: the finest level from it up at which one domain holds all members; where none does, the
-fewest domains of the stated level. Gangs with accelerators that state none prefer the finest known level. No level is
-preferred for members that say themselves that they would rather be apart.
+A declared level is climbed: from it upwards, the finest level at which one domain holds all members; if there is none,
+the fewest domains of the declared level. Gangs with accelerators that declare no level prefer the finest known level.
+No level is preferred for members with soft terms that keep them apart.
 """
 
 from __future__ import annotations

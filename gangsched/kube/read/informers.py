@@ -1,8 +1,8 @@
-"""The informers: everything that the daemon reads, and whether it has been read once.
+"""The informers: everything that the daemon reads, and whether it is synced.
 
-Invariant: reading starts before the state exists; earlier messages are kept in order and delivered first
-(`deliver_to`). Optional resources never delay the daemon: those that it may not read are `Unread`.
-Messages are passed on uninspected.
+Invariant: reading starts before the state exists; earlier messages are queued in order and delivered first
+(`deliver_to`). Optional resources never delay the daemon: those that it may not read are `Unread`. Messages are passed
+on unread.
 """
 
 from __future__ import annotations

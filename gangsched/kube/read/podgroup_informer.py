@@ -64,7 +64,7 @@ _line = msgspec.json.Decoder(_Line)
 def release_signals() -> None:
     """The `restore_signals` of programs without signal handlers.
 
-    If the loop takes no signal handlers (outside the main thread, or on a system without them), kopf has set none.
+    kopf sets no handlers if the loop does not support them (outside the main thread, or on some systems).
     """
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

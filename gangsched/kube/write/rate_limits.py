@@ -1,6 +1,7 @@
 """Rate limits of writes per object, per namespace and in total (docs/reference/settings.md).
 
-Invariant: token buckets. A writer asks how long until a token is available, and takes it then; nothing sleeps here.
+Invariant: token buckets. A writer queries the time until a token is available, and takes the token then; nothing sleeps
+here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""When a nomination is checked even if nothing changes: at its deadline, or when a vacant place expires.
+"""Times at which nominations are checked even if nothing changes: a deadline, or the end of a vacant place.
 
-Invariant: a nomination has one such time. Outdated heap entries are skipped when they come up, so no turn scans all
+Invariant: a nomination has one such time. Outdated heap entries are skipped when they are due, so no turn scans all
 nominations.
 """
 

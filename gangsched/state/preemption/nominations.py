@@ -126,7 +126,7 @@ class Nominations:
         self._promised.follow()
 
     def waits(self, group: GroupRecord) -> bool:
-        """Whether changes of the group need no plan: the same pods wait for room."""
+        """Whether changes of the group need no plan, because the same pods wait for room."""
         record = self._of_group.get(group.id)
         if record is None or record.lost or group.verdict is None:
             return False

@@ -128,10 +128,10 @@ class _Waiting:
     def next(
         self, rooms: int, stays: Mapping[str, Stay], most: Callable[[_Kind], int], heads: Set[str]
     ) -> Iterator[str]:
-        """The groups to wake when there is room for `rooms` pods, behind the one that was tried last.
+        """The groups to wake if there is room for `rooms` pods, behind the group that was tried last.
 
-        `most` says of a kind how many groups have room for all that they require. What is kept from all others may be
-        kept for one of the `heads`.
+        `most` is, for a kind, the number of groups that have all required room. Room that is reserved against all other
+        groups may be reserved for one of the `heads`.
         """
         heap = []
         for number, (kind, entries) in enumerate(self.by_kind.items()):

@@ -20,7 +20,7 @@ TOLERATES_ALL = (Toleration(operator="Exists"),)
 def watched(needs: tuple[Need, ...], room_of: Callable[[Shape], int]) -> tuple[Need, ...]:
     """The needs to watch; `room_of` returns the number of pods of a shape that fit now.
 
-    Of many needs the first one, for which the group was refused, while that lacks required room: no other room helps
+    For a group with many needs: the need for which it was refused, while that lacks room, since no other room helps
     until then. Otherwise a need that all others include.
     """
     if len(needs) <= MOST_WATCHED:
