@@ -138,6 +138,17 @@ class Demand:
         whole = TopologyLevel((), np.zeros(len(self.ledger.table), dtype=np.int32), 1, ())
         return not self.judge(whole)[0].all()
 
+    @cached_property
+    def wanted(self) -> tuple[int, ...]:
+        """How many pods or slices each gang needs."""
+        return tuple(self.needs if self.slices is None else self.slices.wanted)
+
+    @cached_property
+    def pieces(self) -> tuple[int, ...]:
+        """How many pods and slices of each kind a packing begins with."""
+        counts = [min(len(item.pods), self.wanted[item.need]) if item.home < 0 else 0 for item in self.items]
+        return (*counts, *(map(len, self.slices.at_hand) if self.slices is not None else ()))
+
     def problem(self, nodes: Ints | None = None, scope: Scope | None = None) -> PackingProblem:
         """The packing problem of the minimum on these nodes, within the scope."""
         work, room = self.ledger.work, self.room
@@ -151,17 +162,14 @@ class Demand:
             inside = None if scope is None else scope.of(accelerated=self.ledger.accelerated(item.shape))
             if inside is not None:
                 room[number] *= inside[where]
-        wanted = self.needs if self.slices is None else self.slices.wanted
-        counts = [min(len(item.pods), wanted[item.need]) if item.home < 0 else 0 for item in self.items]
         kinds = [Piece(item.need, asks, item.home) for item, asks in zip(self.items, self._asks, strict=True)]
         blocks = []
         if self.slices is not None:
             work.charge(where.size * len(self.slices.layers) // 8)
             levels = (level((label,), self.ledger.table) for label in self.slices.layers)
             blocks = [each.codes[where].astype(np.int64) for each in levels]
-            counts += map(len, self.slices.at_hand)
             kinds += self.slices.pieces
-        return problem(kinds, tuple(counts), wanted, where, self._free[:, where], room, blocks)
+        return problem(kinds, self.pieces, self.wanted, where, self._free[:, where], room, blocks)
 
     def problem_on(self, nodes: Ints, free: Ints, is_open: Bools) -> PackingProblem:
         """The packing problem of a minimum without slices, restricted to `nodes`.

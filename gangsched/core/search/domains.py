@@ -18,7 +18,7 @@ from gangsched.core.preferences import node_penalty
 from gangsched.core.reserve import Ledger
 from gangsched.core.scope import EVERYWHERE, Scope
 from gangsched.core.search.demand import Demand
-from gangsched.core.search.facts import is_refuted, packed
+from gangsched.core.search.facts import is_refuted, may_be_refuted, packed
 from gangsched.core.search.slices import is_sliced, pinned_to, together
 from gangsched.core.search.terms import required_by_terms
 from gangsched.core.topology import TopologyLevel, level
@@ -239,6 +239,8 @@ def _is_refuted(demand: Demand, domains: Domains, domain: int, scope: Scope, *, 
 
     Raises OutOfWork; the next plan goes on searching.
     """
+    if not search and not may_be_refuted(demand.pieces, demand.wanted, demand.ledger):
+        return False
     nodes = domains.outer.nodes(int(domains.outer_of[domain])) if domains.outer is not None else None
     problem = demand.problem(nodes, scope)
     return packed(problem, demand.ledger) is None if search else is_refuted(problem, demand.ledger)

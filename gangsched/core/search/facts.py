@@ -5,18 +5,22 @@ Invariant: a fact stays true whatever changes, because it is about numbers, not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 
 from gangsched.core.reserve import Ledger
-from gangsched.core.search.packing import Packing, PackingProblem
+from gangsched.core.search.packing import Packing, PackingProblem, Pattern
 from gangsched.core.search.region import key
 
 MAX_FACTS = 100_000
 MAX_UNDER_WAY = 16
 """Packings under way that are kept: each remembers what it refuted."""
 
-UNDER_WAY = b"under way"
-"""Under this name the packings under way; all other names are of packings that were refuted."""
+UNDER_WAY, REFUTED_DEMANDS = b"under way", b"refuted demands"
+"""Under these names the packings under way, and of which pieces and needs any was refuted; all other names are of
+packings that were refuted.
+"""
+MAX_DEMANDS = 1_000
 
 
 def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packing | None:
@@ -43,8 +47,17 @@ def packed(problem: PackingProblem, ledger: Ledger, most: float = inf) -> Packin
     if found is False:
         known[name] = True
         if len(known) > MAX_FACTS:
-            del known[next(each for each in known if each != UNDER_WAY)]
+            del known[next(each for each in known if each not in (UNDER_WAY, REFUTED_DEMANDS))]
+        demands: dict[tuple[Pattern, Sequence[int]], bool] = known.setdefault(REFUTED_DEMANDS, {})
+        demands[problem.start, tuple(problem.needs)] = True
+        if len(demands) > MAX_DEMANDS:
+            del demands[next(iter(demands))]
     return packing if found else None
+
+
+def may_be_refuted(start: Pattern, needs: Sequence[int], ledger: Ledger) -> bool:
+    """Whether a packing of as many pieces and needs was refuted before, so that one may be known."""
+    return (start, tuple(needs)) in ledger.table.packings.get(REFUTED_DEMANDS, {})
 
 
 def is_refuted(problem: PackingProblem, ledger: Ledger) -> bool:

@@ -9,11 +9,10 @@ the best. Shapes whose members affect each other get the other orders only, but 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 from math import inf
-from operator import attrgetter
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -29,7 +28,7 @@ from gangsched.core.search.slices import Slice
 from gangsched.core.topology import level
 from gangsched.core.work import OutOfWork
 from gangsched.model.gang import Gang, Group, Placement
-from gangsched.model.objects import Pod
+from gangsched.model.objects import Pod, Shape
 
 WORK = 11_000
 """Units that one search may do, the other orders included (`core.work`); where less is left, the next plan searches."""
@@ -125,6 +124,7 @@ def _reserved(demand: Demand, packing: Packing | None) -> Found | None:
     found: Found = {gang.id: [] for gang in demand.gangs}
     pods = [deque(item.pods if item.home < 0 else ()) for item in demand.items]
     at_hand = [deque(each) for each in slices.at_hand] if slices is not None else []
+    places: defaultdict[tuple[int, Shape], list[tuple[Pod, int]]] = defaultdict(list)
     for step, pattern in packing.chosen:
         if step.layer >= 0:
             assert slices is not None
@@ -140,10 +140,13 @@ def _reserved(demand: Demand, packing: Packing | None) -> Found | None:
         for index, count in enumerate(pattern):
             if count:
                 taken = [pods[index].popleft() for _ in range(count)]
-                for _, alike in groupby(taken, key=attrgetter("shape")):  # of parts, shapes that differ by terms alone
-                    own = list(alike)
-                    ledger.reserve(own, np.array([step.node]), np.array([len(own)]))
+                for pod in taken:  # of parts, shapes that differ by terms alone
+                    places[index, pod.shape].append((pod, step.node))
                 found[demand.gangs[demand.items[index].gang].id] += [Placement(pod, name) for pod in taken]
+    for own in places.values():  # at once: a reservation for each node took a third of the time of 64 slices
+        own.sort(key=itemgetter(1))
+        nodes, counts = np.unique([node for _, node in own], return_counts=True)
+        ledger.reserve([pod for pod, _ in own], nodes, counts)
     return found
 
 
