@@ -232,3 +232,8 @@ def members_that_an_exact_search_left_over_are_lost(completed: Any) -> Any:
         return completed(found, group, few, ledger)
 
     return least
+
+
+@bug("Q3", "core.cycle:in_domains", "unit/state/queueing/test_queue.py")
+def gangs_of_one_domain_are_woken_by_room_anywhere(_: Any) -> Any:
+    return lambda needs, group, ledger: tuple(needs)

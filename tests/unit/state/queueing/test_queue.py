@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from gangsched.api import keys
 from gangsched.core.cycle import Limits
 from gangsched.model.plan import Need
 from gangsched.state.queueing.queue import SAFETY_NET_S, SWEPT_AT_ONCE, Queue
-from tests.builders import members, node, pod, shape, snapshot
+from tests.builders import gang_metadata, members, node, pod, shape, snapshot
 from tests.world import World
 
 
@@ -62,6 +63,25 @@ def test_only_groups_that_may_profit_are_woken() -> None:
     world.settle()
     assert len(world.bound()) == 8
     assert sum(proposal.pods_tried for proposal in world.plans) - tried < 20
+
+
+def test_gangs_of_one_rack_are_woken_by_room_in_a_rack_that_has_enough() -> None:
+    """Q3: room in other racks and single nodes of a rack wake nobody; a rack that is large enough starts one gang."""
+    world = World(*(node(f"{rack}{n}", 2, labels={"rack": rack}) for rack in "pq" for n in range(2)))
+    olds = {each: world.create(pod(f"old-{each}", gpus=2, node_name=each))[0] for each in ("p0", "p1", "q0", "q1")}
+    for number in range(20):
+        marks = (*gang_metadata(f"g{number}", min_member=4), (keys.TOPOLOGY[0], "rack"))
+        world.create(pod(f"g{number}-{n}", gang_metadata=marks) for n in range(4))
+    world.told()
+    plans = len(world.plans)
+    for each in ("p0", "q0"):
+        world.delete(olds[each])
+        world.settle()
+    assert len(world.plans) == plans, "there is room for 4, but in two racks"
+    world.delete(olds["q1"])
+    world.settle()
+    assert sorted(node for name, node in world.bound().items() if "old" not in name) == ["q0", "q0", "q1", "q1"]
+    assert len(world.plans) <= plans + 2, "nobody else was woken"
 
 
 def test_safety_net_looks_at_everything_every_minute() -> None:
