@@ -26,7 +26,7 @@ from gangsched.core.search.demand import Demand
 from gangsched.core.search.domains import Domains
 from gangsched.core.search.facts import packed
 from gangsched.model.gang import Gang, Group
-from gangsched.model.gpu_policy import PlacementConstraints
+from gangsched.model.gpu_policy import PlacementConstraints, SliceLayer
 from gangsched.model.objects import Node, Shape
 from gangsched.model.plan import Plan
 from gangsched.model.reasons import Reason
@@ -35,7 +35,7 @@ from tests import builders
 
 RACK, ZONE = "topology.kubernetes.io/rack", "topology.kubernetes.io/zone"
 GIB = 2**30
-ZONES = 5
+ZONES, SLICE = 5, 4
 FOUR = 4
 MOST_PLANS = 50
 Figures = Mapping[str, str | int | float]
@@ -95,6 +95,9 @@ def large(part: int, repeat: int) -> Iterator[Figures]:
             yield measure(Case(f"{over}: refuse, {kinds}", nodes, refused, refuse_ms, starts=False), repeat)
         three = builders.group(gang("ns/g", [(whole(8), 6), (whole(5), 2), (whole(3), 3)]))
         yield measure(Case(f"{over}: 3 shapes in a rack", nodes, three, place_ms), repeat)
+        slices = min(64, number // ZONES * (10 // SLICE))
+        sliced = builders.group(in_slices(slices))
+        yield measure(Case(f"{over}: {slices} slices in a zone", nodes, sliced, place_ms), repeat)
 
 
 def measure(case: Case, repeat: int) -> Figures:
@@ -254,6 +257,12 @@ def gang(name: str, counts: Sequence[tuple[Shape, int]]) -> Gang:
     """So many pods of each shape, all needed, in one rack."""
     members = [pod for n, (of, count) in enumerate(counts) for pod in builders.pods(f"s{n}", of, count)]
     return replace(builders.gang(name, members), constraints=PlacementConstraints(topology=(RACK,)))
+
+
+def in_slices(number: int) -> Gang:
+    """So many slices of 8-GPU pods, each in one rack, all in one zone."""
+    constraints = PlacementConstraints(topology=(ZONE,), slices=(SliceLayer(SLICE, RACK),))
+    return replace(gang("ns/g", [(whole(8), number * SLICE)]), constraints=constraints)
 
 
 def whole(gpus: int, cpus: int = 1) -> Shape:
