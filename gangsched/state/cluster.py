@@ -108,6 +108,7 @@ class Cluster:
             self._offers_more.pop(name, None)
             for pod in self.residents(name).values():
                 self._count_terms(pod, -1)
+                self._freed.update(self._nodes if pod.shape.constraints.anti_affinity else ())
             self._stale_columns = self._stale_table = self._narrowed = True
             self._pods_changed = True  # a topology domain may be gone
             self._snapshot = None
@@ -146,8 +147,7 @@ class Cluster:
         """Take a pod off a node."""
         self._take(pod, node, -1)
         here = {node} & self._nodes.keys()
-        keeps_others_off = pod.claims or (here and pod.shape.inter_pod and pod.shape.inter_pod.anti_affinity)
-        self._freed.update(self._nodes if keeps_others_off else here)
+        self._freed.update(self._nodes if pod.claims or (here and pod.shape.constraints.anti_affinity) else here)
 
     def expel(self, uid: str, nodes: Iterable[str]) -> None:
         """Remove a pod from `nodes` in whatever state it is there; sums over pods are recomputed."""

@@ -79,6 +79,19 @@ def test_a_refusal_counts_the_nodes_of_the_pool_only() -> None:
     assert "0/1 nodes are available" in world.told().condition(waits)[1]
 
 
+def test_a_node_that_is_taken_away_keeps_nobody_off_the_rest_of_its_domain() -> None:
+    """Q3: the pod that kept others off its zone is on no node any more; who was kept off waits for no sweep."""
+    zone = InterPodConstraints(anti_affinity=(PodTerm("zone", (Requirement("app", "In", ("x",)),)),))
+    world = World(node("a", 4, labels={"zone": "z"}), node("b", 4, labels={"zone": "z"}))
+    world.create(pod("keeper", of=shape(1, inter_pod=zone), node_name="b", scheduler_name="other"))
+    world.create(pod("shy", gpus=1, labels={"app": "x"}))
+    assert "shy" not in world.told().bound()
+    now_s = world.now_s
+    world.remove_node("b")
+    assert world.settle().bound()["shy"] == "a"
+    assert world.now_s == now_s
+
+
 def test_a_restarted_scheduler_counts_members_on_nodes_of_no_pool() -> None:
     """I7, B4: what runs is known by its pods alone, wherever they are."""
     world = World(node("a", 2), node("b", 2))
