@@ -28,7 +28,7 @@ EXIT_INTERRUPTED = 130
 
 cli = typer.Typer(
     name="gangsched",
-    help="A gang scheduler for Kubernetes that runs beside the cluster's own scheduler.",
+    help="A gang scheduler for Kubernetes that runs alongside the cluster's own scheduler.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,7 +50,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """A gang scheduler for Kubernetes that runs beside the cluster's own scheduler."""
+    """A gang scheduler for Kubernetes that runs alongside the cluster's own scheduler."""
 
 
 def _run(config: Path | None, overrides: dict[str, object]) -> int:

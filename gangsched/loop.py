@@ -67,7 +67,7 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Ports:
-    """The loop's outputs. `tell` takes reports, `preempt` writes for preemption; neither blocks."""
+    """The loop's outputs. `tell` accepts statuses and Events, `preempt` accepts evictions; neither blocks."""
 
     binds: Binds
     tell: Callable[[Report], None]

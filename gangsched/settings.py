@@ -125,7 +125,7 @@ class Settings(BaseSettings):
         default=21_600,
         ge=0,
         le=31_536_000,
-        description="Wait, in seconds, after which whole nodes are reserved for a group whose start time "
+        description="Time in seconds that a group waits before whole nodes are reserved for it, if its start time "
         "cannot be computed.",
     )
     reservations_per_namespace: int = Field(
@@ -155,13 +155,13 @@ class Settings(BaseSettings):
     )
     plain_replicas: PlainReplicas = Field(
         default=PlainReplicas.SPREAD,
-        description="Placement of pods of one ReplicaSet, StatefulSet, ReplicationController or Service without a gang "
-        "and without accelerators: spread (over zones and nodes) or pack.",
+        description="Placement of pods without a gang and without accelerators that share a ReplicaSet, StatefulSet, "
+        "ReplicationController or Service: spread (over zones and nodes) or pack.",
     )
     dialects: Annotated[tuple[DialectName, ...], NoDecode] = Field(
         default=NAMES,
-        description="Kinds of other projects that are read as gangs where they are served: grove (PodGangs) and "
-        "volcano (PodGroups). Marks of the others on pods are not read.",
+        description="Third-party APIs whose objects are read as gangs if the cluster serves them: grove (PodGangs) and "
+        "volcano (PodGroups). Labels and annotations of those not listed are ignored.",
     )
     preemption: VictimScope = Field(
         default=VictimScope.OWN,

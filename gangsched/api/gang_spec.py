@@ -332,8 +332,8 @@ class _SpecReader:
             if value is not None and keys.JOBSET_NODE_SELECTOR not in origin.gang_metadata and (min_member or 0) > 1:
                 text = (
                     f"{keys.JOBSET_EXCLUSIVE} of {origin.where}: JobSet creates the other pods of a Job after its "
-                    "first one has a node, so a minimum above the number of Jobs is never reached; remove it, or use "
-                    f"{keys.JOBSET_NODE_SELECTOR}."
+                    "first one has a node, so a minimum above the number of Jobs is never reached; remove the "
+                    f"annotation, or use {keys.JOBSET_NODE_SELECTOR}."
                 )
                 self.problems.append(Problem(keys.JOBSET_EXCLUSIVE, quoted(value), "", text, origin.pod))
                 return

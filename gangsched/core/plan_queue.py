@@ -110,7 +110,9 @@ class PlanQueue:
         return made
 
     def beyond(self, act: Callable[[], T]) -> T | None:
-        """Return the result of `act`; None, with the ledger unchanged, if it takes too much work."""
+        """Run `act` with up to `BEYOND` units beyond the work of the plan; None, with the ledger rolled back, if it
+        needs more.
+        """
         checkpoint = self._ledger.checkpoint()
         try:
             with self._work.at_most(self._most + BEYOND - self._work.used):

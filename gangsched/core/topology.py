@@ -136,7 +136,9 @@ def climb(key: str, known: Sequence[str], table: NodeTable) -> tuple[str, ...]:
 
 
 class LevelSummary(NamedTuple):
-    """A level as nodes have it: its domains, the nodes in none, and the known levels that its domains lie within."""
+    """Summary of a level: the number of its domains, the number of nodes without its label, and the coarser levels that
+    contain it.
+    """
 
     label: str
     domains: int

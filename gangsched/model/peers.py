@@ -27,7 +27,7 @@ class Behind(NamedTuple):
     labels: Labels
 
     def includes(self, other: PeerKey) -> bool:
-        """Whether the pods of `other` are among these: they have these labels and perhaps more."""
+        """Whether every pod of `other` is one of these: the same namespace, and a superset of `labels`."""
         return isinstance(other, Behind) and other.namespace == self.namespace and self.labels <= other.labels
 
 

@@ -103,7 +103,9 @@ class GangRecord:
         return [member for member in self.members.values() if member.state in states]
 
     def oldest(self) -> Pod | None:
-        """The oldest member, whose values apply if there is no PodGroup."""
+        """The member that was created first, by name among equals; None without members. Events refer to it if there is
+        no PodGroup (E2).
+        """
         return min(self.pods, key=lambda pod: (pod.creation_s, pod.name, pod.uid), default=None)
 
     @property

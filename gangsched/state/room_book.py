@@ -12,7 +12,7 @@ from gangsched.model.nominated_room import ColumnLayout, NominatedRoom, Nominati
 
 
 class RoomBook:
-    """Promised room; `set` changes one promise, `current` returns all."""
+    """Capacity nominated to pods, by unique name; `set` adds, replaces or removes one entry, `current` returns all."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, Nomination] = {}

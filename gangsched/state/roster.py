@@ -36,7 +36,9 @@ class Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class Roster:
-    """Places of one start, by the uid of the current or last member."""
+    """The member slots of a gang's last start, with the shape that a replacement must have, by the uid of the current
+    or last pod.
+    """
 
     __slots__ = ("_epoch", "_least", "_lost", "_places")
 

@@ -34,7 +34,7 @@ LOOK_EVERY_S, LOOK_SOON_S = 20.0, 1.0
 
 
 class Server:
-    """`serving` is a context in which it runs."""
+    """HTTPS server of the gangs API; it runs while the context `serving` is entered."""
 
     def __init__(
         self,

@@ -24,7 +24,9 @@ PER_TASK: Final = "set one minimum for all pods in minMember, or create a PodGro
 
 
 class VolcanoSpec(DialectSpec):
-    """Fields that may refuse the gang are read as they are: one that cannot be understood must not be left out."""
+    """Spec of a Volcano PodGroup. Fields that can make a gang unsupported have any type, so that a malformed one is
+    reported and not ignored.
+    """
 
     min_member: Count | None = None
     min_resources: dict[str, Any] | None = None

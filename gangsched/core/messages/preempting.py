@@ -96,8 +96,9 @@ def _sentence(why: NotHelpful) -> str:
         case Obstacle.POLICY_NEVER:
             return "not allowed by preemptionPolicy Never"
         case Obstacle.TOO_YOUNG:
-            verb = "has" if why.pods == 1 else "have"
-            return f"{counted(why.pods, 'gang')} {verb} run for less than {_duration(why.seconds)} (preempt_min_run_s)"
+            they = "it has" if why.pods == 1 else "they have"
+            ran = f"{they} run for less than {_duration(why.seconds)} (preempt_min_run_s)"
+            return f"{counted(why.pods, 'gang')} cannot be preempted yet: {ran}"
         case Obstacle.OTHER_SCHEDULERS:
             amount = f"{format_quantity(why.name, why.amount)} {why.name}"
             return f"{amount} are used by lower-priority pods of other schedulers, which are not preempted"

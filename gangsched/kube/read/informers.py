@@ -106,7 +106,7 @@ class Informers:
             await synced.wait()
 
     async def run(self) -> None:
-        """Follow everything until cancelled; never returns."""
+        """List and watch all resources until cancelled; never returns."""
         async with asyncio.TaskGroup() as group:
             for name, reflector in self.reflectors.items():
                 group.create_task(reflector.run(), name=name)

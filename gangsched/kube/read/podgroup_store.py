@@ -42,7 +42,7 @@ class PodGroupStore:
         return [last, Followed(self.api_group, live=False)] if not self.live else [last]
 
     def follow(self, *, live: bool) -> None:
-        """Report whether changes are received, if that has changed."""
+        """Set whether the watch is live, and send `Followed` if that differs from before."""
         if live is not self.live:
             self.live = live
             self._sink(Followed(self.api_group, live))

@@ -75,8 +75,8 @@ class Resource(Generic[W, T]):
     """One resource of the API; `convert` returns None for objects that are not kept, `name` is plural.
 
     `instead` provides a replacement if `convert` raises, given the last decoded version, if any. The daemon runs
-    without an `optional` resource that it may not read or that is not served; `meanwhile` is what happens then, for the
-    warning. With a `label_selector`, only matching objects are read; one that stops matching counts as deleted.
+    without an `optional` resource that it may not read or that is not served; `meanwhile` is the consequence, as text
+    for the warning. With a `label_selector`, only matching objects are read; one that stops matching counts as deleted.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from gangsched.model.text import counted
 
 @dataclass(slots=True)
 class Report:
-    """Findings, skipped checks with reasons, and versions and names by title."""
+    """Findings of the checks; `unchecked` is the reason by skipped check, `facts` a value by title."""
 
     findings: list[Finding] = field(default_factory=list)
     unchecked: dict[str, str] = field(default_factory=dict)

@@ -72,7 +72,7 @@ class Journal:
             del self._bound[key]
 
     def started(self, group: GroupRecord) -> None:
-        """End the reports about the preemption of a group that has all its members again."""
+        """Clear the message that gangs of the group were preempted, once all evicted members have been replaced."""
         for gang_id in group.gangs:
             self._registry.gangs[gang_id].preempted = ""
 

@@ -100,10 +100,10 @@ class Room:
             self._ledger.rollback(checkpoint)
 
     def gives_way(self, claim: RoomClaim, places: Sequence[Placement]) -> RoomClaim:
-        """The claim to drop because those of `claim` do not all fit; its places are free from then on.
+        """Return the nomination to drop when not all `places` of `claim` fit, and free its nodes in the ledger.
 
-        It is the first claim without which the rest fits, by lowest priority, then youngest: dropping the youngest does
-        not help if its victims stay.
+        Nominations are tried by lowest priority, then youngest: the first without which the others fit. To drop the
+        youngest would not help while its victims still run.
         """
         in_the_way = [each for each in places if not self._fits(claim, each)]
         if any(not self._is_open(each) for each in in_the_way):

@@ -23,7 +23,7 @@ TERMS = 200
 
 
 class GangSettings(msgspec.Struct, rename="camel"):
-    """Settings of the gang that its pods do not declare."""
+    """Settings of the gang that the review states, for those that its pod templates do not set."""
 
     name: str = ""
     min: int | None = None

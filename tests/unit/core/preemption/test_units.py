@@ -56,7 +56,10 @@ def test_young_pods_are_spared_by_setting() -> None:
     cluster = RunningCluster([node("a")])
     cluster.gang("ns/young", 2, "a a", gpus=4, priority=1, ran_s=100)
     told = obstacle(cluster, high(gpus=8), min_run_s=600)
-    assert told == (Obstacle.TOO_YOUNG, "1 gang has run for less than 10m0s (preempt_min_run_s).")
+    assert told == (
+        Obstacle.TOO_YOUNG,
+        "1 gang cannot be preempted yet: it has run for less than 10m0s (preempt_min_run_s).",
+    )
     assert victims(cluster.verdicts(high(gpus=8), min_run_s=100)["ns/high"]) == ["young-0", "young-1"]
 
 
