@@ -12,19 +12,21 @@ from gangsched.core.preemption.domain_sums import DomainSums
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.preemptor import Preemptor
 from gangsched.core.reserve import Ledger
-from gangsched.model.preemption import Obstacle
+from gangsched.model.preemption import HeldBack, NotHelpful, Obstacle
 
-SOON = frozenset(
-    {
-        Obstacle.TOO_LITTLE,
-        Obstacle.TOO_YOUNG,
-        Obstacle.BACK_OFF,
-        Obstacle.DELAYED,
-        Obstacle.NOTHING_LOWER,
-        Obstacle.LATER,
-    }
-)
-"""Why a group does not preempt now that does so later, when others end, its time has come or its search is done."""
+SOON = frozenset({Obstacle.TOO_LITTLE, Obstacle.TOO_YOUNG, Obstacle.BACK_OFF, Obstacle.DELAYED, Obstacle.NOTHING_LOWER})
+"""Why a group does not preempt now that does so later, when others end or its time has come."""
+
+
+def preempts_soon(group_id: str, found: NotHelpful, before: HeldBack | None) -> bool:
+    """Whether others are held back for the group, as they were `before` while a search for victims goes on.
+
+    A search by itself holds nobody back: if its result opened the nodes again, the group would be woken by that, search
+    anew, and so on without end.
+    """
+    if found.why is Obstacle.LATER:
+        return before is not None and before.group == group_id
+    return found.why in SOON
 
 
 def wanted(preemptor: Preemptor, ledger: Ledger) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from gangsched.core.messages import placing, preempting
 from gangsched.core.preemption.alike import MAX_TOGETHER, alike_behind, is_single, shares, together
 from gangsched.core.preemption.attempt import Attempt, Found
 from gangsched.core.preemption.columns import RunningColumns
-from gangsched.core.preemption.holding_back import SOON, wanted
+from gangsched.core.preemption.holding_back import preempts_soon, wanted
 from gangsched.core.preemption.needed_sums import NeededSums
 from gangsched.core.preemption.pod_table import PodTable
 from gangsched.core.preemption.preemptor import Preemptor, preemptor_of, refused_for_room
@@ -156,7 +156,7 @@ class PlanPreemptions:
         given, group, rank = self.given, preemptor.group, group_key(preemptor.group)
         shares_s = (given.share_until_s.get((each, preemptor.right), inf) for each in group.namespaces)
         is_over = min(given.held_until_s.get(group.id, inf), *shares_s) <= self.now_s
-        if is_over or found.why not in SOON or not given.settings.hold_back_s:
+        if is_over or not (preempts_soon(group.id, found, given.held_back) and given.settings.hold_back_s):
             return found
         if found.why is Obstacle.NOTHING_LOWER and not self._may_come(preemptor.right):
             return found

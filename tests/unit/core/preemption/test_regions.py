@@ -8,12 +8,13 @@ import pytest
 from gangsched.core.cycle import Limits, plan
 from gangsched.core.preemption import attempt
 from gangsched.core.preemption.needed_sums import Ask, NeededSums
+from gangsched.core.queue_sort import group_key
 from gangsched.core.scope import Scope
 from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group
 from gangsched.model.inter_pod import InterPodConstraints, PodTerm, Requirement
 from gangsched.model.objects import Shape
-from gangsched.model.preemption import BudgetRule, NotHelpful, Obstacle, Preemption
+from gangsched.model.preemption import BudgetRule, HeldBack, NotHelpful, Obstacle, Preemption
 from tests import builders
 from tests.builders import gang, group, node, pod
 from tests.running_cluster import RunningCluster, full_of_low, high, nominated, obstacle, victims
@@ -129,17 +130,23 @@ def test_rounds_that_are_used_up_go_on_in_the_next_plan(rounds: int, monkeypatch
     assert sorted(victim.name for victim in made.victims) == at_once
 
 
-def test_others_are_held_back_while_the_next_plans_search_for_victims(monkeypatch: pytest.MonkeyPatch) -> None:
-    """V27: else what starts meanwhile is evicted, or takes the last room beside the victims."""
+@pytest.mark.parametrize("held", [False, True])
+def test_others_stay_held_back_while_the_next_plans_search_for_victims(
+    held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V27: else what starts meanwhile takes the room. A search alone holds nobody back: its end would wake the group,
+    which searched again, and so on without end (history 6999).
+    """
     cluster, wants = repelling()
     cluster.nodes = (*cluster.nodes, node("c", 2))
     cluster.run("peer", "c", gpus=1, priority=1000)
     monkeypatch.setattr(attempt, "ROUNDS", 5)
-    verdicts = cluster.verdicts(wants, high("ns/late", priority=1))
+    before = HeldBack("ns/high", 1000, ("a",), group_key(wants)) if held else None
+    verdicts = cluster.verdicts(wants, high("ns/late", priority=1), held_back=before)
     found = verdicts["ns/high"].preemption
     assert isinstance(found, NotHelpful)
-    assert (found.why, found.wanted) == (Obstacle.LATER, ("a", "b", "c"))
-    assert verdicts["ns/late"].binds == ()
+    assert (found.why, found.wanted) == (Obstacle.LATER, ("a", "b", "c") if held else ())
+    assert bool(verdicts["ns/late"].binds) is not held
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 5, 24])
