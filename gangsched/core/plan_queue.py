@@ -17,6 +17,8 @@ from gangsched.core.work import OutOfWork, Work
 from gangsched.model.gang import Group
 from gangsched.model.plan import Need, Unfinished, Verdict
 
+UNITS_A_GROUP = 100
+"""Units of deciding one group, whatever it is: a plan may come to hundreds."""
 BEYOND = 3_000
 """Units of each plan for what comes after the groups: who yields, and whom groups that hold preempt."""
 
@@ -87,6 +89,7 @@ class PlanQueue:
         verdict: Verdict | None = None
         may, work.most = work.most, min(work.most, self._limit)
         try:
+            work.charge(UNITS_A_GROUP)
             verdict = decided(group)
             ledger.progress = None
             placed, left = ledger.checkpoint(), self._limit - work.used

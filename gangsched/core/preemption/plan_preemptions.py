@@ -45,8 +45,8 @@ PODS_A_UNIT = 4
 """Running pods that are looked at in one unit of the plan's work; rounds are charged by themselves."""
 COVERED_A_UNIT = 3
 """Pods under PodDisruptionBudgets that are counted in one unit, once a plan."""
-ATTEMPT_UNITS = 1_500
-"""What an attempt counts however few pods run, so that a plan makes about 15 small ones."""
+LOOK_UNITS, ATTEMPT_UNITS = 150, 1_500
+"""What counts to find out whether a group preempts, and an attempt however few pods run: about 15 small ones a plan."""
 NOMINATION_UNITS = 200
 """What each group counts for which an attempt makes room together with others."""
 
@@ -112,6 +112,7 @@ class PlanPreemptions:
         starting = not any(gang.satisfied for gang in group.gangs)
         if starting and not waits and not holders and self._is_lowest(group.priority):
             return {group.id: _in_vain(verdict, self._nothing_lower(group, verdict), group)}
+        self.ledger.work.charge(LOOK_UNITS)
         preemptor = preemptor_of(group, verdict, self.ledger.table)
         if preemptor is None:
             return {group.id: verdict}
