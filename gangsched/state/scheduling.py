@@ -36,6 +36,7 @@ from gangsched.state.members import STARTED, State
 from gangsched.state.preemption.disruption_budgets import DisruptionBudgets
 from gangsched.state.preemption.preemptions import Preemptions
 from gangsched.state.queueing.batches import Batches
+from gangsched.state.queueing.parked import LOOKS_AT_ONCE
 from gangsched.state.queueing.queue import Queue
 from gangsched.state.reporting.gang_numbers import GangCounts, GangWaits, PendingCount
 from gangsched.state.reporting.reports import Reports
@@ -46,10 +47,9 @@ from gangsched.state.reserving.reservations import StandingReservations
 from gangsched.state.rule_set import Rules
 from gangsched.state.unfinished import UnfinishedLook
 
-LATE_CLAIMS_S = 30.0
-"""A group whose claims took too long is planned again after this time, doubling to `LATE_CLAIMS_LONGEST_S`: it has kept
-room from others for 10 minutes, and must not do so time after time."""
-LATE_CLAIMS_LONGEST_S = 600.0
+LATE_CLAIMS_S, LATE_CLAIMS_LONGEST_S = 30.0, 600.0
+"""A group whose claims took too long is planned again after this time, doubling to the longest: it has kept room from
+others for 10 minutes, and must not do so time after time."""
 ANSWERS = (Bound, BindGone, BindFailed, ClaimsWritten)
 
 
@@ -283,16 +283,16 @@ class SchedulingState:
             group = self.registry.group(group_id, now_s)
             held = [placed for gang in group.gangs for placed in gang.held]
             ledger.respect_nominations(group.lowest_priority, but=group_id)
-            lost = (each for each in held if each.node in moved and not ledger.fits_still(each.pod, each.node))
-            if any(each.node in freed for each in held) or any(lost):
+            there = [each for each in held if each.node in moved]
+            lost = (each for each in there if not ledger.fits_still(each.pod, each.node))
+            if len(there) > LOOKS_AT_ONCE or any(each.node in freed for each in held) or any(lost):
                 self.queue.activate(group_id)
 
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """Groups to plan now, and all other holding groups as unchanged; empty if nothing is to decide."""
         expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
-        always = expired | {each.group for each in self.preemptions.nominations.all()}
-        always |= {each.group for each in self.reservations.standing}
-        always |= {self._unfinished.known.group} if self._unfinished.known is not None else set()
+        always = expired.union(each.group for each in self.preemptions.nominations.all())
+        always |= {each.group for each in self.reservations.standing} | self._unfinished.groups
         groups: list[Group] = []
         batch = self._batches.next(self.queue.ready(now_s) | expired, always, self._looked_at, now_s)
         for group_id in batch:

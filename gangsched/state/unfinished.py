@@ -28,6 +28,11 @@ class UnfinishedLook:
     known: Unfinished | None = None
     _missed: Missed = field(default_factory=Missed)
 
+    @property
+    def groups(self) -> Set[str]:
+        """The group, if there is one."""
+        return frozenset() if self.known is None else {self.known.group}
+
     def forget(self, groups: Set[str]) -> None:
         """Drop the progress of groups that are gone or have changed."""
         if self.known is not None and self.known.group in groups:

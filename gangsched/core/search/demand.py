@@ -208,7 +208,7 @@ class Demand:
         holds = np.minimum(holds, total + sum(self.needs) - sum(needs))
         if len(kept) > 1:
             for row, asked in self._rows:
-                self.ledger.work.charge(2 + len(kept) + len(self.ledger.table) // 200)
+                self.ledger.work.charge(20 + 2 * len(kept) + len(self.ledger.table) // 200)
                 have, cheapest = level.sums(row), self._cheapest(asked, needs, kept)
                 enough &= have >= cheapest[-1:].sum()
                 holds = np.minimum(holds, np.searchsorted(cheapest, have, "right") + sum(self.needs) - sum(needs))
@@ -231,7 +231,7 @@ class Demand:
                 asked = {i: amount // a for i, amount in enumerate(amounts) if amount >= a}
                 if len(asked) == 1:
                     continue
-                self.ledger.work.charge(8 + len(self.ledger.table) // 50)
+                self.ledger.work.charge(8 + len(asked) + len(self.ledger.table) // 50)
                 nodes = np.logical_or.reduce([self.room[i] > 0 for i in asked])
                 found.append((np.where(nodes, self._free[r] // a, 0), asked))
         return found
