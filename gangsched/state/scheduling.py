@@ -404,13 +404,9 @@ class SchedulingState:
     def _keep_clock(self, group: GroupRecord, now_s: float) -> None:
         """The clock runs while the group holds anything (semantics T1)."""
         holds = any(self.registry.gangs[gang].of(State.HELD) for gang in group.gangs)
-        if holds:
-            group.clock_s = now_s if group.clock_s is None else group.clock_s
-            self._clocked.add(group.id)
-        else:
-            group.clock_s = None
-            self._clocked.discard(group.id)
-        group.view = None
+        if holds is not (group.clock_s is not None):
+            group.clock_s, group.view = now_s if holds else None, None
+        (self._clocked.add if holds else self._clocked.discard)(group.id)
 
     def _expiry_s(self, group_id: str, now_s: float) -> float:
         """When the clock of a group that holds runs out (semantics T1); it waits for a nomination's end (V16)."""
