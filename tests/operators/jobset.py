@@ -9,18 +9,10 @@ from control_plane import ControlPlane
 from control_plane.api import Api
 
 from tests.operators.operator import Operator, install, of_the_guide, source
-from tests.operators.webhooks import Webhooks
+from tests.operators.webhooks import Webhooks, configuration_of
 
 JOBS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
-CONFIGURATION = """\
-apiVersion: config.jobset.x-k8s.io/v1alpha1
-kind: Configuration
-internalCertManagement: {enable: false}
-leaderElection: {leaderElect: false}
-health: {healthProbeBindAddress: "0"}
-metrics: {bindAddress: "0"}
-webhook: {host: 127.0.0.1, port: @PORT@, certDir: "@FOLDER@"}
-"""
+CONFIGURATION = configuration_of("jobset")
 
 
 @contextmanager

@@ -26,21 +26,13 @@ from tests.operators.members import (
     take_gpus,
 )
 from tests.operators.operator import Operator, install_chart, of_the_guide, source
-from tests.operators.webhooks import Webhooks
+from tests.operators.webhooks import Webhooks, configuration_of
 
 pytestmark = pytest.mark.e2e
 
 JOBS = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
-CONFIGURATION = """\
-apiVersion: config.lws.x-k8s.io/v1alpha1
-kind: Configuration
-internalCertManagement: {enable: false}
-leaderElection: {leaderElect: false}
-health: {healthProbeBindAddress: "0"}
-metrics: {bindAddress: "0"}
-webhook: {host: 127.0.0.1, port: @PORT@, certDir: "@FOLDER@"}
-"""
+CONFIGURATION = configuration_of("lws")
 PROVIDER = "gangSchedulingManagement: {schedulerProvider: volcano}\n"
 STARTS = 20
 

@@ -21,6 +21,21 @@ CONFIGURATIONS = {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguratio
 ANSWERS_WITHIN_S = 60.0
 
 
+def configuration_of(name: str) -> str:
+    """The configuration that JobSet and LeaderWorkerSet take alike, for `write_configuration`: one replica, no
+    certificate and no metrics of its own.
+    """
+    return f"""\
+apiVersion: config.{name}.x-k8s.io/v1alpha1
+kind: Configuration
+internalCertManagement: {{enable: false}}
+leaderElection: {{leaderElect: false}}
+health: {{healthProbeBindAddress: "0"}}
+metrics: {{bindAddress: "0"}}
+webhook: {{host: 127.0.0.1, port: @PORT@, certDir: "@FOLDER@"}}
+"""
+
+
 class Webhooks:
     """Where one operator's webhooks are: `service` is their Service, as `namespace/name`.
 
