@@ -291,8 +291,12 @@ class SchedulingState:
     def ready(self, now_s: float) -> tuple[Group, ...]:
         """Groups to plan now, and all other holding groups as unchanged; empty if nothing is to decide."""
         expired = {group_id for group_id in self._clocked if now_s >= self._expiry_s(group_id, now_s)}
-        always = expired.union(each.group for each in self.preemptions.nominations.all())
-        always |= {each.group for each in self.reservations.standing} | self._unfinished.groups
+
+        def always() -> set[str]:  # asked only where thousands are ready
+            nominated = (each.group for each in self.preemptions.nominations.all())
+            heads = (each.group for each in self.reservations.standing)
+            return expired.union(self._unfinished.groups, nominated, heads)
+
         groups: list[Group] = []
         batch = self._batches.next(self.queue.ready(now_s) | expired, always, self._looked_at, now_s)
         for group_id in batch:

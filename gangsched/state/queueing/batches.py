@@ -27,8 +27,8 @@ class Batches:
         self._rest: deque[str] = deque()
         self._known: set[str] = set()  # those in `_rest`
 
-    def next(self, ready: Set[str], always: Set[str], looked_at: Set[str], now_s: float) -> Set[str]:
-        """The groups for the next plan: those of `always`, those that have become ready, then others in order.
+    def next(self, ready: Set[str], always: Callable[[], Set[str]], looked_at: Set[str], now_s: float) -> Set[str]:
+        """Groups for the next plan: those that are `always` given, those that have become ready, then others in order.
 
         Those that the last plans `looked_at` come again when all others have been decided (decision 8).
         """
@@ -48,7 +48,7 @@ class Batches:
             else:
                 self._known.remove(group_id)
         self._rest.extendleft(reversed(kept))
-        return (always & ready) | (batch or set(self._in_order(ready, looked_at, now_s)[:MOST]))
+        return (always() & ready) | (batch or set(self._in_order(ready, looked_at, now_s)[:MOST]))
 
     def _in_order(self, ids: Iterable[str], looked_at: Set[str], now_s: float) -> list[str]:
         groups = (self._registry.group(group_id, now_s) for group_id in ids)
