@@ -31,6 +31,8 @@ FIRST_AT_ONCE = 4
 """Groups of different shapes that are woken together for the same room; twice as many each time after that."""
 LOOKS_AT_ONCE = 200
 """Shapes that are looked at in one turn, while those with thousands of shapes wait."""
+REVIEWED_NODES = 250_000
+"""Nodes of all shapes that are reviewed in one turn: each costs a comparison for each resource of the shape."""
 
 Rank: TypeAlias = tuple[Any, ...]
 """What `core.queue_sort.group_key` gives: smaller goes first."""
@@ -351,7 +353,8 @@ class Parked:
         found: list[str] = []
         if not self._unreviewed:
             self._unreviewed = list(self._by_shape)
-        for _ in range(min(len(self._unreviewed), LOOKS_AT_ONCE)):
+        looks = min(LOOKS_AT_ONCE, max(1, REVIEWED_NODES // max(1, len(snapshot.table))))
+        for _ in range(min(len(self._unreviewed), looks)):
             shape = self._unreviewed.pop()
             waiting = self._by_shape.get(shape)
             if waiting is None:

@@ -121,13 +121,15 @@ def test_everybody_whom_room_helps_gets_a_turn() -> None:
     assert [group for step in steps for group in sorted(step)] == [f"g{number:04}" for number in range(1_000)]
 
 
-def test_what_was_told_is_reviewed_in_pieces() -> None:
-    """E1: with thousands of shapes, a few are looked at in a turn, and each has its turn."""
-    index, before, now = Parked(), snapshot([node("a", 0)]), snapshot([node("a", 1)])
+@pytest.mark.parametrize(("nodes", "looks"), [(1, 200), (5_000, 50)])
+def test_what_was_told_is_reviewed_in_pieces(nodes: int, looks: int) -> None:
+    """E1: with thousands of shapes, a few are looked at in a turn, the fewer the more nodes, and each has its turn."""
+    others = [node(f"n{number}", 0) for number in range(nodes - 1)]
+    index, before, now = Parked(), snapshot([node("a", 0), *others]), snapshot([node("a", 1), *others])
     for number in range(1_000):
         index.add(f"g{number:04}", (Need(shape(1, 1_000 + number), 4),), (number,), before)
     found = index.told_falsely(now, 500)
-    assert index.looks == len(found) == 200
+    assert index.looks == len(found) == looks
     assert not index.is_reviewed
     while not index.is_reviewed:
         found += index.told_falsely(now, 500)
