@@ -249,7 +249,7 @@ class PodCounts:
     def _cost_of_start(self, question: Question) -> int:
         """Units of the first count of a question: each pod on a node that changed since it was last asked."""
         nodes, pods = self._pods_by_node.stale(question)
-        return 40 + len(self.table) // 60 + nodes // 4 + pods * question.cost
+        return 20 + len(self.table) // 120 + nodes // 4 + pods * question.cost
 
     def _start(self, question: Question, topology_key: str, eligible: Eligible | None) -> DomainCounts:
         codes = self.domains(topology_key)
